@@ -1,0 +1,183 @@
+"""One column list per table, from which every DDL and every dtype comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+import polars as pl
+import pyarrow as pa
+
+COMMENT = "made by framehaul, which may drop it"
+"""Marks the tables that are ours: a table without it is never dropped."""
+
+
+@dataclass(frozen=True)
+class _Types:
+    postgres: str
+    clickhouse: str
+    arrow: pa.DataType
+    polars: pl.DataType
+    pandas: str
+    pandas_nullable: str
+
+
+class ColumnType(Enum):
+    """What a column holds, and what that is called everywhere.
+
+    A UUID is text in a dataframe: neither pandas nor Polars has a type for it. A date is an object column of
+    `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it.
+    """
+
+    UUID = _Types("uuid", "UUID", pa.string(), pl.String(), "str", "str")
+    DATE = _Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
+    INT32 = _Types("integer", "Int32", pa.int32(), pl.Int32(), "int32", "Int32")
+    INT64 = _Types("bigint", "Int64", pa.int64(), pl.Int64(), "int64", "Int64")
+    FLOAT64 = _Types("double precision", "Float64", pa.float64(), pl.Float64(), "float64", "Float64")
+    TEXT = _Types("text", "String", pa.string(), pl.String(), "str", "str")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; `low_cardinality` is a hint that ClickHouse may store it as a dictionary."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = False
+    low_cardinality: bool = False
+
+    @property
+    def postgres_ddl(self) -> str:
+        """The column's line in PostgreSQL's CREATE TABLE."""
+        default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
+        return f"{quote_postgres(self.name)} {self.type.value.postgres}{'' if self.nullable else ' NOT NULL'}{default}"
+
+    @property
+    def clickhouse_ddl(self) -> str:
+        """The column's line in ClickHouse's CREATE TABLE."""
+        default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
+        return f"{quote_clickhouse(self.name)} {self.clickhouse_type}{default}"
+
+    @property
+    def clickhouse_type(self) -> str:
+        """The column's type in ClickHouse."""
+        name = self.type.value.clickhouse
+        if self.nullable:
+            name = f"Nullable({name})"
+        return f"LowCardinality({name})" if self.low_cardinality else name
+
+    @property
+    def pandas_dtype(self) -> str:
+        """The column's dtype in pandas 3."""
+        return self.type.value.pandas_nullable if self.nullable else self.type.value.pandas
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its columns, its primary and sorting key, and the month-partitioning date column for ClickHouse."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    partition_by_month_of: str | None = None
+
+    def renamed(self, name: str) -> Self:
+        """The same table under another name."""
+        return type(self)(name, self.columns, self.key, self.partition_by_month_of)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns' names, in order."""
+        return [column.name for column in self.columns]
+
+    def columns_of(self, *types: ColumnType) -> list[str]:
+        """Names of the columns of these types, in order."""
+        return [column.name for column in self.columns if column.type in types]
+
+    @property
+    def postgres_name(self) -> str:
+        """The table's name, quoted for PostgreSQL."""
+        return quote_postgres(self.name)
+
+    @property
+    def postgres_columns(self) -> str:
+        """The columns' names, quoted for PostgreSQL and joined by commas."""
+        return ", ".join(map(quote_postgres, self.column_names))
+
+    @property
+    def postgres_ddl(self) -> str:
+        """CREATE TABLE for PostgreSQL, with the key as primary key."""
+        lines = [column.postgres_ddl for column in self.columns]
+        lines.append(f"PRIMARY KEY ({', '.join(map(quote_postgres, self.key))})")
+        return f"CREATE TABLE {self.postgres_name} (\n    " + ",\n    ".join(lines) + "\n)"
+
+    @property
+    def clickhouse_name(self) -> str:
+        """The table's name, quoted for ClickHouse."""
+        return quote_clickhouse(self.name)
+
+    @property
+    def clickhouse_columns(self) -> str:
+        """The columns' names, quoted for ClickHouse and joined by commas."""
+        return ", ".join(map(quote_clickhouse, self.column_names))
+
+    @property
+    def clickhouse_ddl(self) -> str:
+        """CREATE TABLE for ClickHouse: a MergeTree ordered by the key."""
+        lines = ",\n    ".join(column.clickhouse_ddl for column in self.columns)
+        partition = (
+            f"\nPARTITION BY toYYYYMM({quote_clickhouse(self.partition_by_month_of)})"
+            if self.partition_by_month_of
+            else ""
+        )
+        order = ", ".join(map(quote_clickhouse, self.key))
+        return (
+            f"CREATE TABLE {self.clickhouse_name} (\n    {lines}\n)\nENGINE = MergeTree{partition}"
+            f"\nORDER BY ({order})\nCOMMENT '{COMMENT}'"
+        )
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The table as an Arrow schema."""
+        return pa.schema([pa.field(c.name, c.type.value.arrow, c.nullable) for c in self.columns])
+
+    @property
+    def polars_schema(self) -> dict[str, pl.DataType]:
+        """Column names to Polars dtypes."""
+        return {column.name: column.type.value.polars for column in self.columns}
+
+    @property
+    def pandas_dtypes(self) -> dict[str, str]:
+        """Column names to pandas dtypes."""
+        return {column.name: column.pandas_dtype for column in self.columns}
+
+
+def quote_postgres(identifier: str) -> str:
+    """An identifier in PostgreSQL's quotes."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def quote_clickhouse(identifier: str) -> str:
+    """An identifier in ClickHouse's backticks."""
+    return "`" + identifier.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+_DIMENSIONS = tuple(f"dimension_{letter}" for letter in "abcdef")
+
+ANALYTICS_METRICS = Table(
+    name="framehaul_analytics_metrics",
+    columns=(
+        Column("entity_key", ColumnType.UUID),
+        Column("event_date", ColumnType.DATE),
+        Column("source_id", ColumnType.INT32),
+        *(Column(name, ColumnType.TEXT, low_cardinality=name == "dimension_a") for name in _DIMENSIONS),
+        Column("metric_1", ColumnType.INT32),
+        Column("metric_2", ColumnType.INT32),
+        Column("metric_3", ColumnType.INT32),
+        Column("metric_value", ColumnType.FLOAT64),
+    ),
+    key=("entity_key", "event_date", "source_id", *_DIMENSIONS),
+    partition_by_month_of="event_date",
+)
+"""The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and one float."""

@@ -1,0 +1,52 @@
+"""The servers under test: embedded ones that this project starts, docker compose's, or somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from framehaul.servers import docker, embedded, external
+from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, ServerError, Servers
+from framehaul.settings import Settings
+
+__all__ = ["ClickHouseServer", "Exchange", "PostgresServer", "ServerError", "Servers", "running", "start", "stop"]
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Servers]:
+    """Both servers, for as long as the block lasts.
+
+    Servers that were running already are used and left running; those started here are stopped at the end, also when
+    this process is killed. Raises ServerError when they cannot be had.
+    """
+    match settings.servers:
+        case "embedded":
+            with embedded.running(settings) as servers:
+                yield servers
+        case "docker":
+            with docker.running(settings) as servers:
+                yield servers
+        case "external":
+            yield external.servers(settings)
+
+
+def start(settings: Settings) -> Servers:
+    """Start the servers and leave them running until `stop`; external ones are only looked at."""
+    match settings.servers:
+        case "embedded":
+            return embedded.start(settings)
+        case "docker":
+            return docker.start(settings)
+        case "external":
+            return external.servers(settings)
+
+
+def stop(settings: Settings) -> bool:
+    """Stop what `start` started; false when nothing was running. External servers are never touched."""
+    match settings.servers:
+        case "embedded":
+            return embedded.stop(settings)
+        case "docker":
+            return docker.stop(settings)
+        case "external":
+            return False

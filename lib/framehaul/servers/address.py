@@ -1,0 +1,122 @@
+"""Addresses of the two servers: all that a client needs to know of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+
+class ServerError(RuntimeError):
+    """A server cannot be started, reached or used; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A directory that client and PostgreSQL server both reach: pg_parquet's files pass through it."""
+
+    on_client: str
+    on_server: str
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A PostgreSQL server; `options` are further libpq parameters such as `sslmode`."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    options: tuple[tuple[str, str], ...] = ()
+    process_id: int | None = None
+    """The postmaster, when it runs on this machine under our eyes: lets its CPU time be measured."""
+    exchange: Exchange | None = None
+
+    def dsn(self, scheme: str = "postgresql") -> str:
+        """URL understood by psycopg and asyncpg, and by SQLAlchemy with `scheme='postgresql+psycopg'`."""
+        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return urlunsplit(
+            (scheme, f"{login}@{host}:{self.port}", quote(self.database, safe=""), urlencode(self.options), "")
+        )
+
+    def through(self, port: int) -> Self:
+        """The same server, reached through a relay on this machine."""
+        return replace(self, host="127.0.0.1", port=port)
+
+
+@dataclass(frozen=True)
+class ClickHouseServer:
+    """A ClickHouse server with its HTTP and native listeners; `secure` means TLS on both."""
+
+    host: str
+    http_port: int
+    native_port: int
+    user: str
+    password: str
+    database: str
+    secure: bool = False
+    process_id: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Base URL of the HTTP interface, without credentials."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.http_port}/"
+
+    def through(self, http_port: int, native_port: int) -> Self:
+        """The same server, reached through a relay on this machine."""
+        return replace(self, host="127.0.0.1", http_port=http_port, native_port=native_port)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Both servers, and the process that keeps them when they are the project's own."""
+
+    postgres: PostgresServer
+    clickhouse: ClickHouseServer
+    mode: str
+    keeper_process_id: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for the state file; holds passwords, so that file is private."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `as_json`."""
+        postgres = dict(values["postgres"])
+        postgres["options"] = tuple((key, value) for key, value in postgres["options"])
+        if postgres["exchange"] is not None:
+            postgres["exchange"] = Exchange(**postgres["exchange"])
+        return cls(
+            postgres=PostgresServer(**postgres),
+            clickhouse=ClickHouseServer(**values["clickhouse"]),
+            mode=values["mode"],
+            keeper_process_id=values["keeper_process_id"],
+        )
+
+
+def parse_clickhouse_url(url: str, native_port: int | None) -> ClickHouseServer:
+    """Take `http(s)://user:password@host:port/database` apart; raises ServerError when it is not of that form."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise ServerError(f"FRAMEHAUL_CLICKHOUSE_URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parse_qsl(parts.query):
+        raise ServerError(
+            "FRAMEHAUL_CLICKHOUSE_URL must look like http(s)://user:password@host:port/database, "
+            f"but its scheme is {parts.scheme!r} and its host {parts.hostname!r}"
+        )
+    secure = parts.scheme == "https"
+    return ClickHouseServer(
+        host=parts.hostname,
+        http_port=port or (8443 if secure else 8123),
+        native_port=native_port or (9440 if secure else 9000),
+        user=unquote(parts.username or "default"),
+        password=unquote(parts.password or ""),
+        database=unquote(parts.path.strip("/")) or "default",
+        secure=secure,
+    )

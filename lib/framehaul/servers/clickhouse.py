@@ -1,0 +1,123 @@
+"""The embedded ClickHouse: the engine in the wheel `chdb-core`, serving its real HTTP and native listeners."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from framehaul.servers.address import ClickHouseServer, ServerError
+from framehaul.servers.secret import password_in, write_private
+
+USER = "framehaul"
+DATABASE = "default"
+
+CONFIGURATION = """<clickhouse>
+  <logger><errorlog>{home}/server.log</errorlog></logger>
+  <listen_host>127.0.0.1</listen_host>
+  <http_port>{http_port}</http_port>
+  <tcp_port>{native_port}</tcp_port>
+  <users_config>users.xml</users_config>
+  <default_profile>default</default_profile>
+</clickhouse>
+"""
+
+# `default` is the session of the serving process itself, which logs in without a password. It is allowed one session
+# in all, its own, which it opens before the first listener: every later login as `default` is refused, on both
+# protocols. Its grants are what serving takes: opening the listeners and waiting on standard input.
+#
+# The settings of the other profile are those in which this build differs from a stock server, or would hide a choice.
+USERS = """<clickhouse>
+  <profiles>
+    <default>
+      <async_insert>0</async_insert>
+    </default>
+    <serving>
+      <max_sessions_for_user>1</max_sessions_for_user>
+    </serving>
+  </profiles>
+  <quotas><default/></quotas>
+  <users>
+    <default>
+      <password></password>
+      <networks><ip>127.0.0.1</ip></networks>
+      <profile>serving</profile>
+      <quota>default</quota>
+      <grants>
+        <query>GRANT SYSTEM LISTEN ON *.*</query>
+        <query>GRANT READ ON FILE</query>
+        <query>GRANT CREATE TEMPORARY TABLE ON *.*</query>
+      </grants>
+    </default>
+    <{user}>
+      <password_sha256_hex>{password_sha256}</password_sha256_hex>
+      <networks><ip>127.0.0.1</ip></networks>
+      <profile>default</profile>
+      <quota>default</quota>
+    </{user}>
+  </users>
+</clickhouse>
+"""
+
+
+@dataclass
+class EmbeddedClickHouse:
+    """One ClickHouse under `state_dir`; start, watch and stop it."""
+
+    state_dir: Path
+    http_port: int
+    native_port: int
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> ClickHouseServer:
+        """Start serving and wait until HTTP answers; raises ServerError with the end of the log when it does not."""
+        home = self.state_dir / "clickhouse"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        password = password_in(home / "password")
+        write_private(
+            home / "config.xml",
+            CONFIGURATION.format(home=home, http_port=self.http_port, native_port=self.native_port),
+        )
+        digest = hashlib.sha256(password.encode()).hexdigest()
+        write_private(home / "users.xml", USERS.format(user=USER, password_sha256=digest))
+        output = (home / "output.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "framehaul.servers.clickhouse_process", str(home / "data")],
+            cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+        self._wait_until_ready(home)
+        return ClickHouseServer(
+            "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid
+        )
+
+    def is_running(self) -> bool:
+        """Whether the serving process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Close the process's input, which ends it cleanly; kill it when it does not end."""
+        if self._process is None or self._process.stdin is None:
+            return
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_until_ready(self, home: Path) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.is_running():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/ping", timeout=5):
+                    return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                time.sleep(0.05)
+        self.stop()
+        tail = (home / "output.log").read_text(errors="replace").splitlines()[-8:]
+        raise ServerError("ClickHouse did not start; its output ends:\n  " + "\n  ".join(tail))

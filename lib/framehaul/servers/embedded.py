@@ -1,0 +1,110 @@
+"""Both embedded servers from the outside: start the process that keeps them, find it, stop it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from framehaul.servers.address import ServerError, Servers
+from framehaul.settings import Settings
+
+ADDRESSES = "servers.json"
+LOCK = "keeper.lock"
+LOG = "keeper.log"
+START_SECONDS = 90
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Servers]:
+    """The servers that are kept already, or new ones that live exactly as long as the block."""
+    if is_kept(settings.state_dir):
+        yield _wait_for_addresses(settings.state_dir, None)
+        return
+    keeper = _start_keeper(settings, detached=False)
+    try:
+        yield _wait_for_addresses(settings.state_dir, keeper)
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait()
+
+
+def start(settings: Settings) -> Servers:
+    """Start servers that outlive this process; those that are kept already are returned as they are."""
+    keeper = None if is_kept(settings.state_dir) else _start_keeper(settings, detached=True)
+    return _wait_for_addresses(settings.state_dir, keeper)
+
+
+def stop(settings: Settings) -> bool:
+    """Stop the servers kept in the state directory, whoever started them; false when there are none."""
+    if not is_kept(settings.state_dir):
+        return False
+    keeper = _wait_for_addresses(settings.state_dir, None).keeper_process_id
+    assert keeper is not None
+    os.kill(keeper, signal.SIGTERM)
+    while is_kept(settings.state_dir):
+        time.sleep(0.05)
+    return True
+
+
+def is_kept(state_dir: Path) -> bool:
+    """Whether a keeper lives: it holds a lock that ends with it, so no stale file or reused process id can lie."""
+    lock = state_dir / LOCK
+    if not lock.exists():
+        return False
+    with lock.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _start_keeper(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:
+    try:
+        # Passable, so that PostgreSQL's unprivileged account reaches its own directory in it; not listable.
+        settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        log = (settings.state_dir / LOG).open("wb")
+    except OSError as error:
+        raise ServerError(
+            f"FRAMEHAUL_STATE_DIR={settings.state_dir}: {error.strerror}; choose a writable one"
+        ) from error
+    command = [sys.executable, "-m", "framehaul.servers.keeper", f"--state-dir={settings.state_dir}"]
+    if settings.postgres_port:
+        command.append(f"--postgres-port={settings.postgres_port}")
+    if settings.clickhouse_http_port:
+        command.append(f"--clickhouse-http-port={settings.clickhouse_http_port}")
+    if settings.postgres_extensions:
+        command.append(f"--postgres-extensions={settings.postgres_extensions}")
+    if detached:
+        command.append("--detached")
+    with log:
+        # A session of its own: Ctrl-C reaches this process only, which then stops the servers in order.
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL if detached else subprocess.PIPE, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _wait_for_addresses(state_dir: Path, keeper: subprocess.Popen[bytes] | None) -> Servers:
+    """Wait until the keeper has published where the servers are."""
+    addresses = state_dir / ADDRESSES
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if (keeper is None or is_kept(state_dir)) and addresses.exists():
+            servers = Servers.from_json(json.loads(addresses.read_text()))
+            if keeper is None or servers.keeper_process_id == keeper.pid:
+                return servers
+        if keeper is not None and keeper.poll() is not None:
+            break
+        time.sleep(0.02)
+    reason = (state_dir / LOG).read_text(errors="replace").strip()
+    raise ServerError(reason or f"the servers did not start within {START_SECONDS} s; see the logs below {state_dir}")

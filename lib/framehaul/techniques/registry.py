@@ -1,0 +1,110 @@
+"""The registry: what every technique is called, and everything that follows from its name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+Database = Literal["postgres", "clickhouse"]
+Direction = Literal["write", "read"]
+Frame = Literal["pandas", "polars"]
+Origin = Literal["published", "beyond", "limit"]
+
+DRIVERS = {
+    "asyncpg": "asyncpg",
+    "psycopg": "psycopg",
+    "sqlalchemy": "SQLAlchemy over psycopg",
+    "clickhouse_driver": "clickhouse-driver",
+    "clickhouse_sqlalchemy": "SQLAlchemy over clickhouse-driver",
+    "asynch": "asynch",
+    "urllib": "urllib",
+    "httpx": "httpx",
+}
+"""Names of drivers as they stand in a technique's name, and as a reader knows them."""
+
+FAMILIES = {
+    "copy_binary": "COPY, binary",
+    "copy_text": "COPY, delimited text",
+    "pg_parquet": "COPY, Parquet file (pg_parquet)",
+    "prepared_fetch": "prepared row fetch",
+    "row_fetch": "row fetch",
+    "convenience": "convenience reader",
+    "insert_text": "INSERT FORMAT CSV / TSV",
+    "native_columnar": "native protocol, columnar",
+    "http_parquet": "Parquet over HTTP",
+    "http_csv": "CSV over HTTP",
+}
+"""Families of techniques: the transport and the shape of the payload."""
+
+
+@dataclass(frozen=True)
+class Technique:
+    """A technique and its record; `function` is what a reader would paste into their own code."""
+
+    function: Callable[..., Any]
+    database: Database
+    direction: Direction
+    frame: Frame
+    driver: str
+    client: str
+    """Which open client the function takes, a key of `clients.CLIENTS`."""
+    family: str
+    label: str
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        """`frame_driver_method`, unique for its database and direction."""
+        return self.function.__name__
+
+    @property
+    def source(self) -> str:
+        """The function's source code, without the registry line."""
+        lines = inspect.getsource(self.function).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "async def ")))
+        return "\n".join(lines[start:])
+
+
+_TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}
+
+
+def technique[F: Callable[..., Any]](
+    *, family: str, label: str, origin: Origin = "published", client: str | None = None
+) -> Callable[[F], F]:
+    """Register a function; its module says database and direction, its name says frame and driver.
+
+    Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
+    """
+
+    def register(function: F) -> F:
+        database, direction = function.__module__.rpartition(".")[2].split("_")
+        frame, _, rest = function.__name__.partition("_")
+        drivers = [name for name in DRIVERS if rest.startswith(name + "_")]
+        if frame not in get_args(Frame) or not drivers:
+            raise ValueError(f"{function.__name__} is not of the form frame_driver_method with a driver of DRIVERS")
+        if family not in FAMILIES:
+            raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
+        driver = max(drivers, key=len)
+        key = cast(Database, database), cast(Direction, direction), function.__name__
+        if key in _TECHNIQUES:
+            raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
+        _TECHNIQUES[key] = Technique(
+            function, key[0], key[1], cast(Frame, frame), driver, client or driver, family, label, origin
+        )
+        return function
+
+    return register
+
+
+def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
+    """All techniques, or those of a database and direction, in the order of their source files."""
+    for name in ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"):
+        importlib.import_module(f"framehaul.techniques.{name}")
+    return [
+        found
+        for found in _TECHNIQUES.values()
+        if database in (None, found.database) and direction in (None, found.direction)
+    ]

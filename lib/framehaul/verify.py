@@ -1,0 +1,136 @@
+"""Does the target hold exactly what was sent? Bit for bit, in whatever order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from framehaul.schema import Column, ColumnType, Table
+from framehaul.tables import Fingerprint, Tables
+
+EXACT = "exact"
+
+
+class Sent:
+    """What was sent, ready to be compared with what is found."""
+
+    def __init__(self, table: Table, content: pa.Table) -> None:
+        self._table = table
+        frame = pl.from_arrow(content, schema=table.polars_schema)
+        assert isinstance(frame, pl.DataFrame)
+        self._frame = frame.sort(table.key)
+        self._rows_fingerprint: Fingerprint | None = None
+
+    def difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
+        """What differs in a frame that was read, or None when its content is exactly what was sent.
+
+        Dtypes may differ (see `dtype_drift`) as long as every value is still the same.
+        """
+        table = self._table
+        if list(received.columns) != table.column_names:
+            return f"columns are {list(received.columns)}"
+        if len(received) != len(self._frame):
+            return f"{len(received)} rows instead of {len(self._frame)}"
+        try:
+            frame = pl.DataFrame([_canonical(received[column.name], column) for column in table.columns])
+        except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            return f"a value is not of its column's type: {error}"
+        frame = frame.sort(table.key)
+        differing = [name for name in table.column_names if not _identical(frame[name], self._frame[name])]
+        return f"content differs in {', '.join(differing)}" if differing else None
+
+    def keep_reference(self, tables: Tables, reference: Table) -> None:
+        """Load what was sent into `reference` and prove, by reading all of it back, that it is there.
+
+        From then on a written table is compared with it on the server. Raises ValueError when it is not there.
+        """
+        tables.create(reference)
+        tables.load(reference, self._frame.to_arrow().cast(self._table.arrow_schema))
+        difference = self.difference(tables.content(reference))
+        if difference:
+            raise ValueError(f"the reference table itself is wrong: {difference}")
+        self._rows_fingerprint = tables.rows_fingerprint(reference)
+        self._reference = reference
+
+    def difference_on_server(self, tables: Tables) -> str | None:
+        """What differs in the written table from the reference, or None when their rows are exactly the same."""
+        assert self._rows_fingerprint is not None, "keep_reference comes first"
+        found = tables.rows_fingerprint(self._table)
+        if found == self._rows_fingerprint:
+            return None
+        if found[0] != self._rows_fingerprint[0]:
+            return f"{found[0]} rows instead of {self._rows_fingerprint[0]}"
+        written, sent = tables.column_fingerprints(self._table), tables.column_fingerprints(self._reference)
+        differing = [name for name in self._table.column_names if written[name] != sent[name]]
+        return f"content differs in {', '.join(differing) or 'how values are combined into rows'}"
+
+
+def dtype_drift(frame: pl.DataFrame | pd.DataFrame, table: Table) -> str:
+    """`exact`, or the columns whose dtype is not the table's, as `entity_key:str;event_date:str`."""
+    wanted = table.polars_schema if isinstance(frame, pl.DataFrame) else table.pandas_dtypes
+    drift = [
+        f"{name}:{str(dtype).replace(';', ',')}"
+        for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+        if str(dtype) != str(wanted.get(str(name)))
+    ]
+    return ";".join(drift) or EXACT
+
+
+def _canonical(values: pl.Series | pd.Series, column: Column) -> pl.Series:
+    """The values in the table's own Polars dtype; raises when one cannot be converted without loss."""
+    series = values if isinstance(values, pl.Series) else _from_pandas(values, column)
+    if series.dtype == pl.Object:
+        series = pl.Series([_plain(value) for value in series], dtype=pl.String if column.type is ColumnType.UUID else None)
+    wanted = column.type.value.polars
+    if series.dtype == pl.Null:
+        return series.cast(wanted).alias(column.name)
+    match column.type:
+        case ColumnType.UUID if series.dtype == pl.Binary or isinstance(series.dtype, pl.Array):
+            series = _uuid_text(series)
+        case ColumnType.DATE if series.dtype == pl.String:
+            series = series.str.to_date("%Y-%m-%d", strict=True)
+        case ColumnType.DATE if series.dtype.is_integer():
+            series = series.cast(pl.Int32)
+        case ColumnType.DATE if isinstance(series.dtype, pl.Datetime):
+            if not (series == series.dt.truncate("1d")).all():
+                raise ValueError(f"{column.name} holds times of day")
+        case ColumnType.INT32 | ColumnType.INT64 if series.dtype.is_float():
+            if not (series == series.round()).fill_null(True).all():
+                raise ValueError(f"{column.name} holds fractions")
+        case ColumnType.FLOAT64 if series.dtype != pl.Float64:
+            raise TypeError(f"{column.name} is {series.dtype}")
+    return series.cast(wanted, strict=True).alias(column.name)
+
+
+def _from_pandas(values: pd.Series, column: Column) -> pl.Series:
+    plain = [_plain(value) for value in values] if values.dtype == object else values
+    # In pandas a missing value is NaN, None or NA; all mean NULL, in a column that may hold it.
+    return pl.Series(values=pa.array(plain, from_pandas=column.nullable or column.type is not ColumnType.FLOAT64))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, UUID):
+        return str(value)
+    return None if value is None or value is pd.NaT or (isinstance(value, float) and np.isnan(value)) else value
+
+
+def _uuid_text(series: pl.Series) -> pl.Series:
+    """16 bytes to the 8-4-4-4-12 text."""
+    digits = series.cast(pl.Binary).bin.encode("hex")
+    parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
+    return pl.select(pl.concat_str(parts, separator="-")).to_series()
+
+
+def _identical(left: pl.Series, right: pl.Series) -> bool:
+    """Equality to the bit: -0.0 is not 0.0, NaN is NaN, NULL is NULL only."""
+    if not left.is_null().equals(right.is_null()):
+        return False
+    if left.dtype == pl.Float64:
+        bits: Iterable[np.ndarray] = (series.fill_null(0.0).to_numpy().view(np.int64) for series in (left, right))
+        return bool(np.array_equal(*bits))
+    return left.equals(right, null_equal=True)
