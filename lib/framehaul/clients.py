@@ -22,6 +22,13 @@ from framehaul.servers import ClickHouseServer, PostgresServer
 
 TIMEOUT_SECONDS = 600
 
+# Created, and preloaded as it must be (as far as this user may know): https://github.com/CrunchyData/pg_parquet
+PG_PARQUET_WORKS = """
+SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
+    SELECT 1 FROM pg_settings WHERE name = 'shared_preload_libraries' AND setting NOT LIKE '%pg_parquet%'
+)
+"""
+
 
 class UnavailableError(RuntimeError):
     """A technique cannot run on this server; the message says why and what would make it run."""
@@ -71,7 +78,7 @@ def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
 def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
     """A psycopg connection to a server with pg_parquet; raises UnavailableError when it or its directory is missing."""
     with open_psycopg(server) as connection:
-        if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet'").fetchone() is None:
+        if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
             raise UnavailableError(
                 "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory "
                 "where it is built, or use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"

@@ -173,7 +173,9 @@ class ClickHouseTables:
         return response.content
 
     def _rows(self, query: str, **parameters: str) -> list[list[Any]]:
-        answer = self._run(f"{query} FORMAT JSONCompact", **{f"param_{key}": value for key, value in parameters.items()})
+        answer = self._run(
+            f"{query} FORMAT JSONCompact", **{f"param_{key}": value for key, value in parameters.items()}
+        )
         rows: list[list[Any]] = httpx.Response(200, content=answer).json()["data"]
         return rows
 
@@ -240,7 +242,9 @@ class ClickHouseTables:
                  "output_format_parquet_use_custom_encoder", "input_format_parquet_use_native_reader_v3",
                  "output_format_parquet_compression_method")  # fmt: skip
         wanted = ", ".join(f"'{name}'" for name in names)
-        settings = self._rows(f"SELECT name, value FROM system.settings WHERE name IN ({wanted}) OR changed ORDER BY name")
+        settings = self._rows(
+            f"SELECT name, value FROM system.settings WHERE name IN ({wanted}) OR changed ORDER BY name"
+        )
         return {"version": self._rows("SELECT version()")[0][0], "settings": dict(settings)}
 
 

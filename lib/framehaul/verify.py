@@ -85,7 +85,9 @@ def _canonical(values: pl.Series | pd.Series, column: Column) -> pl.Series:
     """The values in the table's own Polars dtype; raises when one cannot be converted without loss."""
     series = values if isinstance(values, pl.Series) else _from_pandas(values, column)
     if series.dtype == pl.Object:
-        series = pl.Series([_plain(value) for value in series], dtype=pl.String if column.type is ColumnType.UUID else None)
+        series = pl.Series(
+            [_plain(value) for value in series], dtype=pl.String if column.type is ColumnType.UUID else None
+        )
     wanted = column.type.value.polars
     if series.dtype == pl.Null:
         return series.cast(wanted).alias(column.name)

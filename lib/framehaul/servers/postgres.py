@@ -84,6 +84,7 @@ class EmbeddedPostgres:
             process_id=self._process.pid, exchange=Exchange(str(exchange), str(exchange)),
         )  # fmt: skip
         self._wait_until_ready()
+        self._create_extensions(server)
         return server
 
     def is_running(self) -> bool:
@@ -139,6 +140,17 @@ class EmbeddedPostgres:
         configuration = data / "postgresql.conf"
         configuration.write_text("\n".join(lines) + "\n")
         self._give(configuration)
+
+    def _create_extensions(self, server: PostgresServer) -> None:
+        for control in sorted(self.extensions.rglob("*.control")) if self.extensions else []:
+            done = subprocess.run(
+                [self._binaries / "psql", "-qw", "-h", server.host, "-p", str(server.port), "-U", server.user, "-d", server.database, "-v", f"name={control.stem}"],
+                # Standard input, because psql fills in variables there only; the password travels in the environment.
+                input='SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS :"name";',
+                env=os.environ | {"PGPASSWORD": server.password}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode != 0 or done.stderr:
+                raise ServerError(f"extension {control.stem}: {done.stderr.strip()}")
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + 60

@@ -51,14 +51,18 @@ async def polars_asynch_native_columnar(connection: AsynchConnection, table: Tab
 @technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Pandas dataframe")
 def pandas_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
     """SQLAlchemy, over clickhouse-driver, gives row tuples, pandas builds columns from them."""
-    rows = connection.exec_driver_sql(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").all()
+    rows = connection.exec_driver_sql(
+        f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    ).all()
     return pd.DataFrame(rows, columns=table.column_names)
 
 
 @technique(family="row_fetch", label="SQLAlchemy over native driver row fetch -> Polars dataframe")
 def polars_clickhouse_sqlalchemy_row_fetch(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
     """SQLAlchemy, over clickhouse-driver, gives row tuples, Polars builds columns from them."""
-    rows = connection.exec_driver_sql(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").all()
+    rows = connection.exec_driver_sql(
+        f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    ).all()
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
@@ -96,8 +100,8 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
         payload = response.read()
     return pl.read_csv(
         io.BytesIO(payload), has_header=False, new_columns=table.column_names, null_values=r"\N",
-        missing_utf8_is_empty_string=True,
-        schema_overrides=dict.fromkeys(table.columns_of(ColumnType.TEXT), pl.String),
+        empty_string_is_null=False,
+        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)},
     )  # fmt: skip
 
 
@@ -123,8 +127,8 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
     payload = response.raise_for_status().content
     return pl.read_csv(
         io.BytesIO(payload), has_header=False, new_columns=table.column_names, null_values=r"\N",
-        missing_utf8_is_empty_string=True,
-        schema_overrides=dict.fromkeys(table.columns_of(ColumnType.TEXT), pl.String),
+        empty_string_is_null=False,
+        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)},
     )  # fmt: skip
 
 

@@ -21,9 +21,11 @@ from framehaul.clients import HttpEndpoint
 from framehaul.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
 
-# By default ClickHouse trims blanks around unquoted CSV text and takes an empty field for the column's default:
-# https://clickhouse.com/docs/operations/settings/formats. Neither CSV writer quotes such text, so both are turned off.
-CSV_AS_WRITTEN = "SETTINGS input_format_csv_trim_whitespaces = 0, input_format_csv_empty_as_default = 0"
+# Unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality column even with
+# input_format_csv_trim_whitespaces = 0) and takes an empty field for the column's default. So all text is quoted here.
+# pandas then quotes its mark for NULL as well, which ClickHouse has to be told:
+# https://clickhouse.com/docs/operations/settings/formats#format_csv_null_representation
+QUOTED_NULL = """SETTINGS format_csv_null_representation = '"\\\\N"'"""
 
 # TabSeparated has no quotes: it escapes with backslashes, https://clickhouse.com/docs/interfaces/formats/TabSeparated
 TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -32,19 +34,17 @@ TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV, clickhouse-driver sends it inside the text of the query."""
-    payload = frame.to_csv(index=False, header=False, na_rep=r"\N")
+    payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
     client.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     )
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_driver_csv(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV, clickhouse-driver sends it inside the text of the query."""
-    payload = frame.write_csv(include_header=False, null_value=r"\N")
-    client.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
-    )
+    payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
 
 
 @technique(family="insert_text", label="clickhouse-driver INSERT FORMAT TSV from Pandas delimited text")
@@ -68,19 +68,17 @@ def polars_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table,
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
-    payload = frame.to_csv(index=False, header=False, na_rep=r"\N")
-    connection.exec_driver_sql(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
-    )
+    payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
+    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
+    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
-    payload = frame.write_csv(include_header=False, null_value=r"\N")
-    connection.exec_driver_sql(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
-    )
+    payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}"
+    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
@@ -89,9 +87,8 @@ def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
     payload = _escaped_pandas(frame, table).to_csv(
         index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
     )
-    connection.exec_driver_sql(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
-    )
+    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
+    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
@@ -100,27 +97,24 @@ def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
     payload = _escaped_polars(frame, table).write_csv(
         include_header=False, separator="\t", quote_style="never", null_value=r"\N"
     )
-    connection.exec_driver_sql(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
-    )
+    statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT TabSeparated\n{payload}"
+    connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Pandas delimited text")
 async def pandas_asynch_csv(connection: AsynchConnection, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes CSV, asynch sends it inside the text of the query."""
-    payload = frame.to_csv(index=False, header=False, na_rep=r"\N")
+    payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
     await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     )
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT CSV from Polars delimited text")
 async def polars_asynch_csv(connection: AsynchConnection, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes CSV, asynch sends it inside the text of the query."""
-    payload = frame.write_csv(include_header=False, null_value=r"\N")
-    await connection.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {CSV_AS_WRITTEN} FORMAT CSV\n{payload}"
-    )
+    payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
+    await connection.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}")
 
 
 @technique(family="insert_text", label="asynch INSERT FORMAT TSV from Pandas delimited text")

@@ -49,8 +49,8 @@ def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
     buffer.seek(0)
     return pl.read_csv(
         buffer, separator="\t", has_header=False, new_columns=table.column_names, null_values=r"\N",
-        missing_utf8_is_empty_string=True,
-        schema_overrides=dict.fromkeys(table.columns_of(ColumnType.TEXT), pl.String),
+        empty_string_is_null=False,
+        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)},
     )  # fmt: skip
 
 
@@ -101,7 +101,8 @@ async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
 @technique(family="convenience", label="psycopg / SQLAlchemy -> pandas.read_sql_query")
 def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
     """pandas' own reader over a SQLAlchemy connection."""
-    return pd.read_sql_query(f"SELECT {table.postgres_columns} FROM {table.postgres_name}", connection)
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    return pd.read_sql_query(query.replace("%", "%%"), connection)  # psycopg looks for placeholders
 
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
