@@ -1,0 +1,238 @@
+"""The only clock: a discarded warm-up, then rounds that run every technique once in a shuffled, seeded order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import random
+import threading
+import time
+import urllib.error
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pandas as pd
+import polars as pl
+
+from framehaul import datagen
+from framehaul.clients import CLIENTS, UnavailableError
+from framehaul.relay import Relay
+from framehaul.resources import Meter, Usage
+from framehaul.results import Result, Status
+from framehaul.schema import Table
+from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
+from framehaul.tables import tables_of
+from framehaul.techniques import Technique
+from framehaul.verify import Sent, dtype_drift
+
+SERVER_RETURN_SECONDS = 30
+"""How long a run waits for a server that died to come back."""
+
+WARM_UP = 0
+"""The pass number under which nothing is kept."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Size and repetition of a run; raises ValueError, naming the parameter, when one makes no sense."""
+
+    rows: int
+    passes: int
+    warmup: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("passes", 1), ("warmup", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name.upper()}={value!r}: give a whole number of at least {least}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one pass of one technique came to."""
+
+    status: Status
+    seconds: float | None = None
+    usage: Usage | None = None
+    dtypes: str | None = None
+    reason: str | None = None
+
+
+def run(
+    techniques: list[Technique],
+    server: PostgresServer | ClickHouseServer,
+    table: Table,
+    parameters: Parameters,
+    record: Callable[[Technique, int, Outcome, int | None], None],
+    progress: Callable[[str], None] = lambda _: None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Measure techniques of one database and direction; `record` gets technique, pass, outcome and wire bytes.
+
+    A technique that is wrong or raises is recorded as failed and the run goes on. When the server dies, the run waits
+    for it to come back; when it does not, ServerError is raised, and what was finished has been recorded. Setting
+    `stop` ends the run with KeyboardInterrupt before its next pass.
+    """
+    with asyncio.Runner() as runner:
+        runner.run(_Run(techniques, server, table, parameters, record, progress, stop or threading.Event()).all_rounds())
+
+
+class _Run:
+    def __init__(
+        self,
+        techniques: list[Technique],
+        server: PostgresServer | ClickHouseServer,
+        table: Table,
+        parameters: Parameters,
+        record: Callable[[Technique, int, Outcome, int | None], None],
+        progress: Callable[[str], None],
+        stop: threading.Event,
+    ) -> None:
+        self._techniques, self._server, self._table = techniques, server, table
+        self._parameters, self._record, self._progress = parameters, record, progress
+        self._stop = stop
+        self._tables = tables_of(server)
+        self._meter = Meter(server.process_id)
+        self._reference = table.renamed(f"{table.name}_sent")
+        self._wire_bytes: dict[str, int | None] = {}
+        self._unavailable: dict[str, str] = {}
+
+    async def all_rounds(self) -> None:
+        self._progress("preparing data")
+        content = datagen.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
+        self._frames: dict[str, pl.DataFrame | pd.DataFrame] = {
+            "polars": datagen.polars_frame(self._table, self._parameters.rows, self._parameters.seed),
+            "pandas": datagen.to_pandas(content, self._table),
+        }
+        self._sent = Sent(self._table, content)
+        try:
+            self._sent.keep_reference(self._tables, self._reference)
+            if any(technique.direction == "read" for technique in self._techniques):
+                self._tables.create(self._table)
+                self._tables.load(self._table, content)
+                self._tables.settle()
+            del content
+            for number in range(1 - self._parameters.warmup, self._parameters.passes + 1):
+                order = list(self._techniques)
+                random.Random(f"{self._parameters.seed}/{number}").shuffle(order)
+                for technique in order:
+                    if self._stop.is_set():
+                        raise KeyboardInterrupt
+                    await self._one(technique, max(number, WARM_UP))
+        finally:
+            # Where the server is gone for good, the next run drops what is ours.
+            with contextlib.suppress(ServerError):
+                for table in (self._table, self._reference):
+                    self._tables.drop(table)
+
+    async def _one(self, technique: Technique, number: int) -> None:
+        name = technique.name
+        self._progress(f"{'warm-up' if number == WARM_UP else f'pass {number}'}: {name}")
+        if name in self._unavailable:
+            outcome = Outcome("skipped", reason=self._unavailable[name])
+        else:
+            outcome = await self._outcome(technique, number)
+        if outcome.status == "skipped":
+            self._unavailable[name] = outcome.reason or ""
+        if number != WARM_UP:
+            self._record(technique, number, outcome, self._wire_bytes.get(name))
+        if outcome.status == "failed":
+            self._wait_for_server(outcome.reason or "")
+
+    async def _outcome(self, technique: Technique, number: int) -> Outcome:
+        """One pass: reset, connect, run on the clock, verify."""
+        try:
+            if technique.direction == "write":
+                self._tables.create(self._table)
+                self._tables.settle()
+            with self._counting_relay(number) as (server, relay):
+                async with _opened(technique, server) as client:
+                    bytes_before = relay.total_bytes if relay else 0
+                    frame, seconds, usage = await self._timed(technique, client)
+                    if relay:
+                        self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
+            if frame is None:
+                difference, dtypes = self._sent.difference_on_server(self._tables), None
+            else:
+                difference, dtypes = self._sent.difference(frame), dtype_drift(frame, self._table)
+        except UnavailableError as error:
+            return Outcome("skipped", reason=str(error))
+        except Exception as error:  # noqa: BLE001  whatever a driver raises is this technique's result, not the run's end
+            return Outcome("failed", reason=describe(error))
+        if difference:
+            return Outcome("failed", reason=difference)
+        return Outcome("ok", seconds, usage, dtypes or "exact")
+
+    async def _timed(self, technique: Technique, client: object) -> tuple[pl.DataFrame | pd.DataFrame | None, float, Usage]:
+        arguments = [client, self._table]
+        if technique.direction == "write":
+            arguments.append(self._frames[technique.frame])
+        self._meter.start()
+        start = time.perf_counter()
+        returned = technique.function(*arguments)
+        if inspect.isawaitable(returned):
+            returned = await returned
+        seconds = time.perf_counter() - start
+        return returned, seconds, self._meter.stop()
+
+    @contextmanager
+    def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
+        """In the warm-up the way to the server leads through a relay, unless encryption binds it to its host name."""
+        server = self._server
+        if number != WARM_UP or _is_encrypted(server):
+            yield server, None
+            return
+        if isinstance(server, PostgresServer):
+            with Relay((server.host, server.port)) as relay:
+                yield server.through(*relay.ports), relay
+        else:
+            with Relay((server.host, server.http_port), (server.host, server.native_port)) as relay:
+                yield server.through(*relay.ports), relay
+
+    def _wait_for_server(self, reason: str) -> None:
+        deadline = time.monotonic() + SERVER_RETURN_SECONDS
+        while True:
+            try:
+                self._tables.facts()
+            except ServerError as error:
+                if time.monotonic() > deadline:
+                    raise ServerError(
+                        f"the server did not come back within {SERVER_RETURN_SECONDS} s after: {reason}; "
+                        "what was finished is kept"
+                    ) from error
+                time.sleep(0.5)
+            else:
+                return
+
+
+@asynccontextmanager
+async def _opened(technique: Technique, server: PostgresServer | ClickHouseServer) -> AsyncIterator[object]:
+    """The technique's client, whichever kind of context manager opens it."""
+    opening = CLIENTS[technique.client](server)
+    if isinstance(opening, AbstractAsyncContextManager):
+        async with opening as client:
+            yield client
+    else:
+        with opening as client:
+            yield client
+
+
+def _is_encrypted(server: PostgresServer | ClickHouseServer) -> bool:
+    if isinstance(server, ClickHouseServer):
+        return server.secure
+    return any(key.startswith("ssl") for key, _ in server.options)
+
+
+def describe(error: Exception) -> str:
+    """One line of what went wrong, with the server's own words when it sent some."""
+    text: Any = str(error)
+    if isinstance(error, urllib.error.HTTPError):
+        text = error.read().decode(errors="replace") or text
+    elif isinstance(error, httpx.HTTPStatusError):
+        text = error.response.text or text
+    return " ".join(f"{type(error).__name__}: {text}".split())[:400]

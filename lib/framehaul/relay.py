@@ -1,0 +1,74 @@
+"""A relay that counts the bytes between a client and a server, whatever driver or protocol they speak.
+
+Wire bytes are counted on the discarded warm-up pass, whose connections run through a relay; timed passes never do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 1 << 18
+
+
+class Relay:
+    """Listens on a loopback port of its own for each target `(host, port)` and forwards every connection there."""
+
+    def __init__(self, *targets: tuple[str, int]) -> None:
+        self._listeners = {socket.create_server(("127.0.0.1", 0)): target for target in targets}
+        self.ports: list[int] = [listener.getsockname()[1] for listener in self._listeners]
+        self.total_bytes = 0
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+
+    def __enter__(self) -> Self:
+        for listener, target in self._listeners.items():
+            threading.Thread(target=self._accept, args=(listener, target), daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            left = list(self._open)
+        for connection in (*self._listeners, *left):
+            _end(connection)
+
+    def _accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # closed: the relay is over
+            try:
+                server = socket.create_connection(target)
+            except OSError:
+                client.close()  # the client sees what it would see of a server that is not there
+                continue
+            with self._lock:
+                self._open |= {client, server}
+            for source, sink in ((client, server), (server, client)):
+                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        try:
+            while count := source.recv_into(buffer):
+                with self._lock:
+                    self.total_bytes += count
+                sink.sendall(buffer[:count])
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            _end(source)  # either side is gone: so is the connection
+            _end(sink)
+        finally:
+            with self._lock:
+                self._open.discard(source)
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # already ended, or a listener, which not every system shuts down
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

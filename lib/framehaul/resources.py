@@ -1,0 +1,95 @@
+"""What a pass costs besides time: CPU of client and server, peak memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds and bytes of memory that a pass took; None where this system cannot tell."""
+
+    client_cpu_s: float
+    server_cpu_s: float | None
+    peak_rss_bytes: int | None
+
+
+class Meter:
+    """Reads the counters before and after a pass, in this process and in the server's processes."""
+
+    def __init__(self, server_process_id: int | None) -> None:
+        self._server_process_id = server_process_id
+
+    def start(self) -> None:
+        """Give free memory back, reset the peak and read all counters."""
+        gc.collect()
+        pa.default_memory_pool().release_unused()
+        _trim_heap()
+        self._server_cpu = self._server_cpu_s()
+        self._rss_bytes = _reset_peak_rss()
+        self._client_cpu = _client_cpu_s()
+
+    def stop(self) -> Usage:
+        """What was used since `start`."""
+        client = _client_cpu_s() - self._client_cpu
+        peak = _peak_rss_bytes()
+        server = self._server_cpu_s()
+        return Usage(
+            client_cpu_s=client,
+            server_cpu_s=server - self._server_cpu if server is not None and self._server_cpu is not None else None,
+            peak_rss_bytes=max(0, peak - self._rss_bytes) if peak is not None and self._rss_bytes is not None else None,
+        )
+
+    def _server_cpu_s(self) -> float | None:
+        """CPU of the server and its children, those included that have ended."""
+        if self._server_process_id is None:
+            return None
+        try:
+            parent = psutil.Process(self._server_process_id)
+            times = parent.cpu_times()
+            total = times.user + times.system + times.children_user + times.children_system
+            for child in parent.children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):  # ended just now: counted with its parent next time
+                    times = child.cpu_times()
+                    total += times.user + times.system
+        except psutil.NoSuchProcess:
+            return None
+        return float(total)
+
+
+def _client_cpu_s() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _trim_heap() -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # not glibc: nothing to trim
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _reset_peak_rss() -> int | None:
+    """Set the kernel's high-water mark to the present size and return it; see clear_refs in proc(5)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None  # not Linux, or not allowed: the column stays empty
+    return _peak_rss_bytes()
+
+
+def _peak_rss_bytes() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024

@@ -1,0 +1,196 @@
+"""One row per technique and pass: written as passes end, read back typed, summarised when rendering."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import polars as pl
+
+Status = Literal["ok", "skipped", "failed"]
+UNSTABLE_VARIATION = 0.10
+"""Coefficient of variation from which a technique's figures are marked as unstable."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One pass of one technique; a missing number is None, never 0. The fields are the columns of the file."""
+
+    run_id: str
+    notebook: str
+    database: str
+    direction: str
+    technique: str
+    label: str
+    origin: str
+    family: str
+    driver: str
+    frame: str
+    rows: int
+    pass_: int
+    seconds: float | None
+    rows_per_s: float | None
+    client_cpu_s: float | None
+    server_cpu_s: float | None
+    peak_rss_bytes: int | None
+    wire_bytes: int | None
+    dtypes: str | None
+    status: Status
+    reason: str | None
+
+
+COLUMNS = [field.name.rstrip("_") for field in fields(Result)]
+_NUMBERS = {"seconds", "rows_per_s", "client_cpu_s", "server_cpu_s"}
+_INTEGERS = {"rows", "pass", "peak_rss_bytes", "wire_bytes"}
+SCHEMA = {
+    name: pl.Float64 if name in _NUMBERS else pl.Int64 if name in _INTEGERS else pl.String for name in COLUMNS
+}
+
+
+class ResultsError(RuntimeError):
+    """Results cannot be written or read; the message names the file and the remedy."""
+
+
+def new_run_id() -> str:
+    """Names one run: when it began, and four random digits."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+class Writer:
+    """Writes `NAME.csv` row by row, each safe on disk before the next pass begins.
+
+    Until the end the rows are in `NAME.partial.csv`: what an interrupted run has finished stays there, and the results
+    of an earlier complete run stay in `NAME.csv`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_suffix(".partial.csv")
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._partial.open("w", newline="", encoding="utf8")
+        except OSError as error:
+            raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(COLUMNS)
+        return self
+
+    def write(self, result: Result) -> None:
+        """Append one row and wait until it is on disk."""
+        self._writer.writerow("" if value is None else value for value in asdict(result).values())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+        if kind is None:
+            self._partial.replace(self.path)
+
+
+def read(path: Path) -> pl.DataFrame:
+    """The rows of a results file; raises ResultsError when it is missing or has other columns."""
+    if not path.exists():
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS='{path.stem[:2]}')")
+    frame = pl.read_csv(path, schema_overrides=SCHEMA)
+    if frame.columns != COLUMNS:
+        raise ResultsError(f"{path} has other columns than this version writes; delete it and run again")
+    return frame
+
+
+def read_all(directory: Path) -> pl.DataFrame:
+    """The rows of every complete results file in a directory."""
+    files = sorted(path for path in directory.glob("[0-9]*.csv") if not path.name.endswith(".partial.csv"))
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *map(read, files)])
+
+
+def write_environment(path: Path, facts: dict[str, Any]) -> None:
+    """Record where and with what a run was made, as sorted, indented JSON."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf8")
+    fresh.replace(path)
+
+
+def summary(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row per technique of a database and direction, fastest first, those without a time last.
+
+    Adds passes, avg_s, mean, min, max and median rows/s, variation (coefficient of, over passes), unstable, and the
+    ratio of medians to the fastest published technique with its bootstrap 95% interval.
+    """
+    names = ["database", "direction", "technique"]
+    failed = passes.group_by(names).agg((pl.col("status") == "failed").any().alias("any_failed"))
+    ok = pl.col("status") == "ok"
+    timed = passes.group_by([*names, "label", "origin", "family", "driver", "frame"], maintain_order=True).agg(
+        pl.col("rows").first(),
+        ok.sum().alias("passes"),
+        pl.col("seconds").filter(ok).mean().alias("avg_s"),
+        pl.col("rows_per_s").filter(ok).mean().alias("mean_rows_per_s"),
+        pl.col("rows_per_s").filter(ok).min().alias("min_rows_per_s"),
+        pl.col("rows_per_s").filter(ok).max().alias("max_rows_per_s"),
+        pl.col("rows_per_s").filter(ok).median().alias("median_rows_per_s"),
+        (pl.col("rows_per_s").filter(ok).std() / pl.col("rows_per_s").filter(ok).mean()).alias("variation"),
+        *(pl.col(name).filter(ok).median() for name in ("client_cpu_s", "server_cpu_s", "peak_rss_bytes", "wire_bytes")),
+        pl.col("dtypes").filter(ok).first(),
+        pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
+        pl.col("reason").drop_nulls().first(),
+    )
+    timed = timed.join(failed, on=names).with_columns(
+        # A technique that was ever wrong is not fast.
+        pl.when("any_failed").then(pl.lit("failed")).otherwise("status").alias("status"),
+        (pl.col("variation") > UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
+        *(pl.when("any_failed").then(None).otherwise(pl.col(name)).alias(name) for name in timed.columns
+          if name.endswith("rows_per_s") or name == "avg_s"),
+    ).drop("any_failed")  # fmt: skip
+    ratios = _ratios(passes, timed)
+    return timed.join(ratios, on=names, how="left").sort(
+        ["database", "direction", "median_rows_per_s"], descending=[True, True, True], nulls_last=True, maintain_order=True
+    )
+
+
+def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for (database, direction), group in timed.group_by("database", "direction", maintain_order=True):
+        base = group.filter((pl.col("origin") == "published") & pl.col("median_rows_per_s").is_not_null())
+        if base.is_empty():
+            continue
+        best = base.sort("median_rows_per_s", descending=True)["technique"][0]
+        here = passes.filter(database=database, direction=direction, status="ok")
+        speeds = {str(name): part.sort("pass") for (name,), part in here.group_by("technique")}
+        for name in group.filter(pl.col("median_rows_per_s").is_not_null())["technique"]:
+            ratio, low, high = ratio_with_interval(speeds[name], speeds[best])
+            rows.append(
+                {"database": database, "direction": direction, "technique": name,
+                 "ratio": ratio, "ratio_low": low, "ratio_high": high}
+            )  # fmt: skip
+    columns = {"database": pl.String, "direction": pl.String, "technique": pl.String,
+               "ratio": pl.Float64, "ratio_low": pl.Float64, "ratio_high": pl.Float64}  # fmt: skip
+    return pl.DataFrame(rows, schema=columns)
+
+
+def ratio_with_interval(left: pl.DataFrame, right: pl.DataFrame, resamples: int = 2_000) -> tuple[float, float, float]:
+    """Ratio of median rows/s of two techniques of one run, and its bootstrap 95% interval.
+
+    Rounds are resampled, not passes: within a round both ran on the machine in the same state. With three rounds the
+    interval is about as wide as their spread, and says no more than that.
+    """
+    pairs = left.select("pass", "rows_per_s").join(right.select("pass", "rows_per_s"), on="pass")
+    a, b = pairs["rows_per_s"].to_numpy(), pairs["rows_per_s_right"].to_numpy()
+    if not len(pairs):
+        nothing = float("nan")
+        return nothing, nothing, nothing
+    rounds = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
+    ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(np.median(a) / np.median(b)), float(low), float(high)
+
+
