@@ -79,7 +79,9 @@ def run(
     `stop` ends the run with KeyboardInterrupt before its next pass.
     """
     with asyncio.Runner() as runner:
-        runner.run(_Run(techniques, server, table, parameters, record, progress, stop or threading.Event()).all_rounds())
+        runner.run(
+            _Run(techniques, server, table, parameters, record, progress, stop or threading.Event()).all_rounds()
+        )
 
 
 class _Run:
@@ -168,7 +170,9 @@ class _Run:
             return Outcome("failed", reason=difference)
         return Outcome("ok", seconds, usage, dtypes or "exact")
 
-    async def _timed(self, technique: Technique, client: object) -> tuple[pl.DataFrame | pd.DataFrame | None, float, Usage]:
+    async def _timed(
+        self, technique: Technique, client: object
+    ) -> tuple[pl.DataFrame | pd.DataFrame | None, float, Usage]:
         arguments = [client, self._table]
         if technique.direction == "write":
             arguments.append(self._frames[technique.frame])

@@ -29,7 +29,9 @@ class Relay:
             threading.Thread(target=self._accept, args=(listener, target), daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with self._lock:
             left = list(self._open)
         for connection in (*self._listeners, *left):

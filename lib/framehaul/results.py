@@ -51,9 +51,7 @@ class Result:
 COLUMNS = [field.name.rstrip("_") for field in fields(Result)]
 _NUMBERS = {"seconds", "rows_per_s", "client_cpu_s", "server_cpu_s"}
 _INTEGERS = {"rows", "pass", "peak_rss_bytes", "wire_bytes"}
-SCHEMA = {
-    name: pl.Float64 if name in _NUMBERS else pl.Int64 if name in _INTEGERS else pl.String for name in COLUMNS
-}
+SCHEMA = {name: pl.Float64 if name in _NUMBERS else pl.Int64 if name in _INTEGERS else pl.String for name in COLUMNS}
 
 
 class ResultsError(RuntimeError):
@@ -92,7 +90,9 @@ class Writer:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
         if kind is None:
             self._partial.replace(self.path)
@@ -101,7 +101,9 @@ class Writer:
 def read(path: Path) -> pl.DataFrame:
     """The rows of a results file; raises ResultsError when it is missing or has other columns."""
     if not path.exists():
-        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS='{path.stem[:2]}')")
+        raise ResultsError(
+            f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS='{path.stem[:2]}')"
+        )
     frame = pl.read_csv(path, schema_overrides=SCHEMA)
     if frame.columns != COLUMNS:
         raise ResultsError(f"{path} has other columns than this version writes; delete it and run again")
@@ -139,7 +141,10 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
         pl.col("rows_per_s").filter(ok).max().alias("max_rows_per_s"),
         pl.col("rows_per_s").filter(ok).median().alias("median_rows_per_s"),
         (pl.col("rows_per_s").filter(ok).std() / pl.col("rows_per_s").filter(ok).mean()).alias("variation"),
-        *(pl.col(name).filter(ok).median() for name in ("client_cpu_s", "server_cpu_s", "peak_rss_bytes", "wire_bytes")),
+        *(
+            pl.col(name).filter(ok).median()
+            for name in ("client_cpu_s", "server_cpu_s", "peak_rss_bytes", "wire_bytes")
+        ),
         pl.col("dtypes").filter(ok).first(),
         pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
         pl.col("reason").drop_nulls().first(),
@@ -153,7 +158,10 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     ).drop("any_failed")  # fmt: skip
     ratios = _ratios(passes, timed)
     return timed.join(ratios, on=names, how="left").sort(
-        ["database", "direction", "median_rows_per_s"], descending=[True, True, True], nulls_last=True, maintain_order=True
+        ["database", "direction", "median_rows_per_s"],
+        descending=[True, True, True],
+        nulls_last=True,
+        maintain_order=True,
     )
 
 
@@ -192,5 +200,3 @@ def ratio_with_interval(left: pl.DataFrame, right: pl.DataFrame, resamples: int 
     ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return float(np.median(a) / np.median(b)), float(low), float(high)
-
-

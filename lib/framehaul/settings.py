@@ -45,6 +45,8 @@ class Settings:
     """The same directory as that PostgreSQL server sees it; equal to `exchange_dir` unless given."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
+    out: Path = PROJECT
+    """Where results, figures and reports go; a relative path starts at the project."""
     python: str | None = None
     """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
 
@@ -82,6 +84,7 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         exchange_dir=_directory(given, "exchange_dir"),
         exchange_dir_on_server=given.get("exchange_dir_on_server"),
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
+        out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),
     )
 

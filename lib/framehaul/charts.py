@@ -1,0 +1,225 @@
+"""Figures and tables with fixed labels and colours, drawn from a summary; nothing here knows a technique by name."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from framehaul.techniques import FAMILIES
+
+DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
+
+# Told apart by readers with any colour vision: the first eight after https://jfly.uni-koeln.de/color/
+FAMILY_COLOURS = {
+    "copy_binary": "#0072B2",
+    "copy_text": "#56B4E9",
+    "pg_parquet": "#009E73",
+    "prepared_fetch": "#CC79A7",
+    "row_fetch": "#D55E00",
+    "convenience": "#999999",
+    "insert_text": "#56B4E9",
+    "native_columnar": "#E69F00",
+    "http_parquet": "#009E73",
+    "http_csv": "#0072B2",
+}
+INK, FAINT = "#222222", "#8a8a8a"
+
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "svg.fonttype": "none",  # text stays text: searchable, and small
+    "svg.hashsalt": "framehaul",  # the same figure is the same file
+}
+
+
+def save(figure: Figure, path: Path) -> str:
+    """Write the figure as SVG and return its text; the same data gives the same bytes."""
+    buffer = io.StringIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf8")
+    return text
+
+
+def bars(summary: pl.DataFrame) -> Figure:
+    """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
+
+    Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
+    """
+    database, direction = summary["database"][0], summary["direction"][0]
+    rows = summary.to_dicts()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, 0.8 + 0.31 * len(rows)), layout="constrained")
+        axes = figure.subplots()
+        for at, row in enumerate(rows):
+            median = row["median_rows_per_s"]
+            if median is None:
+                word = (
+                    "skipped (see the table for the reason)"
+                    if row["status"] == "skipped"
+                    else f"FAILED: {row['reason']}"
+                )
+                axes.text(
+                    0,
+                    at,
+                    f"  {_shorten(word, 90)}",
+                    va="center",
+                    color=FAINT if row["status"] == "skipped" else "#B00020",
+                )
+                continue
+            axes.barh(at, median, color=FAMILY_COLOURS[row["family"]], height=0.72)
+            axes.plot([row["min_rows_per_s"], row["max_rows_per_s"]], [at, at], color=INK, linewidth=1.2)
+            for end in ("min_rows_per_s", "max_rows_per_s"):
+                axes.plot([row[end]] * 2, [at - 0.18, at + 0.18], color=INK, linewidth=1.2)
+            mark = " (unstable)" if row["unstable"] else ""
+            axes.text(max(median, row["max_rows_per_s"]), at, f"  {thousands(median)}{mark}", va="center", color=INK)
+        axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(0, _upper_limit(summary))
+        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+        axes.set_xlabel("rows/s, median of passes (whiskers: slowest and fastest pass)")
+        axes.set_title(_title(summary, database, direction), loc="left", fontweight="bold")
+        _family_legend(axes, [row["family"] for row in rows])
+    return figure
+
+
+def published_against_measured(summary: pl.DataFrame) -> Figure:
+    """Published mean rows/s beside measured mean rows/s, one panel per database and direction, on a logarithmic axis."""
+    groups = [
+        group.filter(pl.col("published_rows_per_s").is_not_null()).sort("published_rows_per_s", descending=True)
+        for _, group in summary.group_by("database", "direction", maintain_order=True)
+    ]
+    with mpl.rc_context(STYLE):
+        heights = [len(group) + 2 for group in groups]
+        figure = Figure(figsize=(10.5, 0.25 * sum(heights) + 0.6), layout="constrained")
+        panels = figure.subplots(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for axes, group in zip(panels, groups, strict=True):
+            for at, row in enumerate(group.to_dicts()):
+                published, measured = row["published_rows_per_s"], row["mean_rows_per_s"]
+                if measured is None:
+                    axes.text(
+                        published, at, f"   not measured here: {row['status']}", va="center", color=FAINT, fontsize=8
+                    )
+                else:
+                    axes.plot([published, measured], [at, at], color="#cccccc", linewidth=2, zorder=1)
+                    axes.scatter(measured, at, color=FAMILY_COLOURS[row["family"]], s=38, zorder=3)
+                axes.scatter(published, at, facecolor="white", edgecolor=INK, s=30, zorder=2)
+            axes.set_yticks(range(len(group)), group["label"].to_list())
+            axes.invert_yaxis()
+            axes.tick_params(axis="y", length=0)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+            axes.xaxis.set_minor_formatter(lambda value, _: thousands(value) if f"{value:e}"[0] in "25" else "")
+            axes.grid(axis="x", which="both", color="#eeeeee")
+            axes.set_axisbelow(True)
+            axes.set_title(f"{DATABASES[group['database'][0]]} {group['direction'][0]}", loc="left", fontweight="bold")
+        panels[-1].set_xlabel("rows/s, mean of passes: ring = published, dot = measured here")
+    return figure
+
+
+def html_table(summary: pl.DataFrame) -> str:
+    """The summary of one database and direction as an HTML table that scrolls sideways where it must."""
+    header = ["technique", "avg s", "mean rows/s", "min", "max", "median", "ratio to best published", "dtypes",
+              "client CPU s", "server CPU s", "peak RSS", "wire"]  # fmt: skip
+    body = []
+    for row in summary.to_dicts():
+        label = html.escape(row["label"])
+        if row["median_rows_per_s"] is None:
+            reason = html.escape(row["reason"] or "")
+            body.append(
+                f'<tr class="{row["status"]}"><th>{label}</th><td colspan="11">{row["status"]}: {reason}</td></tr>'
+            )
+            continue
+        cells = [
+            f"{row['avg_s']:.4f}",
+            *(f"{row[name]:,.0f}" for name in ("mean_rows_per_s", "min_rows_per_s", "max_rows_per_s")),
+            f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
+            ratio_text(row),
+            html.escape(row["dtypes"].replace(";", "; ")),
+            _seconds(row["client_cpu_s"]),
+            _seconds(row["server_cpu_s"]),
+            _megabytes(row["peak_rss_bytes"]),
+            _megabytes(row["wire_bytes"]),
+        ]
+        body.append(f"<tr><th>{label}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in header)
+    return (
+        f'<div class="results"><style>{TABLE_CSS}</style><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table><p>± : coefficient of variation over 10%, read with care. "
+        "Ratio: of medians, with a bootstrap 95% interval over rounds. CPU and wire bytes: medians; "
+        "RSS: highest growth during a pass. An empty cell could not be measured.</p></div>"
+    )
+
+
+TABLE_CSS = """
+.results { overflow-x: auto; } .results table { border-collapse: collapse; font-size: 12px; }
+.results th, .results td { padding: 3px 8px; text-align: right; white-space: nowrap; }
+.results td:nth-child(8) { white-space: normal; min-width: 11em; font-size: 10px; text-align: left; }
+.results th:first-child, .results td[colspan] { text-align: left; font-weight: normal; }
+.results td[colspan] { white-space: normal; }
+.results tbody tr { border-top: 1px solid #e4e4e4; } .results thead th { border-bottom: 1px solid #888; }
+.results .skipped { color: #777; } .results .failed { color: #B00020; } .results p { font-size: 11px; color: #555; }
+"""
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; numbers, that is all columns but the first, are set to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def ratio_text(row: dict[str, Any]) -> str:
+    """A ratio with its interval, as `1.23x (1.10 to 1.31)`."""
+    if row["ratio"] is None or math.isnan(row["ratio"]):
+        return ""
+    return f"{row['ratio']:.2f}x ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
+
+
+def thousands(value: float) -> str:
+    """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.2f}M".replace(".00M", "M")
+    return f"{value / 1e3:.0f}k" if abs(value) >= 1e3 else f"{value:.0f}"
+
+
+def _title(summary: pl.DataFrame, database: str, direction: str) -> str:
+    passes = summary["passes"].max()
+    return f"{DATABASES[database]} {direction}: {summary['rows'][0]:,} rows, {passes} passes"
+
+
+def _upper_limit(summary: pl.DataFrame) -> float:
+    fastest = summary["max_rows_per_s"].drop_nulls()
+    return float(fastest.max()) * 1.14 if len(fastest) else 1.0  # type: ignore[arg-type]
+
+
+def _family_legend(axes: Axes, families: list[str]) -> None:
+    present = [family for family in FAMILIES if family in families]
+    patches = [Patch(color=FAMILY_COLOURS[family], label=FAMILIES[family]) for family in present]
+    axes.legend(handles=patches, loc="lower right", frameon=False)
+
+
+def _shorten(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _megabytes(value: float | None) -> str:
+    return "" if value is None else f"{value / 1e6:.1f} MB"

@@ -1,0 +1,58 @@
+"""Where and with what a run was made: machine, versions, commit. Nothing in it names a path, a host or a user."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from framehaul.settings import PROJECT
+
+
+def facts() -> dict[str, Any]:
+    """Machine, operating system, Python, the project's direct dependencies, and the commit."""
+    return {
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "python": platform.python_version(),
+        "libraries": {name: importlib.metadata.version(name) for name in direct_dependencies()},
+        "commit": _commit(),
+    }
+
+
+def direct_dependencies() -> list[str]:
+    """Names in the project's dependency list, without extras and versions."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in project["dependencies"])
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit that is checked out, with `-dirty` when code differs from it; None outside a checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"],
+            cwd=PROJECT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None

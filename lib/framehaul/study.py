@@ -1,0 +1,286 @@
+"""What the notebooks call: run one database and direction, then show its table, chart, findings and code."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+from IPython.display import HTML, SVG, Code, Markdown
+from tqdm import tqdm
+
+from framehaul import charts, environment, findings, measure, published, results, servers
+from framehaul.schema import ANALYTICS_METRICS, Table
+from framehaul.settings import Settings, load_settings
+from framehaul.tables import tables_of
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Database, Direction
+
+
+class Study:
+    """The results of one notebook, ready to be shown."""
+
+    def __init__(self, notebook: str, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+        self.passes = passes
+        self.summary = results.summary(passes)
+        self._notebook, self._facts, self._figures = notebook, facts, figures
+
+    def table(self) -> HTML:
+        """All techniques with the published columns and ours."""
+        return HTML(charts.html_table(self.summary))
+
+    def chart(self) -> SVG:
+        """The bars, also saved as `figures/<notebook>.svg`."""
+        return SVG(charts.save(charts.bars(self.summary), self._figures / f"{self._notebook}.svg"))
+
+    def findings(self) -> Markdown:
+        """What stands out."""
+        return Markdown(findings.of_direction(self.summary))
+
+    def versions(self) -> Markdown:
+        """What this was run with, and the server's settings that matter."""
+        return Markdown(versions_text(self._facts, self._notebook))
+
+
+def run(
+    notebook: str, database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int,
+    table: Table = ANALYTICS_METRICS,
+) -> Study:  # fmt: skip
+    """Measure every technique of a database and direction and write `results/<notebook>.csv`.
+
+    Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
+    ResultsError for what their names say.
+    """
+    parameters = measure.Parameters(rows, passes, warmup, seed)
+    settings = load_settings()
+    chosen = techniques(cast(Database, database), cast(Direction, direction))
+    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
+    with (
+        servers.running(settings) as both,
+        results.Writer(settings.out / "results" / f"{notebook}.csv") as writer,
+        # On standard output: a log of the run shows it as it goes.
+        tqdm(total=len(chosen) * (warmup + passes), file=sys.stdout, mininterval=1, unit="technique", ncols=100) as bar,
+    ):
+        server = both.postgres if database == "postgres" else both.clickhouse
+
+        def record(technique: Technique, number: int, outcome: measure.Outcome, wire_bytes: int | None) -> None:
+            writer.write(_result(run_id, notebook, technique, rows, number, outcome, wire_bytes))
+
+        def progress(step: str) -> None:
+            bar.set_postfix_str(step[:48], refresh=False)
+            bar.update(1 if ":" in step else 0)
+
+        server_facts = tables_of(server).facts()
+        _interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
+        bar.set_postfix_str("done")
+    facts = _keep_facts(
+        settings, notebook,
+        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "rows": rows, "passes": passes,
+         "warmup": warmup, "seed": seed, "servers": both.mode, "server": server_facts},
+    )  # fmt: skip
+    return load(notebook, settings, facts)
+
+
+def load(notebook: str, settings: Settings | None = None, facts: dict[str, Any] | None = None) -> Study:
+    """The results of a notebook's last complete run, without any server."""
+    settings = settings or load_settings()
+    directory = settings.out / "results"
+    passes = results.read(directory / f"{notebook}.csv")
+    return Study(notebook, passes, facts or read_facts(directory), settings.out / "figures")
+
+
+def load_all() -> Summary:
+    """The results of all notebooks' last complete runs, without any server."""
+    settings = load_settings()
+    directory = settings.out / "results"
+    return Summary(results.read_all(directory), read_facts(directory), settings.out / "figures")
+
+
+class Summary:
+    """The results of all notebooks, ready to be compared."""
+
+    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+        if passes.is_empty():
+            raise results.ResultsError("there are no results yet; run the other notebooks first (make all)")
+        order = {
+            ("postgres", "write"): 0,
+            ("postgres", "read"): 1,
+            ("clickhouse", "write"): 2,
+            ("clickhouse", "read"): 3,
+        }
+        summary = published.beside(results.summary(passes))
+        groups = {key: group for key, group in summary.group_by("database", "direction", maintain_order=True)}
+        self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast(Any, key)])])
+        self._facts, self._figures = facts, figures
+
+    def winners(self) -> Markdown:
+        """The fastest technique of each database and direction."""
+        return Markdown(winners_table(self.summary))
+
+    def takeaway(self) -> Markdown:
+        """The databases against each other."""
+        return Markdown(findings.takeaway(self.summary))
+
+    def chart(self) -> SVG:
+        """Published against measured, also saved as `figures/05_published_against_measured.svg`."""
+        figure = charts.published_against_measured(self.summary)
+        return SVG(charts.save(figure, self._figures / "05_published_against_measured.svg"))
+
+    def agreement(self) -> Markdown:
+        """Rank agreement with the published matrix, per database and direction."""
+        return Markdown(agreement_table(self.summary))
+
+    def ratios(self) -> Markdown:
+        """Measured over published rows/s, for every technique."""
+        return Markdown(published_table(self.summary))
+
+    def ranking(self) -> Markdown:
+        """The practical ranking."""
+        return Markdown(findings.ranking(self.summary))
+
+    def versions(self) -> Markdown:
+        """What the runs were made with."""
+        return Markdown(
+            "\n\n".join(versions_text(self._facts, notebook) for notebook in sorted(self._facts["runs"])[:1])
+        )
+
+
+def winners_table(summary: pl.DataFrame) -> str:
+    """Winners as Markdown: median, min to max, dtypes, and the distance to the best published technique."""
+    return charts.markdown_table(
+        ["direction", "fastest technique", "median rows/s", "min to max", "MB on the wire", "dtypes"],
+        [
+            [
+                f"{charts.DATABASES[row['database']]} {row['direction']}", row["label"],
+                f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
+                f"{charts.thousands(row['min_rows_per_s'])} to {charts.thousands(row['max_rows_per_s'])}",
+                "" if row["wire_bytes"] is None else f"{row['wire_bytes'] / 1e6:.1f}",
+                "" if row["direction"] == "write" else row["dtypes"].replace(";", "; "),
+            ]
+            for row in findings.winners(summary).to_dicts()
+        ],
+    )  # fmt: skip
+
+
+def agreement_table(summary: pl.DataFrame) -> str:
+    """Rank agreement as Markdown."""
+    rows = []
+    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
+        agreement = published.rank_agreement(group)
+        ratio = group["measured_over_published"].drop_nulls()
+        rows.append(
+            [
+                f"{charts.DATABASES[str(database)]} {direction}",
+                f"{len(ratio)} of {len(group)}",
+                "" if agreement is None else f"{agreement:.2f}",
+                "" if ratio.is_empty() else f"{ratio.median():.2f}x ({ratio.min():.2f} to {ratio.max():.2f})",
+            ]
+        )
+    header = [
+        "direction",
+        "techniques compared",
+        "rank correlation (Spearman)",
+        "measured over published, median (range)",
+    ]
+    return charts.markdown_table(header, rows)
+
+
+def published_table(summary: pl.DataFrame) -> str:
+    """Every published technique: published and measured means, and their ratio, as Markdown."""
+    rows = [
+        [
+            f"{row['label']}",
+            f"{charts.DATABASES[row['database']]} {row['direction']}",
+            f"{row['published_rows_per_s']:,.0f}",
+            "" if row["mean_rows_per_s"] is None else f"{row['mean_rows_per_s']:,.0f}",
+            row["status"] if row["mean_rows_per_s"] is None else f"{row['measured_over_published']:.2f}x",
+        ]
+        for row in summary.filter(pl.col("published_rows_per_s").is_not_null()).to_dicts()
+    ]
+    return charts.markdown_table(["technique", "direction", "published rows/s", "measured rows/s", "ratio"], rows)
+
+
+def versions_text(facts: dict[str, Any], notebook: str) -> str:
+    """Machine, versions, run and server settings as Markdown."""
+    made = facts["runs"][notebook]
+    machine = facts["machine"]
+    settings = ", ".join(f"`{name} = {value}`" for name, value in made["server"]["settings"].items())
+    libraries = ", ".join(f"{name} {version}" for name, version in facts["libraries"].items())
+    return "\n".join(
+        [
+            f"- Run {made['run_id']}: {made['rows']:,} rows, {made['passes']} passes after {made['warmup']} warm-up, "
+            f"seed {made['seed']}, {made['servers']} servers, started {made['started']}, commit {facts['commit']}",
+            f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
+            f"- Server: {made['server']['version']}; {settings}",
+            f"- Python {facts['python']}; {libraries}",
+        ]
+    )
+
+
+def show_source(database: str, direction: str, *names: str) -> Code:
+    """The code of these techniques as it stands in the library."""
+    known = {
+        technique.name: technique for technique in techniques(cast(Database, database), cast(Direction, direction))
+    }
+    return Code("\n\n\n".join(known[name].source for name in names), language="python")
+
+
+def read_facts(directory: Path) -> dict[str, Any]:
+    """The content of `environment.json`; empty runs when there is none."""
+    path = directory / "environment.json"
+    facts: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
+    return facts
+
+
+def _keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
+    """Record this run beside those of the other notebooks."""
+    directory = settings.out / "results"
+    facts = environment.facts() | {"runs": read_facts(directory)["runs"] | {notebook: made}}
+    results.write_environment(directory / "environment.json", facts)
+    return facts
+
+
+def _result(
+    run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: measure.Outcome,
+    wire_bytes: int | None,
+) -> results.Result:  # fmt: skip
+    ok, usage = outcome.status == "ok", outcome.usage
+    return results.Result(
+        run_id=run_id, notebook=notebook, database=technique.database, direction=technique.direction,
+        technique=technique.name, label=technique.label, origin=technique.origin, family=technique.family,
+        driver=technique.driver, frame=technique.frame, rows=rows, pass_=number,
+        seconds=outcome.seconds, rows_per_s=rows / outcome.seconds if outcome.seconds else None,
+        client_cpu_s=usage.client_cpu_s if usage else None, server_cpu_s=usage.server_cpu_s if usage else None,
+        peak_rss_bytes=usage.peak_rss_bytes if usage else None, wire_bytes=wire_bytes if ok else None,
+        dtypes=outcome.dtypes, status=outcome.status, reason=outcome.reason,
+    )  # fmt: skip
+
+
+def _interruptible(work: Any) -> None:
+    """Run `work(stop)` in a thread of its own: a notebook's main thread already runs an event loop.
+
+    An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes.
+    """
+    stop = threading.Event()
+    failure: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work(stop)
+        except BaseException as error:  # noqa: BLE001  raised again in the main thread
+            failure.append(error)
+
+    thread = threading.Thread(target=guarded, name="framehaul-measure")
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        stop.set()
+        thread.join()
+        raise
+    if failure:
+        raise failure[0]
