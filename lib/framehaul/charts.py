@@ -33,7 +33,7 @@ FAMILY_COLOURS = {
 }
 INK, FAINT = "#222222", "#8a8a8a"
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.spines.top": False,
@@ -99,7 +99,7 @@ def bars(summary: pl.DataFrame) -> Figure:
 
 
 def published_against_measured(summary: pl.DataFrame) -> Figure:
-    """Published mean rows/s beside measured mean rows/s, one panel per database and direction, on a logarithmic axis."""
+    """Published beside measured mean rows/s, one panel per database and direction, on a logarithmic axis."""
     groups = [
         group.filter(pl.col("published_rows_per_s").is_not_null()).sort("published_rows_per_s", descending=True)
         for _, group in summary.group_by("database", "direction", maintain_order=True)
@@ -136,7 +136,7 @@ def html_table(summary: pl.DataFrame) -> str:
     """The summary of one database and direction as an HTML table that scrolls sideways where it must."""
     header = ["technique", "avg s", "mean rows/s", "min", "max", "median", "ratio to best published", "dtypes",
               "client CPU s", "server CPU s", "peak RSS", "wire"]  # fmt: skip
-    body = []
+    body: list[str] = []
     for row in summary.to_dicts():
         label = html.escape(row["label"])
         if row["median_rows_per_s"] is None:
@@ -150,7 +150,7 @@ def html_table(summary: pl.DataFrame) -> str:
             *(f"{row[name]:,.0f}" for name in ("mean_rows_per_s", "min_rows_per_s", "max_rows_per_s")),
             f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
             ratio_text(row),
-            html.escape(row["dtypes"].replace(";", "; ")),
+            html.escape(dtypes_text(row["dtypes"])),
             _seconds(row["client_cpu_s"]),
             _seconds(row["server_cpu_s"]),
             _megabytes(row["peak_rss_bytes"]),
@@ -167,9 +167,9 @@ def html_table(summary: pl.DataFrame) -> str:
 
 
 TABLE_CSS = """
-.results { overflow-x: auto; } .results table { border-collapse: collapse; font-size: 12px; }
+.results { overflow-x: auto; } .results table { border-collapse: collapse; font-size: 11px; }
 .results th, .results td { padding: 3px 8px; text-align: right; white-space: nowrap; }
-.results td:nth-child(8) { white-space: normal; min-width: 11em; font-size: 10px; text-align: left; }
+.results td:nth-child(8) { white-space: normal; min-width: 15em; font-size: 10px; text-align: left; }
 .results th:first-child, .results td[colspan] { text-align: left; font-weight: normal; }
 .results td[colspan] { white-space: normal; }
 .results tbody tr { border-top: 1px solid #e4e4e4; } .results thead th { border-bottom: 1px solid #888; }
@@ -183,6 +183,17 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def dtypes_text(dtypes: str) -> str:
+    """Drifted dtypes with columns that drift alike together: `source_id, metric_1: Int64; event_date: String`."""
+    if ":" not in dtypes:
+        return dtypes
+    columns: dict[str, list[str]] = {}
+    for pair in dtypes.split(";"):
+        name, _, dtype = pair.rpartition(":")
+        columns.setdefault(dtype, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {dtype}" for dtype, names in columns.items())
+
+
 def ratio_text(row: dict[str, Any]) -> str:
     """A ratio with its interval, as `1.23x (1.10 to 1.31)`."""
     if row["ratio"] is None or math.isnan(row["ratio"]):
@@ -192,19 +203,20 @@ def ratio_text(row: dict[str, Any]) -> str:
 
 def thousands(value: float) -> str:
     """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:.2f}M".replace(".00M", "M")
-    return f"{value / 1e3:.0f}k" if abs(value) >= 1e3 else f"{value:.0f}"
+    for factor, text in ((1e6, f"{value / 1e6:.2f}M"), (1e3, f"{value / 1e3:.0f}k")):
+        if abs(value) >= factor:
+            return text.replace(".00M", "M")
+    return f"{value:.0f}"
 
 
 def _title(summary: pl.DataFrame, database: str, direction: str) -> str:
-    passes = summary["passes"].max()
-    return f"{DATABASES[database]} {direction}: {summary['rows'][0]:,} rows, {passes} passes"
+    passes = max(summary["passes"].to_list())
+    return f"{DATABASES[database]} {direction}: {summary['rows'][0]:,} rows, {passes} pass{'es' if passes != 1 else ''}"
 
 
 def _upper_limit(summary: pl.DataFrame) -> float:
-    fastest = summary["max_rows_per_s"].drop_nulls()
-    return float(fastest.max()) * 1.14 if len(fastest) else 1.0  # type: ignore[arg-type]
+    """Room for the fastest bar and the number behind it."""
+    return float(max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)) * 1.14
 
 
 def _family_legend(axes: Axes, families: list[str]) -> None:

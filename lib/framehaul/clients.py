@@ -80,8 +80,8 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
     with open_psycopg(server) as connection:
         if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
             raise UnavailableError(
-                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory "
-                "where it is built, or use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
+                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
+                "directory where it is built, or use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
             )
         if server.exchange is None:
             raise UnavailableError(
@@ -140,7 +140,7 @@ def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.
 @asynccontextmanager
 async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnection]:
     """An asynch connection over the native protocol."""
-    connection = AsynchConnection(
+    connection = AsynchConnection(  # type: ignore[no-untyped-call]  # its stub leaves __init__ untyped
         host=server.host, port=server.native_port, user=server.user, password=server.password,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
     )  # fmt: skip

@@ -7,6 +7,7 @@ change their streams between releases: https://numpy.org/doc/stable/reference/ra
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,15 +85,14 @@ def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
 
 def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
     """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`."""
-    columns = {}
+    columns: dict[str, Any] = {}
     for column in table.columns:
         values = arrow.column(column.name)
+        # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
+        series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
         if column.pandas_dtype == "object":
-            columns[column.name] = pd.Series(values.to_pandas().to_numpy(), dtype=object)
-        elif column.nullable:
-            columns[column.name] = pd.Series(values.to_pandas(types_mapper=pd.ArrowDtype)).astype(column.pandas_dtype)
-        else:
-            columns[column.name] = values.to_pandas().astype(column.pandas_dtype)
+            series = pd.Series(values.to_pandas().to_numpy(), dtype=object)
+        columns[column.name] = series.astype(column.pandas_dtype)
     return pd.DataFrame(columns, copy=False)
 
 
@@ -110,8 +110,8 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             start = (FIRST_DAY - dt.date(1970, 1, 1)).days
             return pa.array((days + np.uint64(start)).astype(np.int32), pa.int32()).cast(pa.date32())
         case ColumnType.INT32:
-            # A source id has few values, a metric many: alternate by position.
-            spread = 50 if position < 3 else 1_000_000
+            # Where it is part of the key an integer is a source with few values, elsewhere a metric with many.
+            spread = 50 if column.name in table.key else 1_000_000
             return pa.array((random % np.uint64(spread)).astype(np.int32) - np.int32(spread // 10))
         case ColumnType.INT64:
             return pa.array(random.astype(np.int64) >> np.int64(8))
@@ -174,7 +174,10 @@ def _random(rows: int, seed: int, stream: int) -> UInt64s:
 
 
 def _hash(numbers: UInt64s, seed: int, stream: int) -> UInt64s:
-    """SplitMix64's output function at counter `numbers`, per seed and stream: https://prng.di.unimi.it/splitmix64.c"""
+    """SplitMix64's output function at counter `numbers`, per seed and stream.
+
+    Source: https://prng.di.unimi.it/splitmix64.c
+    """
     start = (seed * 0x9E37_79B9_7F4A_7C15 + stream * 0xD1B5_4A32_D192_ED03) % 2**64
     z = numbers * np.uint64(0x9E37_79B9_7F4A_7C15) + np.uint64(start)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)

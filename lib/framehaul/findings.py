@@ -32,17 +32,15 @@ def takeaway(summary: pl.DataFrame) -> str:
     """How far the databases are apart, from their winners; only for directions that both have."""
     best = {(row["database"], row["direction"]): row for row in winners(summary).to_dicts()}
     points = []
-    for direction in ("write", "read"):
+    for direction, way in (("write", "into"), ("read", "out of")):
         postgres, clickhouse = best.get(("postgres", direction)), best.get(("clickhouse", direction))
         if postgres and clickhouse:
             factor = clickhouse["median_rows_per_s"] / postgres["median_rows_per_s"]
             points.append(
-                f"- **{direction}**: the fastest path into ClickHouse moves {factor:.2f}x the rows/s of the fastest one into "
-                "PostgreSQL" if direction == "write" else
-                f"- **{direction}**: the fastest path out of ClickHouse moves {factor:.2f}x the rows/s of the fastest one out "
-                "of PostgreSQL"
-            )  # fmt: skip
-    return "\n".join(point + "." for point in points)
+                f"- **{direction}**: the fastest path {way} ClickHouse moves {factor:.2f}x the rows/s of the fastest "
+                f"one {way} PostgreSQL."
+            )
+    return "\n".join(points)
 
 
 def ranking(summary: pl.DataFrame) -> str:
@@ -117,8 +115,8 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
             if left["min_rows_per_s"] > right["max_rows_per_s"]:
                 factor = left["median_rows_per_s"] / right["median_rows_per_s"]
                 points.append(
-                    f"{method.replace('_', ' ')} with {frame}: {DRIVERS[left['driver']]} moves {factor:.2f}x the rows/s of "
-                    f"{DRIVERS[right['driver']]}, in every pass."
+                    f"{method.replace('_', ' ')} with {frame}: {DRIVERS[left['driver']]} moves {factor:.2f}x the rows/s "
+                    f"of {DRIVERS[right['driver']]}, in every pass."
                 )
     return points
 

@@ -22,7 +22,7 @@ from framehaul import datagen
 from framehaul.clients import CLIENTS, UnavailableError
 from framehaul.relay import Relay
 from framehaul.resources import Meter, Usage
-from framehaul.results import Result, Status
+from framehaul.results import Status
 from framehaul.schema import Table
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
 from framehaul.tables import tables_of

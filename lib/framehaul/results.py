@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import os
 import secrets
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType

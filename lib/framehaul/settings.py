@@ -74,7 +74,7 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
     if mode not in get_args(ServerMode):
         raise SettingsError(f"SERVERS={mode!r} is unknown; use one of {', '.join(get_args(ServerMode))}")
     return Settings(
-        servers=cast(ServerMode, mode),
+        servers=cast("ServerMode", mode),
         postgres_dsn=given.get("postgres_dsn"),
         clickhouse_url=given.get("clickhouse_url"),
         clickhouse_native_port=_port(given, "clickhouse_native_port"),
@@ -97,7 +97,7 @@ def _port(given: Mapping[str, str], name: str) -> int | None:
     if name not in given:
         return None
     text = given[name]
-    if not text.isdecimal() or not 0 < int(text) < 65536:
+    if not text.isdecimal() or int(text) not in range(1, 65536):
         raise SettingsError(f"{PREFIX}{name.upper()}={text!r} is not a port; give a number from 1 to 65535")
     return int(text)
 

@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import polars as pl
@@ -57,7 +58,7 @@ def run(
     """
     parameters = measure.Parameters(rows, passes, warmup, seed)
     settings = load_settings()
-    chosen = techniques(cast(Database, database), cast(Direction, direction))
+    chosen = techniques(cast("Database", database), cast("Direction", direction))
     run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
     with (
         servers.running(settings) as both,
@@ -114,7 +115,7 @@ class Summary:
         }
         summary = published.beside(results.summary(passes))
         groups = {key: group for key, group in summary.group_by("database", "direction", maintain_order=True)}
-        self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast(Any, key)])])
+        self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast("Any", key)])])
         self._facts, self._figures = facts, figures
 
     def winners(self) -> Markdown:
@@ -159,7 +160,7 @@ def winners_table(summary: pl.DataFrame) -> str:
                 f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
                 f"{charts.thousands(row['min_rows_per_s'])} to {charts.thousands(row['max_rows_per_s'])}",
                 "" if row["wire_bytes"] is None else f"{row['wire_bytes'] / 1e6:.1f}",
-                "" if row["direction"] == "write" else row["dtypes"].replace(";", "; "),
+                "" if row["direction"] == "write" else charts.dtypes_text(row["dtypes"]),
             ]
             for row in findings.winners(summary).to_dicts()
         ],
@@ -169,15 +170,16 @@ def winners_table(summary: pl.DataFrame) -> str:
 def agreement_table(summary: pl.DataFrame) -> str:
     """Rank agreement as Markdown."""
     rows = []
-    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
+    for key, group in summary.group_by("database", "direction", maintain_order=True):
+        database, direction = map(str, key)
         agreement = published.rank_agreement(group)
-        ratio = group["measured_over_published"].drop_nulls()
+        ratios = sorted(group["measured_over_published"].drop_nulls().to_list())
         rows.append(
             [
-                f"{charts.DATABASES[str(database)]} {direction}",
-                f"{len(ratio)} of {len(group)}",
+                f"{charts.DATABASES[database]} {direction}",
+                f"{len(ratios)} of {len(group)}",
                 "" if agreement is None else f"{agreement:.2f}",
-                "" if ratio.is_empty() else f"{ratio.median():.2f}x ({ratio.min():.2f} to {ratio.max():.2f})",
+                f"{median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})" if ratios else "",
             ]
         )
     header = [
@@ -224,7 +226,7 @@ def versions_text(facts: dict[str, Any], notebook: str) -> str:
 def show_source(database: str, direction: str, *names: str) -> Code:
     """The code of these techniques as it stands in the library."""
     known = {
-        technique.name: technique for technique in techniques(cast(Database, database), cast(Direction, direction))
+        technique.name: technique for technique in techniques(cast("Database", database), cast("Direction", direction))
     }
     return Code("\n\n\n".join(known[name].source for name in names), language="python")
 

@@ -7,6 +7,7 @@ again as soon as a server that died is back.
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,10 +174,9 @@ class ClickHouseTables:
         return response.content
 
     def _rows(self, query: str, **parameters: str) -> list[list[Any]]:
-        answer = self._run(
-            f"{query} FORMAT JSONCompact", **{f"param_{key}": value for key, value in parameters.items()}
-        )
-        rows: list[list[Any]] = httpx.Response(200, content=answer).json()["data"]
+        bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
+        answer = self._run(f"{query} FORMAT JSONCompact", b"", **bound)
+        rows: list[list[Any]] = json.loads(answer)["data"]
         return rows
 
     def create(self, table: Table) -> None:

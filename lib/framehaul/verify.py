@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from uuid import UUID
 
 import numpy as np
@@ -133,6 +132,6 @@ def _identical(left: pl.Series, right: pl.Series) -> bool:
     if not left.is_null().equals(right.is_null()):
         return False
     if left.dtype == pl.Float64:
-        bits: Iterable[np.ndarray] = (series.fill_null(0.0).to_numpy().view(np.int64) for series in (left, right))
-        return bool(np.array_equal(*bits))
+        ours, theirs = (series.fill_null(0.0).to_numpy().view(np.int64) for series in (left, right))
+        return bool(np.array_equal(ours, theirs))
     return left.equals(right, null_equal=True)

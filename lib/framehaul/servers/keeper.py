@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,7 +34,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if not arguments.detached:
-        threading.Thread(target=lambda: (sys.stdin.buffer.read(), stop.set()), daemon=True).start()
+        threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
 
     # Held for as long as this process lives, whatever ends it: the one truth about whether servers are kept here.
     lock = (state_dir / LOCK).open("w")
@@ -80,6 +79,13 @@ def keep(
         addresses.unlink(missing_ok=True)
         postgres.stop()
         clickhouse.stop()
+
+
+def _stop_at_end_of_input(stop: threading.Event) -> None:
+    # os.read, not sys.stdin: a buffered read that never ends would hold its lock while the interpreter shuts down.
+    while os.read(0, 4096):
+        pass
+    stop.set()
 
 
 def _arguments() -> argparse.Namespace:

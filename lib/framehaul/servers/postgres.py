@@ -116,7 +116,8 @@ class EmbeddedPostgres:
         self._give(password_file)
         try:
             done = subprocess.run(
-                [self._binaries / "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}",
+                [self._binaries / "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256",
+                 f"--pwfile={password_file}",
                  "--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"],
                 capture_output=True, text=True, check=False, **self._account(),
             )  # fmt: skip
@@ -144,7 +145,8 @@ class EmbeddedPostgres:
     def _create_extensions(self, server: PostgresServer) -> None:
         for control in sorted(self.extensions.rglob("*.control")) if self.extensions else []:
             done = subprocess.run(
-                [self._binaries / "psql", "-qw", "-h", server.host, "-p", str(server.port), "-U", server.user, "-d", server.database, "-v", f"name={control.stem}"],
+                [self._binaries / "psql", "-qw", "-h", server.host, "-p", str(server.port),
+                 "-U", server.user, "-d", server.database, "-v", f"name={control.stem}"],
                 # Standard input, because psql fills in variables there only; the password travels in the environment.
                 input='SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS :"name";',
                 env=os.environ | {"PGPASSWORD": server.password}, capture_output=True, text=True, check=False,
@@ -211,7 +213,7 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
 
 def elsewhere(wanted: Path) -> Path:
     """The directory that stands in for `wanted` when PostgreSQL's account cannot reach it."""
-    return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"
+    return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"  # noqa: S108  checked to be ours before use
 
 
 def _wheel_directory() -> Path:
@@ -227,7 +229,10 @@ def _is_reachable(path: Path) -> bool:
 
 
 def _extension_settings(directory: Path) -> list[str]:
-    """PostgreSQL 18 finds extensions outside its own tree: https://www.postgresql.org/docs/18/runtime-config-client.html"""
+    """The settings with which PostgreSQL 18 finds extensions outside its own tree.
+
+    Source: https://www.postgresql.org/docs/18/runtime-config-client.html
+    """
     controls = sorted(directory.rglob("*.control"))
     libraries = sorted(directory.rglob("*.so"))
     if not controls or not libraries or controls[0].parent.name != "extension":

@@ -1,4 +1,4 @@
-"""Techniques: functions that move one dataframe, each as an engineer would paste it. See `registry` for their record."""
+"""Techniques: functions that move one dataframe, each as an engineer would paste it."""
 
 from framehaul.techniques.registry import DRIVERS, FAMILIES, Technique, technique, techniques
 

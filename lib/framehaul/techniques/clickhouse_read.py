@@ -87,9 +87,13 @@ def pandas_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pd.DataFrame:
     with urlopen(endpoint.request(query)) as response:
         payload = response.read()
     return pd.read_csv(
-        io.BytesIO(payload), header=None, names=table.column_names, na_values=[r"\N"], keep_default_na=False,
+        io.BytesIO(payload),
+        header=None,
+        names=table.column_names,
+        na_values=[r"\N"],
+        keep_default_na=False,
         dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
-    )  # fmt: skip
+    )
 
 
 @technique(family="http_csv", label="urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe")
@@ -99,10 +103,15 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
     with urlopen(endpoint.request(query)) as response:
         payload = response.read()
     return pl.read_csv(
-        io.BytesIO(payload), has_header=False, new_columns=table.column_names, null_values=r"\N",
+        io.BytesIO(payload),
+        has_header=False,
+        new_columns=table.column_names,
+        null_values=r"\N",
         empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)},
-    )  # fmt: skip
+        schema_overrides={
+            name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)
+        },
+    )
 
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Pandas dataframe")
@@ -113,9 +122,13 @@ async def pandas_httpx_csv(client: httpx.AsyncClient, table: Table) -> pd.DataFr
     )
     payload = response.raise_for_status().content
     return pd.read_csv(
-        io.BytesIO(payload), header=None, names=table.column_names, na_values=[r"\N"], keep_default_na=False,
+        io.BytesIO(payload),
+        header=None,
+        names=table.column_names,
+        na_values=[r"\N"],
+        keep_default_na=False,
         dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
-    )  # fmt: skip
+    )
 
 
 @technique(family="http_csv", label="httpx async HTTP SELECT ... FORMAT CSV -> Polars dataframe")
@@ -126,10 +139,15 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
     )
     payload = response.raise_for_status().content
     return pl.read_csv(
-        io.BytesIO(payload), has_header=False, new_columns=table.column_names, null_values=r"\N",
+        io.BytesIO(payload),
+        has_header=False,
+        new_columns=table.column_names,
+        null_values=r"\N",
         empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)},
-    )  # fmt: skip
+        schema_overrides={
+            name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)
+        },
+    )
 
 
 @technique(family="http_parquet", label="urllib HTTP SELECT ... FORMAT Parquet -> Pandas dataframe")

@@ -67,7 +67,7 @@ def polars_clickhouse_driver_tsv(client: clickhouse_driver.Client, table: Table,
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes CSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    """pandas writes CSV, SQLAlchemy sends it inside the text of the query."""
     payload = frame.to_csv(index=False, header=False, quoting=csv.QUOTE_NONNUMERIC, na_rep=r"\N")
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) {QUOTED_NULL} FORMAT CSV\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
@@ -75,7 +75,7 @@ def pandas_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT CSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes CSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    """Polars writes CSV, SQLAlchemy sends it inside the text of the query."""
     payload = frame.write_csv(include_header=False, quote_style="non_numeric", null_value=r"\N")
     statement = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT CSV\n{payload}"
     connection.exec_driver_sql(statement.replace("%", "%%"))  # the dialect formats every statement
@@ -83,7 +83,7 @@ def polars_clickhouse_sqlalchemy_csv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Pandas delimited text")
 def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas writes backslash-escaped TSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    """pandas writes backslash-escaped TSV, SQLAlchemy sends it inside the text of the query."""
     payload = _escaped_pandas(frame, table).to_csv(
         index=False, header=False, sep="\t", quoting=csv.QUOTE_NONE, na_rep=r"\N"
     )
@@ -93,7 +93,7 @@ def pandas_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: T
 
 @technique(family="insert_text", label="SQLAlchemy over native driver INSERT FORMAT TSV from Polars delimited text")
 def polars_clickhouse_sqlalchemy_tsv(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
-    """Polars writes backslash-escaped TSV, SQLAlchemy, over clickhouse-driver, sends it inside the text of the query."""
+    """Polars writes backslash-escaped TSV, SQLAlchemy sends it inside the text of the query."""
     payload = _escaped_polars(frame, table).write_csv(
         include_header=False, separator="\t", quote_style="never", null_value=r"\N"
     )
@@ -217,12 +217,9 @@ async def polars_httpx_parquet(client: httpx.AsyncClient, table: Table, frame: p
 
 def _escaped_pandas(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     """The frame with its text escaped for TabSeparated; the backslash goes first."""
-    escaped = {}
-    for name in table.columns_of(ColumnType.TEXT):
-        text = frame[name].str
-        for character, escape in TSV_ESCAPES.items():
-            text = text.replace(character, escape, regex=False).str
-        escaped[name] = text._orig
+    escaped = {name: frame[name] for name in table.columns_of(ColumnType.TEXT)}
+    for character, escape in TSV_ESCAPES.items():
+        escaped = {name: text.str.replace(character, escape, regex=False) for name, text in escaped.items()}
     return frame.assign(**escaped)
 
 

@@ -33,9 +33,14 @@ def pandas_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
             buffer.write(chunk)
     buffer.seek(0)
     return pd.read_csv(
-        buffer, sep="\t", header=None, names=table.column_names, na_values=[r"\N"], keep_default_na=False,
+        buffer,
+        sep="\t",
+        header=None,
+        names=table.column_names,
+        na_values=[r"\N"],
+        keep_default_na=False,
         dtype=dict.fromkeys(table.columns_of(ColumnType.TEXT), "str"),
-    )  # fmt: skip
+    )
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text -> Polars dataframe")
@@ -48,10 +53,16 @@ def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
             buffer.write(chunk)
     buffer.seek(0)
     return pl.read_csv(
-        buffer, separator="\t", has_header=False, new_columns=table.column_names, null_values=r"\N",
+        buffer,
+        separator="\t",
+        has_header=False,
+        new_columns=table.column_names,
+        null_values=r"\N",
         empty_string_is_null=False,
-        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)},
-    )  # fmt: skip
+        schema_overrides={
+            name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)
+        },
+    )
 
 
 @technique(family="row_fetch", label="psycopg row fetch -> Pandas dataframe")

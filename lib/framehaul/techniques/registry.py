@@ -88,11 +88,11 @@ def technique[F: Callable[..., Any]](
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
         driver = max(drivers, key=len)
-        key = cast(Database, database), cast(Direction, direction), function.__name__
+        key = cast("Database", database), cast("Direction", direction), function.__name__
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         _TECHNIQUES[key] = Technique(
-            function, key[0], key[1], cast(Frame, frame), driver, client or driver, family, label, origin
+            function, key[0], key[1], cast("Frame", frame), driver, client or driver, family, label, origin
         )
         return function
 

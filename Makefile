@@ -1,0 +1,68 @@
+# Every target sets up what it needs: the environment is made from uv.lock on first use and reused after that.
+# An activated conda environment named framehaul (environment.yml) is used as it is.
+
+ROWS ?= 100000
+PASSES ?= 3
+WARMUP ?= 1
+SEED ?= 20260407
+SERVERS ?=
+OUT ?=
+NOTEBOOKS ?=
+
+KNOWN := ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
+ifneq ($(strip $(UNKNOWN)),)
+$(error unknown variable $(UNKNOWN); known: $(KNOWN))
+endif
+
+ifeq ($(CONDA_DEFAULT_ENV),framehaul)
+PYTHON := python
+ENVIRONMENT :=
+else
+PYTHON := .venv/bin/python
+ENVIRONMENT := .venv/.complete
+endif
+
+# Values reach the program as they are, whatever characters they hold.
+export ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS
+FRAMEHAUL = $(PYTHON) -m framehaul
+WHERE = --servers="$$SERVERS" --out="$$OUT"
+
+.PHONY: help setup all test lint lab servers stop report clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets and variables
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
+
+setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
+
+.venv/.complete: pyproject.toml uv.lock setup.sh
+	@sh setup.sh
+
+all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
+	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED"
+
+report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
+	@$(FRAMEHAUL) run $(WHERE) --notebooks=05
+
+test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
+	@unset ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS; $(PYTHON) -m pytest
+
+lint: $(ENVIRONMENT)
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy
+
+lab: $(ENVIRONMENT) ## JupyterLab with the servers running
+	@$(FRAMEHAUL) lab $(WHERE)
+
+servers: $(ENVIRONMENT) ## start the servers and leave them running
+	@$(FRAMEHAUL) servers $(WHERE)
+
+stop: $(ENVIRONMENT) ## stop them
+	@$(FRAMEHAUL) stop $(WHERE)
+
+clean: $(ENVIRONMENT) ## remove servers' data, reports and unfinished results; results and figures stay
+	@$(FRAMEHAUL) clean $(WHERE)

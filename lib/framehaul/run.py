@@ -1,0 +1,146 @@
+"""Execute notebooks headlessly against servers, keep what fails apart, and make the reports."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from papermill.exceptions import PapermillException
+from traitlets.config import Config
+
+from framehaul import report, results, servers, study
+from framehaul.measure import Parameters
+from framehaul.settings import PROJECT, Settings, SettingsError
+
+NOTEBOOKS = PROJECT / "notebooks"
+
+
+def chosen_notebooks(numbers: str) -> list[Path]:
+    """The notebooks with these numbers (`01 02`), or all; raises SettingsError for one that does not exist."""
+    known = {path.name.partition("_")[0]: path for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))}
+    wanted = numbers.replace(",", " ").split()
+    for number in wanted:
+        if number not in known:
+            raise SettingsError(f"NOTEBOOKS: there is no notebook {number!r}; choose from {' '.join(known)}")
+    return [known[number] for number in sorted(wanted or known)]
+
+
+def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bool:
+    """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
+
+    Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
+    """
+    reports = settings.out / "reports"
+    try:
+        (reports / "failed").mkdir(parents=True, exist_ok=True)
+        for name in ("results", "figures"):
+            (settings.out / name).mkdir(exist_ok=True)
+            (settings.out / name / ".writable").touch()
+            (settings.out / name / ".writable").unlink()
+    except OSError as error:
+        raise SettingsError(f"OUT={settings.out}: {error.strerror}; choose a directory that can be written") from error
+
+    # The kernels find servers and output as this process does; nothing of it stands in a notebook.
+    os.environ["FRAMEHAUL_OUT"] = str(settings.out)
+    os.environ["FRAMEHAUL_SERVERS"] = settings.servers
+    os.environ["FRAMEHAUL_STATE_DIR"] = str(settings.state_dir)
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
+
+    problems: dict[str, str] = {}
+    with ExitStack() as stack:
+        if any("_summary" not in path.name for path in notebooks):
+            stack.enter_context(servers.running(settings))
+        for notebook in notebooks:
+            problem = _execute(notebook, parameters, reports)
+            if problem:
+                problems[notebook.stem] = problem
+    _check_techniques(settings.out / "results", notebooks, problems)
+    _make_index(reports, problems)
+    for name, problem in problems.items():
+        print(f"{name}: {problem}", file=sys.stderr)
+    if settings.out == PROJECT and not problems:
+        report.README.write_text(
+            report.refresh_readme(report.README.read_text("utf8"), report.readme_blocks(report.committed_runs())),
+            "utf8",
+        )
+    return not problems
+
+
+def _execute(notebook: Path, parameters: Parameters, reports: Path) -> str | None:
+    """Execute one notebook and export it; what went wrong, or None."""
+    print(f"== {notebook.stem}", flush=True)
+    unfinished = reports / "failed" / notebook.name
+    page = reports / "failed" / f"{notebook.stem}.html"
+    wanted = papermill.inspect_notebook(notebook)
+    values = {name: value for name, value in vars(parameters).items() if name in wanted}
+    rounds = parameters.rows * (parameters.passes + parameters.warmup)
+    problem = None
+    try:
+        papermill.execute_notebook(
+            notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
+            stdout_file=sys.stdout, execution_timeout=600 + rounds // 500,
+            # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
+            config=Config({"KernelManager": {"transport": "ipc"}}),
+        )  # fmt: skip
+    except (PapermillException, CellTimeoutError, DeadKernelError) as error:
+        problem = " ".join(str(error).split())[-300:]
+    _strip_paths(unfinished)
+    report.export(unfinished, page)
+    if problem is None:
+        # Only now does it take the place of an earlier one.
+        unfinished.replace(reports / notebook.name)
+        page.replace(reports / page.name)
+    return problem
+
+
+def _strip_paths(path: Path) -> None:
+    """Take out of an executed notebook where it was executed."""
+    content = nbformat.read(path, as_version=4)
+    content.metadata.pop("papermill", None)
+    for cell in content.cells:
+        cell.metadata.pop("papermill", None)
+    nbformat.write(content, path)
+
+
+def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str, str]) -> None:
+    for notebook in notebooks:
+        path = directory / f"{notebook.stem}.csv"
+        if notebook.stem in problems or not path.exists():
+            continue
+        failed = results.read(path).filter(status="failed").unique("technique", maintain_order=True)
+        if len(failed):
+            told = "; ".join(f"{name}: {reason}" for name, reason in failed.select("technique", "reason").rows())
+            problems[notebook.stem] = f"{len(failed)} techniques failed: {told}"
+
+
+def _make_index(reports: Path, problems: dict[str, str]) -> None:
+    """One line per notebook that has a page, or that failed."""
+    entries: list[report.Entry] = []
+    for notebook in chosen_notebooks(""):
+        name = notebook.stem
+        crashed = (reports / "failed" / f"{name}.html").exists() and name in problems
+        link = f"failed/{name}.html" if crashed else f"{name}.html"
+        if (reports / link).exists():
+            title = report.title_of(nbformat.read(notebook, as_version=4))
+            entries.append(report.Entry(name, title, link, problems.get(name)))
+    entries.sort(key=lambda entry: "summary" not in entry.name)
+    report.write_index(reports, entries, study.read_facts(reports.parent / "results"))
+
+
+def parameters_from(text: dict[str, str]) -> Parameters:
+    """Parameters from the command line; raises SettingsError that names the one that is no whole number."""
+    numbers: dict[str, Any] = {}
+    for name, value in text.items():
+        if not value.strip().lstrip("-").isdecimal():
+            raise SettingsError(f"{name.upper()}={value!r}: give a whole number")
+        numbers[name] = int(value)
+    try:
+        return Parameters(**numbers)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

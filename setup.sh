@@ -1,0 +1,58 @@
+#!/bin/sh
+# Makes .venv from uv.lock. Finds uv, or installs it for this project alone; finds a Python that fits, or lets uv get one.
+set -eu
+cd "$(dirname "$0")"
+
+UV_VERSION=0.13.8 # any recent one reads the lock; this one is known to
+TOOLS=.framehaul/tools
+
+say() { printf 'framehaul: %s\n' "$*" >&2; }
+
+find_uv() {
+    if command -v uv >/dev/null 2>&1; then
+        command -v uv
+    elif [ -x "$TOOLS/bin/uv" ]; then
+        echo "$TOOLS/bin/uv"
+    else
+        say "installing uv into $TOOLS"
+        for python in python3 python; do
+            if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+                mkdir -p .framehaul && chmod 711 .framehaul
+                if "$python" -m venv "$TOOLS" >&2 && "$TOOLS/bin/python" -m pip install --quiet "uv==$UV_VERSION" >&2; then
+                    echo "$TOOLS/bin/uv"
+                    return
+                fi
+                rm -rf "$TOOLS"
+            fi
+        done
+        say "cannot install uv: it takes a Python 3 with the modules venv and pip (on Debian: apt install python3-venv)."
+        say "Install uv yourself (https://docs.astral.sh/uv/), or use conda: conda env create -f environment.yml"
+        exit 1
+    fi
+}
+
+# The first interpreter that runs and is new enough. Some, such as pyenv's shims, are on PATH and do not run.
+find_python() {
+    for candidate in ${FRAMEHAUL_PYTHON:+"$FRAMEHAUL_PYTHON"} python3.13 python3.12 python3.14 python3 python \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+if [ -z "${FRAMEHAUL_PYTHON:-}" ] && [ -f .env ]; then
+    FRAMEHAUL_PYTHON=$(sed -n 's/^FRAMEHAUL_PYTHON=//p' .env | tail -n 1)
+fi
+uv=$(find_uv)
+python=$(find_python)
+if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
+    say "FRAMEHAUL_PYTHON=$FRAMEHAUL_PYTHON does not run or is older than 3.12; name another or unset it"
+    exit 1
+fi
+if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked --quiet ${python:+--python "$python"}; then
+    [ -n "$python" ] || say "no Python 3.12 or newer was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
+    exit 1
+fi
+touch .venv/.complete
