@@ -115,8 +115,8 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
             if left["min_rows_per_s"] > right["max_rows_per_s"]:
                 factor = left["median_rows_per_s"] / right["median_rows_per_s"]
                 points.append(
-                    f"{method.replace('_', ' ')} with {frame}: {DRIVERS[left['driver']]} moves {factor:.2f}x the rows/s "
-                    f"of {DRIVERS[right['driver']]}, in every pass."
+                    f"{method.replace('_', ' ')} with {frame}: {DRIVERS[left['driver']]} moves {factor:.2f}x the "
+                    f"rows/s of {DRIVERS[right['driver']]}, in every pass."
                 )
     return points
 

@@ -114,7 +114,7 @@ class Summary:
             ("clickhouse", "read"): 3,
         }
         summary = published.beside(results.summary(passes))
-        groups = {key: group for key, group in summary.group_by("database", "direction", maintain_order=True)}
+        groups = dict(iter(summary.group_by("database", "direction", maintain_order=True)))
         self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast("Any", key)])])
         self._facts, self._figures = facts, figures
 

@@ -93,19 +93,25 @@ def _canonical(values: pl.Series | pd.Series, column: Column) -> pl.Series:
     match column.type:
         case ColumnType.UUID if series.dtype == pl.Binary or isinstance(series.dtype, pl.Array):
             series = _uuid_text(series)
-        case ColumnType.DATE if series.dtype == pl.String:
-            series = series.str.to_date("%Y-%m-%d", strict=True)
-        case ColumnType.DATE if series.dtype.is_integer():
-            series = series.cast(pl.Int32)
-        case ColumnType.DATE if isinstance(series.dtype, pl.Datetime):
-            if not (series == series.dt.truncate("1d")).all():
-                raise ValueError(f"{column.name} holds times of day")
+        case ColumnType.DATE:
+            series = _dates(series)
         case ColumnType.INT32 | ColumnType.INT64 if series.dtype.is_float():
             if not (series == series.round()).fill_null(True).all():
                 raise ValueError(f"{column.name} holds fractions")
         case ColumnType.FLOAT64 if series.dtype != pl.Float64:
             raise TypeError(f"{column.name} is {series.dtype}")
     return series.cast(wanted, strict=True).alias(column.name)
+
+
+def _dates(series: pl.Series) -> pl.Series:
+    """Dates from their ISO text, from days since 1970, or from timestamps that are all at midnight."""
+    if series.dtype == pl.String:
+        return series.str.to_date("%Y-%m-%d", strict=True)
+    if series.dtype.is_integer():
+        return series.cast(pl.Int32)
+    if isinstance(series.dtype, pl.Datetime) and not (series == series.dt.truncate("1d")).all():
+        raise ValueError("a date holds a time of day")
+    return series
 
 
 def _from_pandas(values: pd.Series, column: Column) -> pl.Series:

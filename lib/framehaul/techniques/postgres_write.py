@@ -116,11 +116,14 @@ def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pl
 
 def _with_uuids(rows: Iterable[tuple[Any, ...]], table: Table) -> Iterator[tuple[Any, ...]]:
     """The rows with UUID objects where the frame holds their text: what binary COPY encodes."""
-    positions = [i for i, column in enumerate(table.columns) if column.type is ColumnType.UUID]
+    for name in table.columns_of(ColumnType.UUID):
+        rows = _with_uuid(rows, table.column_names.index(name))
+    return iter(rows)
+
+
+def _with_uuid(rows: Iterable[tuple[Any, ...]], at: int) -> Iterator[tuple[Any, ...]]:
     for row in rows:
-        for at in positions:
-            row = (*row[:at], row[at] and UUID(row[at]), *row[at + 1 :])
-        yield row
+        yield (*row[:at], row[at] and UUID(row[at]), *row[at + 1 :])
 
 
 def _with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:

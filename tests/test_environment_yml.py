@@ -1,0 +1,36 @@
+"""environment.yml and uv.lock are one truth."""
+
+from __future__ import annotations
+
+import tomllib
+
+import yaml
+from framehaul.environment import direct_dependencies
+from framehaul.settings import PROJECT
+
+
+def locked_versions() -> dict[str, str]:
+    lock = tomllib.loads((PROJECT / "uv.lock").read_text())
+    return {package["name"]: package["version"] for package in lock["package"]}
+
+
+def conda_packages() -> dict[str, str]:
+    content = yaml.safe_load((PROJECT / "environment.yml").read_text())
+    pip = next(entry["pip"] for entry in content["dependencies"] if isinstance(entry, dict))
+    return dict(line.split("==") for line in pip if "==" in line)
+
+
+def development_dependencies() -> list[str]:
+    groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
+    return [line.partition(">")[0] for line in groups["dev"]]
+
+
+def test_environment_yml_pins_every_direct_dependency_to_the_locked_version() -> None:
+    locked, wanted = locked_versions(), [*direct_dependencies(), *development_dependencies()]
+    given = {name.partition("[")[0]: version for name, version in conda_packages().items()}
+    assert given == {name: locked[name] for name in wanted}
+
+
+def test_environment_yml_installs_the_project_itself() -> None:
+    content = (PROJECT / "environment.yml").read_text()
+    assert "- -e ." in content
