@@ -34,7 +34,7 @@ find_uv() {
 # The first interpreter that runs and is new enough. Some, such as pyenv's shims, are on PATH and do not run.
 find_python() {
     for candidate in ${FRAMEHAUL_PYTHON:+"$FRAMEHAUL_PYTHON"} python3.13 python3.12 python3.14 python3 python \
-        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python; do
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.13*/bin/python "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[24-9]*/bin/python; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1; then
             echo "$candidate"
             return

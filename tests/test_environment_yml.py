@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import yaml
+
 from framehaul.environment import direct_dependencies
 from framehaul.settings import PROJECT
 

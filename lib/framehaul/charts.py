@@ -86,7 +86,7 @@ def bars(summary: pl.DataFrame) -> Figure:
             for end in ("min_rows_per_s", "max_rows_per_s"):
                 axes.plot([row[end]] * 2, [at - 0.18, at + 0.18], color=INK, linewidth=1.2)
             mark = " (unstable)" if row["unstable"] else ""
-            axes.text(max(median, row["max_rows_per_s"]), at, f"  {thousands(median)}{mark}", va="center", color=INK)
+            axes.text(max(median, row["max_rows_per_s"]), at, f"   {thousands(median)}{mark}", va="center", color=INK)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
@@ -123,6 +123,7 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
             axes.invert_yaxis()
             axes.tick_params(axis="y", length=0)
             axes.set_xscale("log")
+            axes.margins(x=0.06)
             axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
             axes.xaxis.set_minor_formatter(lambda value, _: thousands(value) if f"{value:e}"[0] in "25" else "")
             axes.grid(axis="x", which="both", color="#eeeeee")
@@ -169,7 +170,7 @@ def html_table(summary: pl.DataFrame) -> str:
 TABLE_CSS = """
 .results { overflow-x: auto; } .results table { border-collapse: collapse; font-size: 11px; }
 .results th, .results td { padding: 3px 8px; text-align: right; white-space: nowrap; }
-.results td:nth-child(8) { white-space: normal; min-width: 15em; font-size: 10px; text-align: left; }
+.results td:nth-child(8) { white-space: normal; font-size: 10px; text-align: left; }
 .results th:first-child, .results td[colspan] { text-align: left; font-weight: normal; }
 .results td[colspan] { white-space: normal; }
 .results tbody tr { border-top: 1px solid #e4e4e4; } .results thead th { border-bottom: 1px solid #888; }

@@ -80,8 +80,8 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
     with open_psycopg(server) as connection:
         if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
             raise UnavailableError(
-                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory "
-                "where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
+                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
+                "directory where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
             )
         if server.exchange is None:
             raise UnavailableError(
