@@ -31,6 +31,7 @@ FAMILY_COLOURS = {
     "http_parquet": "#009E73",
     "http_csv": "#0072B2",
 }
+THOUSAND, MILLION = 1e3, 1e6
 INK, FAINT = "#222222", "#8a8a8a"
 
 STYLE: dict[Any, Any] = {
@@ -68,25 +69,16 @@ def bars(summary: pl.DataFrame) -> Figure:
         for at, row in enumerate(rows):
             median = row["median_rows_per_s"]
             if median is None:
-                word = (
-                    "skipped (see the table for the reason)"
-                    if row["status"] == "skipped"
-                    else f"FAILED: {row['reason']}"
-                )
-                axes.text(
-                    0,
-                    at,
-                    f"  {_shorten(word, 90)}",
-                    va="center",
-                    color=FAINT if row["status"] == "skipped" else "#B00020",
-                )
+                skipped = row["status"] == "skipped"
+                word = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row['reason'], 80)}"
+                _note(axes, 0, at, word, FAINT if skipped else "#B00020")
                 continue
             axes.barh(at, median, color=FAMILY_COLOURS[row["family"]], height=0.72)
             axes.plot([row["min_rows_per_s"], row["max_rows_per_s"]], [at, at], color=INK, linewidth=1.2)
             for end in ("min_rows_per_s", "max_rows_per_s"):
                 axes.plot([row[end]] * 2, [at - 0.18, at + 0.18], color=INK, linewidth=1.2)
             mark = " (unstable)" if row["unstable"] else ""
-            axes.text(max(median, row["max_rows_per_s"]), at, f"   {thousands(median)}{mark}", va="center", color=INK)
+            _note(axes, max(median, row["max_rows_per_s"]), at, f"{thousands(median)}{mark}", INK)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
@@ -112,9 +104,7 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
             for at, row in enumerate(group.to_dicts()):
                 published, measured = row["published_rows_per_s"], row["mean_rows_per_s"]
                 if measured is None:
-                    axes.text(
-                        published, at, f"   not measured here: {row['status']}", va="center", color=FAINT, fontsize=8
-                    )
+                    _note(axes, published, at, f"not measured here: {row['status']}", FAINT)
                 else:
                     axes.plot([published, measured], [at, at], color="#cccccc", linewidth=2, zorder=1)
                     axes.scatter(measured, at, color=FAMILY_COLOURS[row["family"]], s=38, zorder=3)
@@ -204,10 +194,14 @@ def ratio_text(row: dict[str, Any]) -> str:
 
 def thousands(value: float) -> str:
     """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
-    for factor, text in ((1e6, f"{value / 1e6:.2f}M"), (1e3, f"{value / 1e3:.0f}k")):
-        if abs(value) >= factor:
-            return text.replace(".00M", "M")
-    return f"{value:.0f}"
+    if abs(value) >= MILLION:
+        return f"{value / MILLION:.2f}".rstrip("0").rstrip(".") + "M"
+    return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
+
+
+def _note(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
+    """Text to the right of a point, clear of whatever ends there."""
+    axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", color=colour)
 
 
 def _title(summary: pl.DataFrame, database: str, direction: str) -> str:

@@ -74,7 +74,8 @@ def _winner(timed: pl.DataFrame) -> list[str]:
         if second["max_rows_per_s"] >= best["min_rows_per_s"]:
             text += f" Its passes overlap with those of {second['label']}: this run does not tell the two apart."
         else:
-            text += f" Next: {second['label']}, {thousands(second['median_rows_per_s'])} rows/s; none of its passes reached the slowest of the winner."
+            speed = thousands(second["median_rows_per_s"])
+            text += f" Next: {second['label']}, {speed} rows/s, in every pass below the winner's slowest."
     return [text]
 
 

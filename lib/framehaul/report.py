@@ -123,14 +123,13 @@ def _headline_html(directory: Path) -> str:
 def readme_blocks(runs: list[Path]) -> dict[str, str]:
     """The generated blocks of the README by name, from the results directories of the committed runs."""
     blocks = {}
-    for directory in runs:
+    for directory, suffix in zip(runs, ("", "-large"), strict=False):
         summary = study.Summary(results.read_all(directory), study.read_facts(directory), directory.parent / "figures")
-        rows = summary.summary["rows"][0]
-        blocks[f"headline-{rows}"] = "\n\n".join(
+        blocks[f"headline{suffix}"] = "\n\n".join(
             [_made(study.read_facts(directory), summary.summary), summary.winners().data]
         )
-        blocks[f"matrix-{rows}"] = _matrix(summary.summary)
-        if directory == runs[0]:
+        blocks[f"matrix{suffix}"] = _matrix(summary.summary)
+        if not suffix:
             blocks["agreement"] = summary.agreement().data
             blocks["takeaway"] = summary.takeaway().data
     return blocks
@@ -154,7 +153,8 @@ def refresh_readme(text: str, blocks: dict[str, str]) -> str:
 
 def committed_runs() -> list[Path]:
     """The results directories that the README shows: the default run first, then the larger one."""
-    return [path for path in (PROJECT / "results", PROJECT / "reference" / "1000000" / "results") if path.is_dir()]
+    directories = PROJECT / "results", PROJECT / "reference" / "1000000" / "results"
+    return [directory for directory in directories if (directory / "environment.json").exists()]
 
 
 def _made(facts: dict[str, Any], summary: pl.DataFrame) -> str:

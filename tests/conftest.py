@@ -1,0 +1,41 @@
+"""What the tests share: one pair of embedded servers, apart from those that a user of this checkout may run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from framehaul.servers import Servers, running
+from framehaul.settings import Settings
+
+EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
+
+
+@pytest.fixture(scope="session")
+def open_dir() -> Iterator[Path]:
+    """A directory that any account may pass through: PostgreSQL runs as `nobody` when the tests run as root.
+
+    pytest's own are mode 0700.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def settings(open_dir: Path) -> Settings:
+    """Embedded servers with a state directory of their own, and pg_parquet when the environment names it."""
+    return Settings(state_dir=open_dir / "state", postgres_extensions=Path(EXTENSIONS).absolute() if EXTENSIONS else None)
+
+
+@pytest.fixture(scope="session")
+def servers(settings: Settings) -> Iterator[Servers]:
+    """Both servers, for as long as the tests run."""
+    with running(settings) as found:
+        yield found

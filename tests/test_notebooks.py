@@ -1,0 +1,207 @@
+"""The notebooks, run end to end at tiny size through `make`, and what they leave behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from framehaul.run import NOTEBOOKS, chosen_notebooks
+from framehaul.servers import Servers
+from framehaul.settings import PROJECT, Settings, SettingsError
+from framehaul.techniques import techniques
+
+SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
+
+
+def run_command(*arguments: str, state_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "framehaul", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False,
+        env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state_dir)} | environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("out")
+    done = run_command(
+        "run", "--rows=300", "--passes=2", "--warmup=1", f"--out={directory}", state_dir=settings.state_dir
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    yield directory
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_source_notebooks_hold_no_outputs_and_start_with_a_heading(path: Path) -> None:
+    content = nbformat.read(path, as_version=4)
+    nbformat.validate(content)
+    assert content.cells[0].source.startswith("# ")
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in content.cells)
+
+
+def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
+    for database, direction, name in (
+        ("postgres", "write", "01_postgres_write"), ("postgres", "read", "02_postgres_read"),
+        ("clickhouse", "write", "03_clickhouse_write"), ("clickhouse", "read", "04_clickhouse_read"),
+    ):  # fmt: skip
+        with (out / "results" / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        expected = {(found.name, str(number)) for found in techniques(database, direction) for number in (1, 2)}  # type: ignore[arg-type]
+        assert {(row["technique"], row["pass"]) for row in rows} == expected
+        assert len(rows) == len(expected)
+        for row in rows:
+            assert row["status"] in ("ok", "skipped"), row
+            assert (row["status"] == "ok") == (row["reason"] == ""), row
+            assert (row["status"] == "ok") == bool(row["seconds"]), row
+            if row["status"] == "ok":
+                assert float(row["rows_per_s"]) == pytest.approx(300 / float(row["seconds"]))
+                assert int(row["wire_bytes"]) > 0
+                assert row["peak_rss_bytes"]
+                assert row["server_cpu_s"]
+        assert not list((out / "results").glob("*.partial.csv"))
+
+
+def test_wire_bytes_hold_at_least_the_data(out: Path) -> None:
+    with (out / "results" / "01_postgres_write.csv").open() as file:
+        wire = {row["technique"]: int(row["wire_bytes"]) for row in csv.DictReader(file) if row["status"] == "ok"}
+    assert wire["polars_psycopg_copy_text"] > 300 * 100
+
+
+def test_rounds_are_interleaved_and_shuffled(out: Path) -> None:
+    with (out / "results" / "04_clickhouse_read.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    first, second = ([row["technique"] for row in rows if row["pass"] == number] for number in ("1", "2"))
+    assert [row["pass"] for row in rows] == sorted(row["pass"] for row in rows)
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+def test_environment_is_recorded(out: Path) -> None:
+    facts = json.loads((out / "results" / "environment.json").read_text())
+    assert set(facts["runs"]) == {"01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read"}
+    assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
+    assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
+    assert facts["libraries"]["polars"]
+    assert facts["machine"]["cores"] >= 1
+
+
+def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
+    index = (out / "reports" / "index.html").read_text()
+    for path in SOURCES:
+        assert (out / "reports" / f"{path.stem}.html").is_file()
+        assert f'href="{path.stem}.html"' in index
+    assert not list((out / "reports" / "failed").iterdir())
+    assert sorted(path.name for path in (out / "figures").iterdir()) == [
+        "01_postgres_write.svg", "02_postgres_read.svg", "03_clickhouse_write.svg", "04_clickhouse_read.svg",
+        "05_published_against_measured.svg",
+    ]  # fmt: skip
+
+
+def test_nothing_published_holds_a_password_or_a_path_of_this_machine(out: Path, servers: Servers) -> None:
+    secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(out), str(Path.home()) + "/"]
+    for path in out.rglob("*"):
+        if path.is_file():
+            text = path.read_text()
+            assert not [secret for secret in secrets if secret in text], path
+
+
+def test_pages_load_nothing_from_the_network(out: Path) -> None:
+    for path in (out / "reports").glob("*.html"):
+        text = path.read_text()
+        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//", text), path
+        assert not re.findall(r"@import\s+[^;]*//|url\(\s*[\"']?https?:", text), path
+
+
+def test_code_is_folded_but_there(out: Path) -> None:
+    text = (out / "reports" / "01_postgres_write.html").read_text()
+    assert '<details class="code">' in text
+    assert "study" in text
+
+
+def test_no_table_is_left_on_the_servers(out: Path, servers: Servers) -> None:
+    import psycopg
+
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul%'").fetchall()
+    assert left == []
+
+
+def test_unknown_notebook_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no notebook '99'"):
+        chosen_notebooks("01 99")
+    assert [path.name[:2] for path in chosen_notebooks("04 01")] == ["01", "04"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rows=0"], "ROWS=0"), (["--rows=-5"], "ROWS=-5"), (["--rows=many"], "ROWS='many'"),
+        (["--rows="], "ROWS=''"),
+        (["--passes=0"], "PASSES=0"), (["--warmup=-1"], "WARMUP=-1"), (["--seed=1.5"], "SEED='1.5'"),
+        (["--notebooks=77"], "no notebook '77'"), (["--servers=cloud"], "SERVERS='cloud'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_and_nothing_is_written(arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = run_command("run", *arguments, f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "state").exists()
+
+
+def test_out_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    done = run_command("run", f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
+    assert done.returncode == 2
+    assert "choose a directory that can be written" in done.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_mistyped_variable_is_refused_by_make() -> None:
+    done = subprocess.run(["make", "all", "ROWZ=10"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "unknown variable ROWZ" in done.stderr
+
+
+def test_make_help_lists_every_target() -> None:
+    done = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    for target in ("setup", "all", "test", "lab", "report", "servers", "stop", "clean"):
+        assert f"make {target}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"FRAMEHAUL_POSTGRES_DSN": "postgresql://u:hidden@127.0.0.1:1/x", "FRAMEHAUL_CLICKHOUSE_URL": "http://u:hidden@127.0.0.1:1/x"},
+         "127.0.0.1:1"),
+        ({"FRAMEHAUL_POSTGRES_DSN": "postgresql://u:hidden@127.0.0.1:1/x"}, "FRAMEHAUL_CLICKHOUSE_URL"),
+    ],
+)  # fmt: skip
+def test_unreachable_external_servers_are_named(environment: dict[str, str], said: str, tmp_path: Path) -> None:
+    done = run_command(
+        "run", "--servers=external", "--notebooks=01", "--rows=10", f"--out={tmp_path / 'out'}",
+        state_dir=tmp_path / "state", **environment,
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "hidden" not in done.stdout + done.stderr
+    assert not list((tmp_path / "out").rglob("01_postgres_write.csv"))
+
+
+def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
+    done = run_command("run", "--notebooks=05", f"--out={tmp_path}", state_dir=tmp_path / "state")
+    assert done.returncode == 1
+    assert "05_summary" in done.stderr
+    assert "no results yet" in done.stderr
+    assert not (tmp_path / "reports" / "05_summary.html").exists()
+    assert (tmp_path / "reports" / "failed" / "05_summary.html").exists()
+    assert "failed/05_summary.html" in (tmp_path / "reports" / "index.html").read_text()
