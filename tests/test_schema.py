@@ -4,7 +4,7 @@ from __future__ import annotations
 import httpx
 import psycopg
 import pytest
-from tests.second_table import SECOND_TABLE
+from second_table import SECOND_TABLE
 
 from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.servers import Servers

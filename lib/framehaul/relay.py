@@ -36,6 +36,8 @@ class Relay:
             left = list(self._open)
         for connection in (*self._listeners, *left):
             _end(connection)
+        for listener in self._listeners:
+            listener.close()
 
     def _accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
         while True:
@@ -48,11 +50,21 @@ class Relay:
             except OSError:
                 client.close()  # the client sees what it would see of a server that is not there
                 continue
+            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        """Forward both ways until both have ended."""
+        with client, server:
             with self._lock:
                 self._open |= {client, server}
-            for source, sink in ((client, server), (server, client)):
-                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
+            for connection in (client, server):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=self._forward, args=(server, client), daemon=True)
+            back.start()
+            self._forward(client, server)
+            back.join()
+            with self._lock:
+                self._open -= {client, server}
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         buffer = memoryview(bytearray(CHUNK_BYTES))
@@ -65,12 +77,9 @@ class Relay:
         except OSError:
             _end(source)  # either side is gone: so is the connection
             _end(sink)
-        finally:
-            with self._lock:
-                self._open.discard(source)
 
 
 def _end(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # already ended, or a listener, which not every system shuts down
+    """Wake whoever waits on the connection; its owner closes it."""
+    with contextlib.suppress(OSError):  # it has ended already, or is a listener, which not every system shuts down
         connection.shutdown(socket.SHUT_RDWR)
-    connection.close()

@@ -114,8 +114,11 @@ class PostgresTables:
             for column in table.columns
         )
         parts = [pl.DataFrame(schema=table.polars_schema)]
-        with self._connection() as connection, connection.transaction():
-            cursor = connection.cursor(name="framehaul_content")
+        with (
+            self._connection() as connection,
+            connection.transaction(),
+            connection.cursor(name="framehaul_content") as cursor,
+        ):
             cursor.execute(f"SELECT {columns} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=table.polars_schema, orient="row"))

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from second_table import SECOND_TABLE
+
+from framehaul import datagen
+from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.servers import Servers
+from framehaul.tables import tables_of
+from framehaul.verify import EXACT, Sent, dtype_drift
+
+ROWS = 200
+
+EVERY_TYPE = Table(
+    "framehaul_every_type",
+    (
+        Column("key", ColumnType.INT64),
+        Column("uuid", ColumnType.UUID),
+        Column("date", ColumnType.DATE),
+        Column("int32", ColumnType.INT32),
+        Column("float64", ColumnType.FLOAT64),
+        Column("text", ColumnType.TEXT),
+        Column("maybe_uuid", ColumnType.UUID, nullable=True),
+        Column("maybe_date", ColumnType.DATE, nullable=True),
+        Column("maybe_int32", ColumnType.INT32, nullable=True),
+        Column("maybe_float64", ColumnType.FLOAT64, nullable=True),
+        Column("maybe_text", ColumnType.TEXT, nullable=True),
+    ),
+    key=("key",),
+)
+"""Two rows: one with values, one with what values are mistaken for."""
+
+CONTENT: dict[str, list[Any]] = {
+    "key": [1, 2],
+    "uuid": ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"],
+    "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)],
+    "int32": [1, 0],
+    "float64": [1.5, 0.0],
+    "text": ["a", ""],
+    "maybe_uuid": ["00000000-0000-4000-8000-000000000001", None],
+    "maybe_date": [dt.date(2025, 1, 1), None],
+    "maybe_int32": [1, None],
+    "maybe_float64": [1.5, None],
+    "maybe_text": ["a", None],
+}
+
+CHANGES: dict[str, tuple[str, int, Any]] = {
+    "key": ("key", 0, 3),
+    "uuid": ("uuid", 0, "00000000-0000-4000-8000-000000000003"),
+    "date": ("date", 0, dt.date(2025, 1, 2)),
+    "int32": ("int32", 0, 2),
+    "float in its last bit": ("float64", 0, float(np.nextafter(1.5, 2))),
+    "text": ("text", 0, "b"),
+    "case of text": ("text", 0, "A"),
+    "trailing blank": ("text", 0, "a "),
+    "minus zero": ("float64", 1, -0.0),
+    "value for NULL uuid": ("maybe_uuid", 1, "00000000-0000-0000-0000-000000000000"),
+    "1970 for NULL date": ("maybe_date", 1, dt.date(1970, 1, 1)),
+    "0 for NULL integer": ("maybe_int32", 1, 0),
+    "0 for NULL float": ("maybe_float64", 1, 0.0),
+    "NaN for NULL float": ("maybe_float64", 1, float("nan")),
+    "empty for NULL text": ("maybe_text", 1, ""),
+    "'None' for NULL text": ("maybe_text", 1, "None"),
+    "NULL for text": ("maybe_text", 0, None),
+    "NULL for float": ("maybe_float64", 0, None),
+    "NULL for date": ("maybe_date", 0, None),
+}
+
+
+def every_type(**changes: list[Any]) -> pa.Table:
+    return pa.Table.from_pydict(CONTENT | changes, schema=EVERY_TYPE.arrow_schema)
+
+
+def changed(name: str) -> tuple[str, pa.Table]:
+    column, row, value = CHANGES[name]
+    values = list(CONTENT[column])
+    values[row] = value
+    return column, every_type(**{column: values})
+
+
+def polars(content: pa.Table, table: Table = EVERY_TYPE) -> pl.DataFrame:
+    frame = pl.from_arrow(content, schema=table.polars_schema)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def pandas(content: pa.Table, table: Table = EVERY_TYPE) -> pd.DataFrame:
+    return datagen.to_pandas(content, table)
+
+
+BOTH_FRAMES = pytest.mark.parametrize("make", [polars, pandas])
+BOTH_TABLES = pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
+BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+
+type Make = Callable[[pa.Table, Table], pl.DataFrame | pd.DataFrame]
+
+
+@BOTH_FRAMES
+@BOTH_TABLES
+def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) -> None:
+    content = datagen.arrow_table(table, ROWS, 42)
+    backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
+    for received in (make(content, table), make(backwards, table)):
+        assert Sent(table, content).difference(received) is None
+        assert dtype_drift(received, table) == EXACT
+
+
+@BOTH_FRAMES
+@pytest.mark.parametrize("name", CHANGES)
+def test_one_changed_value_is_named_by_its_column(make: Make, name: str) -> None:
+    column, content = changed(name)
+    received = make(content, EVERY_TYPE)
+    if make is pandas and name == "NaN for NULL float":
+        pytest.skip("NaN is how pandas itself writes NULL")
+    assert Sent(EVERY_TYPE, every_type()).difference(received) == f"content differs in {column}"
+
+
+def test_null_for_nan_is_detected() -> None:
+    sent = Sent(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
+    assert sent.difference(polars(every_type(maybe_float64=[1.5, float("nan")]))) is None
+    assert sent.difference(polars(every_type())) == "content differs in maybe_float64"
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_pandas_has_many_ways_of_saying_null_and_none_of_them_is_a_value(missing: object) -> None:
+    received = pandas(every_type())
+    for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
+        received[name] = pd.Series([received[name][0], missing], dtype=object)
+    sent = Sent(EVERY_TYPE, every_type())
+    assert sent.difference(received) is None
+    received["text"] = pd.Series(["a", missing], dtype=object)
+    assert sent.difference(received) == "content differs in text"
+
+
+@BOTH_FRAMES
+@BOTH_TABLES
+def test_missing_and_doubled_rows_are_detected(make: Make, table: Table) -> None:
+    content = datagen.arrow_table(table, ROWS, 42)
+    sent = Sent(table, content)
+    assert sent.difference(make(content.slice(1), table)) == f"{ROWS - 1} rows instead of {ROWS}"
+    doubled = pa.concat_tables([content, content.slice(0, 1)])
+    assert sent.difference(make(doubled, table)) == f"{ROWS + 1} rows instead of {ROWS}"
+    one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
+    assert "content differs in" in str(sent.difference(make(one_for_another, table)))
+
+
+def swapped(content: pa.Table, name: str) -> pa.Table:
+    """Two different values of a column in each other's rows: each column alone still holds the same values."""
+    values = content.column(name).to_pylist()
+    other = next(i for i, value in enumerate(values) if value != values[0])
+    values[0], values[other] = values[other], values[0]
+    at = content.column_names.index(name)
+    return content.set_column(at, content.schema.field(at), pa.array(values, content.schema.field(at).type))
+
+
+@BOTH_FRAMES
+@BOTH_TABLES
+def test_values_swapped_between_rows_are_detected(make: Make, table: Table) -> None:
+    content = datagen.arrow_table(table, ROWS, 42)
+    for name in table.column_names:
+        if name not in table.key:
+            assert Sent(table, content).difference(make(swapped(content, name), table)) == f"content differs in {name}"
+
+
+@BOTH_FRAMES
+def test_other_columns_or_another_order_of_them_is_detected(make: Make) -> None:
+    received = make(every_type(), EVERY_TYPE)
+    sent = Sent(EVERY_TYPE, every_type())
+    assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[::-1]]))
+    assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[:-1]]))
+
+
+def drifted_pandas() -> pd.DataFrame:
+    frame = pandas(every_type())
+    frame["uuid"] = pd.Series([uuid.UUID(text).bytes for text in CONTENT["uuid"]], dtype=object)
+    frame["maybe_uuid"] = pd.Series([uuid.UUID(CONTENT["uuid"][0]), None], dtype=object)
+    frame["date"] = frame["date"].astype("str")
+    frame["maybe_date"] = pd.to_datetime(frame["maybe_date"])
+    frame["int32"] = frame["int32"].astype("int64")
+    frame["maybe_int32"] = frame["maybe_int32"].astype("float64")
+    return frame
+
+
+def drifted_polars() -> pl.DataFrame:
+    raw = [uuid.UUID(text).bytes for text in CONTENT["uuid"]]
+    return polars(every_type()).with_columns(
+        pl.Series("uuid", raw, dtype=pl.Binary),
+        pl.Series("maybe_uuid", [uuid.UUID(CONTENT["uuid"][0]), None], dtype=pl.Object),
+        pl.col("date").cast(pl.String),
+        pl.col("maybe_date").cast(pl.Datetime("us")),
+        pl.col("int32").cast(pl.Int64),
+        pl.col("maybe_int32").cast(pl.Float64),
+    )
+
+
+def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
+    sent = Sent(EVERY_TYPE, every_type())
+    assert sent.difference(drifted_pandas()) is None
+    assert dtype_drift(drifted_pandas(), EVERY_TYPE) == (
+        "uuid:object;date:str;int32:int64;maybe_uuid:object;maybe_date:datetime64[us];maybe_int32:float64"
+    )
+    assert sent.difference(drifted_polars()) is None
+    assert dtype_drift(drifted_polars(), EVERY_TYPE) == (
+        "uuid:Binary;date:String;int32:Int64;maybe_uuid:Object;"
+        "maybe_date:Datetime(time_unit='us', time_zone=None);maybe_int32:Float64"
+    )
+
+
+def test_days_since_1970_are_dates_and_a_column_of_nulls_has_any_type() -> None:
+    sent = Sent(EVERY_TYPE, every_type(maybe_text=[None, None]))
+    received = polars(every_type()).with_columns(
+        pl.col("date").cast(pl.Int32).cast(pl.UInt16), pl.lit(None).alias("maybe_text")
+    )
+    assert sent.difference(received) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "dtype"),
+    [
+        ("int32", [1.5, 0.0], pl.Float64),
+        ("int32", [2**32 + 1, 0], pl.Int64),
+        ("int32", ["x", "0"], pl.String),
+        ("date", ["01/01/2025", "1970-01-01"], pl.String),
+        ("date", [dt.datetime(2025, 1, 1, 12), dt.datetime(1970, 1, 1)], pl.Datetime("us")),  # noqa: DTZ001
+        ("float64", ["1.5", "0.0"], pl.String),
+        ("float64", [1.5, 0.0], pl.Float32),
+        ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
+        ("uuid", [uuid.UUID(text).bytes + b"\0" for text in CONTENT["uuid"]], pl.Binary),
+    ],
+)
+def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
+    column: str, values: list[Any], dtype: Any
+) -> None:
+    received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
+    assert Sent(EVERY_TYPE, every_type()).difference(received) is not None
+
+
+@BOTH_DATABASES
+class TestOnTheServer:
+    def prepared(self, servers: Servers, database: str, table: Table, sent: pa.Table, written: pa.Table) -> str | None:
+        """What `difference_on_server` says when `written` has taken the place of `sent`."""
+        tables, reference = tables_of(getattr(servers, database)), table.renamed(f"{table.name} sent")
+        expected = Sent(table, sent)
+        expected.keep_reference(tables, reference)
+        tables.create(table)
+        tables.load(table, written)
+        found = expected.difference_on_server(tables)
+        tables.drop(table)
+        tables.drop(reference)
+        return found
+
+    @BOTH_TABLES
+    def test_same_rows_in_any_order_are_accepted(self, servers: Servers, database: str, table: Table) -> None:
+        content = datagen.arrow_table(table, ROWS, 42)
+        backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
+        assert self.prepared(servers, database, table, content, backwards) is None
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_one_changed_value_is_named_by_its_column(self, servers: Servers, database: str, name: str) -> None:
+        column, content = changed(name)
+        found = self.prepared(servers, database, EVERY_TYPE, every_type(), content)
+        assert found == f"content differs in {column}"
+
+    @BOTH_TABLES
+    def test_missing_and_doubled_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
+        content = datagen.arrow_table(table, ROWS, 42)
+        missing = self.prepared(servers, database, table, content, content.slice(1))
+        assert missing == f"{ROWS - 1} rows instead of {ROWS}"
+        if database == "clickhouse":  # PostgreSQL's primary key does not let it in
+            one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
+            found = self.prepared(servers, database, table, content, one_for_another)
+            assert found is not None
+            assert table.key[0] in found
+
+    @BOTH_TABLES
+    def test_values_swapped_between_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
+        content = datagen.arrow_table(table, ROWS, 42)
+        name = table.column_names[-1]
+        found = self.prepared(servers, database, table, content, swapped(content, name))
+        assert found == "content differs in how values are combined into rows"
+
+    def test_reference_that_the_server_changed_is_refused(self, servers: Servers, database: str) -> None:
+        tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_reference")
+        tables_that_lose_rows = type("Lossy", (type(tables),), {"content": lambda self, table: polars(every_type())[1:]})
+        with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
+            Sent(EVERY_TYPE, every_type()).keep_reference(tables_that_lose_rows(getattr(servers, database)), reference)
+        tables.drop(reference)
