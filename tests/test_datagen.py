@@ -7,10 +7,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from second_table import SECOND_TABLE
 
 from framehaul import datagen
 from framehaul.schema import ANALYTICS_METRICS, ColumnType, Table
+from second_table import SECOND_TABLE
 
 TABLES = pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 

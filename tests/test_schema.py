@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-
 import httpx
 import psycopg
 import pytest
-from second_table import SECOND_TABLE
 
 from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.servers import Servers
 from framehaul.tables import tables_of
+from second_table import SECOND_TABLE
 
 KEY = (
     "entity_key", "event_date", "source_id",

@@ -10,13 +10,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from second_table import SECOND_TABLE
 
 from framehaul import datagen
 from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.servers import Servers
 from framehaul.tables import tables_of
 from framehaul.verify import EXACT, Sent, dtype_drift
+from second_table import SECOND_TABLE
 
 ROWS = 200
 
@@ -230,7 +230,7 @@ def test_days_since_1970_are_dates_and_a_column_of_nulls_has_any_type() -> None:
         ("int32", [2**32 + 1, 0], pl.Int64),
         ("int32", ["x", "0"], pl.String),
         ("date", ["01/01/2025", "1970-01-01"], pl.String),
-        ("date", [dt.datetime(2025, 1, 1, 12), dt.datetime(1970, 1, 1)], pl.Datetime("us")),  # noqa: DTZ001
+        ("date", [dt.datetime(2025, 1, 1, 12), dt.datetime(1970, 1, 1)], pl.Datetime("us")),
         ("float64", ["1.5", "0.0"], pl.String),
         ("float64", [1.5, 0.0], pl.Float32),
         ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
