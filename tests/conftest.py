@@ -31,7 +31,8 @@ def open_dir() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def settings(open_dir: Path) -> Settings:
     """Embedded servers with a state directory of their own, and pg_parquet when the environment names it."""
-    return Settings(state_dir=open_dir / "state", postgres_extensions=Path(EXTENSIONS).absolute() if EXTENSIONS else None)
+    extensions = Path(EXTENSIONS).absolute() if EXTENSIONS else None
+    return Settings(state_dir=open_dir / "state", postgres_extensions=extensions)
 
 
 @pytest.fixture(scope="session")

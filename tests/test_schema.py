@@ -14,7 +14,9 @@ KEY = (
     "dimension_a", "dimension_b", "dimension_c", "dimension_d", "dimension_e", "dimension_f",
 )  # fmt: skip
 
-HOSTILE = ['a"b', "a`b", "a\\b", "a'b", "a\nb", "a%sb", "a;--b", "select", "Mixed", "día", '"', "`", "\\", ":x", "{x}", "$1"]
+HOSTILE = [
+    'a"b', "a`b", "a\\b", "a'b", "a\nb", "a%sb", "a;--b", "select", "Mixed", "día", '"', "`", "\\", ":x", "{x}", "$1",
+]  # fmt: skip
 
 
 def test_article_table_has_its_thirteen_columns_in_order() -> None:
@@ -61,7 +63,6 @@ def test_quoted_identifiers_come_back_as_they_went_in(servers: Servers, name: st
     with psycopg.connect(servers.postgres.dsn()) as connection:
         cursor = connection.execute(f"SELECT 1 AS {quote_postgres(name)}".encode())
         assert [column.name for column in cursor.description or ()] == [name]
-
 
     answer = httpx.post(
         servers.clickhouse.url, auth=(servers.clickhouse.user, servers.clickhouse.password), trust_env=False,

@@ -54,7 +54,7 @@ CONTENT: dict[str, list[Any]] = {
 }
 
 CHANGES: dict[str, tuple[str, int, Any]] = {
-    "key": ("key", 0, 3),
+    "key": ("key", 0, 0),
     "uuid": ("uuid", 0, "00000000-0000-4000-8000-000000000003"),
     "date": ("date", 0, dt.date(2025, 1, 2)),
     "int32": ("int32", 0, 2),
@@ -114,13 +114,14 @@ def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) 
         assert dtype_drift(received, table) == EXACT
 
 
-@BOTH_FRAMES
-@pytest.mark.parametrize("name", CHANGES)
-def test_one_changed_value_is_named_by_its_column(make: Make, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "make"),
+    # NaN is how pandas itself writes NULL.
+    [(name, make) for name in CHANGES for make in (polars, pandas) if (name, make) != ("NaN for NULL float", pandas)],
+)
+def test_one_changed_value_is_named_by_its_column(name: str, make: Make) -> None:
     column, content = changed(name)
     received = make(content, EVERY_TYPE)
-    if make is pandas and name == "NaN for NULL float":
-        pytest.skip("NaN is how pandas itself writes NULL")
     assert Sent(EVERY_TYPE, every_type()).difference(received) == f"content differs in {column}"
 
 
@@ -184,7 +185,7 @@ def drifted_pandas() -> pd.DataFrame:
     frame["uuid"] = pd.Series([uuid.UUID(text).bytes for text in CONTENT["uuid"]], dtype=object)
     frame["maybe_uuid"] = pd.Series([uuid.UUID(CONTENT["uuid"][0]), None], dtype=object)
     frame["date"] = frame["date"].astype("str")
-    frame["maybe_date"] = pd.to_datetime(frame["maybe_date"])
+    frame["maybe_date"] = pd.to_datetime(frame["maybe_date"]).astype("datetime64[us]")
     frame["int32"] = frame["int32"].astype("int64")
     frame["maybe_int32"] = frame["maybe_int32"].astype("float64")
     return frame
@@ -290,7 +291,8 @@ class TestOnTheServer:
 
     def test_reference_that_the_server_changed_is_refused(self, servers: Servers, database: str) -> None:
         tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_reference")
-        tables_that_lose_rows = type("Lossy", (type(tables),), {"content": lambda self, table: polars(every_type())[1:]})
+        short = polars(every_type())[1:]
+        tables_that_lose_rows = type("Lossy", (type(tables),), {"content": lambda self, table: short})
         with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
             Sent(EVERY_TYPE, every_type()).keep_reference(tables_that_lose_rows(getattr(servers, database)), reference)
         tables.drop(reference)

@@ -21,6 +21,9 @@ LOCK = "keeper.lock"
 LOG = "keeper.log"
 START_SECONDS = 90
 
+_detached: list[subprocess.Popen[bytes]] = []
+"""Keepers that this process started and that may outlive it; held so that one that ends meanwhile is reaped."""
+
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Servers]:
@@ -40,6 +43,8 @@ def running(settings: Settings) -> Iterator[Servers]:
 def start(settings: Settings) -> Servers:
     """Start servers that outlive this process; those that are kept already are returned as they are."""
     keeper = None if is_kept(settings.state_dir) else _start_keeper(settings, detached=True)
+    if keeper is not None:
+        _detached.append(keeper)
     return _wait_for_addresses(settings.state_dir, keeper)
 
 
@@ -52,6 +57,7 @@ def stop(settings: Settings) -> bool:
     os.kill(keeper, signal.SIGTERM)
     while is_kept(settings.state_dir):
         time.sleep(0.05)
+    _detached[:] = [process for process in _detached if process.poll() is None]
     return True
 
 

@@ -1,0 +1,315 @@
+"""The embedded servers: who gets in, what survives, and what is left when somebody dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import clickhouse_driver
+import httpx
+import psutil
+import psycopg
+import pytest
+from clickhouse_driver.errors import Error as NativeError
+
+from framehaul import servers as all_servers
+from framehaul.servers import ServerError, Servers
+from framehaul.servers.embedded import is_kept
+from framehaul.servers.postgres import elsewhere
+from framehaul.settings import Settings
+
+WRONG_LOGINS = [("default", ""), ("default", "x"), ("", ""), ("framehaul", ""), ("framehaul", "wrong"), ("nobody", "")]
+STATEMENTS = [
+    "SELECT 1",
+    "SELECT * FROM system.tables",
+    "CREATE TABLE intruder (a Int32) ENGINE = Memory",
+    "SYSTEM STOP LISTEN HTTP",
+    "SYSTEM STOP LISTEN TCP",
+    "KILL QUERY WHERE 1",
+    "SELECT * FROM file('/etc/passwd', 'LineAsString', 'line String')",
+    "SELECT 1 INTO OUTFILE 'intruder.txt'",
+]
+# Starts servers and tells that they run; whoever runs it then kills it.
+HOLDER = """
+import sys
+from pathlib import Path
+from framehaul import servers
+from framehaul.settings import Settings
+with servers.running(Settings(state_dir=Path(sys.argv[1]))) as found:
+    print(found.keeper_process_id, found.postgres.process_id, found.clickhouse.process_id, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def own(open_dir: Path) -> Iterator[Settings]:
+    """Settings with a state directory that no other test uses; whatever still runs there is stopped at the end."""
+    directory = Path(tempfile.mkdtemp(dir=open_dir))
+    directory.chmod(0o711)
+    settings = Settings(state_dir=directory / "state")
+    yield settings
+    all_servers.stop(settings)
+
+
+def eventually(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def post(servers: Servers, login: tuple[str, str], query: str) -> httpx.Response:
+    return httpx.post(servers.clickhouse.url, params={"query": query}, auth=login, trust_env=False)
+
+
+def gone(process_ids: list[int]) -> bool:
+    alive = [pid for pid in process_ids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+    return not alive
+
+
+def answers(servers: Servers) -> bool:
+    login = servers.clickhouse.user, servers.clickhouse.password
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        return (
+            connection.execute("SELECT 1").fetchone() == (1,)
+            and post(servers, login, "SELECT 1").text == "1\n"
+            and native(servers, login, "SELECT 1") == [(1,)]
+        )
+
+
+def native(servers: Servers, login: tuple[str, str], statement: str) -> object:
+    server = servers.clickhouse
+    with clickhouse_driver.Client(server.host, server.native_port, user=login[0], password=login[1]) as client:
+        return client.execute(statement)
+
+
+@pytest.mark.parametrize("login", WRONG_LOGINS)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_clickhouse_refuses_whoever_lacks_the_password_over_http(
+    login: tuple[str, str], statement: str, servers: Servers
+) -> None:
+    response = post(servers, login, statement)
+    assert response.status_code >= 400, response.text
+    assert "Exception" in response.text
+
+
+@pytest.mark.parametrize("login", WRONG_LOGINS)
+def test_clickhouse_refuses_whoever_lacks_the_password_over_the_native_protocol(
+    login: tuple[str, str], servers: Servers
+) -> None:
+    for statement in STATEMENTS:
+        with pytest.raises((NativeError, EOFError)):
+            native(servers, login, statement)
+
+
+def test_clickhouse_refuses_credentials_in_the_url_and_none_at_all(servers: Servers) -> None:
+    for query in ("?query=SELECT+1", "?user=default&query=SELECT+1", "?user=framehaul&password=x&query=SELECT+1"):
+        assert httpx.get(servers.clickhouse.url + query, trust_env=False).status_code >= 400
+
+
+@pytest.mark.parametrize("user", ["framehaul", "postgres", "nobody", "root"])
+@pytest.mark.parametrize("password", ["", "wrong"])
+@pytest.mark.parametrize("database", ["framehaul", "postgres", "template1"])
+def test_postgres_refuses_whoever_lacks_the_password(user: str, password: str, database: str, servers: Servers) -> None:
+    intruder = replace(servers.postgres, user=user, password=password, database=database)
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(intruder.dsn())
+
+
+def test_the_servers_still_answer_after_all_that(servers: Servers) -> None:
+    assert answers(servers)
+    login = servers.clickhouse.user, servers.clickhouse.password
+    assert post(servers, login, "EXISTS TABLE intruder").text == "0\n"
+
+
+def test_every_listener_is_on_loopback_and_there_is_no_socket_file(servers: Servers) -> None:
+    for process_id in (servers.postgres.process_id, servers.clickhouse.process_id):
+        connections = psutil.Process(process_id).net_connections(kind="all")
+        listening = [found for found in connections if found.status == psutil.CONN_LISTEN]
+        assert listening
+        assert {found.laddr.ip for found in listening} == {"127.0.0.1"}
+        assert not [
+            found for found in connections if found.family == socket.AF_UNIX and str(found.laddr).endswith("5432")
+        ]
+
+
+def test_passwords_are_in_private_files_only(servers: Servers, settings: Settings) -> None:
+    secrets = [servers.postgres.password, servers.clickhouse.password]
+    assert secrets[0] != secrets[1]
+    holding = [
+        path
+        for path in settings.state_dir.rglob("*")
+        if path.is_file() and "data" not in path.parts and any(secret in path.read_text("latin1") for secret in secrets)
+    ]
+    assert {path.name for path in holding} == {"password", "servers.json"}
+    assert {path.stat().st_mode & 0o777 for path in holding} == {0o600}
+    assert servers.keeper_process_id
+    keeper = psutil.Process(servers.keeper_process_id)
+    for process in (keeper, *keeper.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert not [secret for secret in secrets if secret in " ".join(process.cmdline())]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server to another account")
+def test_started_by_root_postgres_runs_as_nobody(servers: Servers) -> None:
+    assert psutil.Process(servers.postgres.process_id).username() == "nobody"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server to another account")
+def test_a_state_directory_that_nobody_reaches_works_and_its_parents_stay_as_they_are(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    settings = Settings(state_dir=tmp_path / "state")
+    stand_in = elsewhere(settings.state_dir / "postgres")
+    try:
+        with all_servers.running(settings) as servers:
+            assert answers(servers)
+            assert stand_in.is_dir()
+        assert tmp_path.stat().st_mode & 0o777 == 0o700
+    finally:
+        shutil.rmtree(stand_in, ignore_errors=True)
+
+
+def test_data_survives_a_stop_and_passwords_stay(own: Settings) -> None:
+    with all_servers.running(own) as first:
+        _write(first)
+        process_ids = [first.keeper_process_id, first.postgres.process_id, first.clickhouse.process_id]
+    assert gone([pid for pid in process_ids if pid])
+    assert not is_kept(own.state_dir)
+    with all_servers.running(own) as second:
+        assert (first.postgres.password, first.clickhouse.password) == (
+            second.postgres.password, second.clickhouse.password,
+        )  # fmt: skip
+        assert _read(second) == ([(7,)], "7\n")
+
+
+@pytest.mark.parametrize("victim", ["postgres", "clickhouse"])
+def test_a_killed_server_comes_back_with_what_was_committed(victim: str, own: Settings) -> None:
+    with all_servers.running(own) as servers:
+        _write(servers)
+        os.kill(getattr(servers, victim).process_id, signal.SIGKILL)
+
+        def back() -> bool:
+            with contextlib.suppress(psycopg.OperationalError, httpx.TransportError):
+                return _read(servers) == ([(7,)], "7\n")
+            return False
+
+        eventually(back, "the killed server did not come back")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: signal.Signals, own: Settings) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(own.state_dir)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        process_ids = [int(word) for word in holder.stdout.readline().split()]
+        assert len(process_ids) == 3
+        os.killpg(holder.pid, number)
+    eventually(lambda: gone(process_ids), f"{process_ids} outlived their holder")
+    assert not is_kept(own.state_dir)
+
+
+def test_nothing_is_left_when_the_keeper_itself_is_killed(own: Settings) -> None:
+    servers = all_servers.start(own)
+    children = [pid for pid in (servers.postgres.process_id, servers.clickhouse.process_id) if pid]
+    assert servers.keeper_process_id
+    os.kill(servers.keeper_process_id, signal.SIGKILL)
+    eventually(lambda: gone(children), f"{children} outlived their keeper")
+    with all_servers.running(own) as again:
+        assert answers(again)
+
+
+def test_started_servers_stay_until_they_are_stopped(own: Settings) -> None:
+    assert all_servers.stop(own) is False
+    first = all_servers.start(own)
+    assert all_servers.start(own) == first
+    with all_servers.running(own) as found:
+        assert found == first
+    assert answers(first)
+    assert all_servers.stop(own) is True
+    assert all_servers.stop(own) is False
+
+
+@pytest.mark.parametrize(
+    ("field", "variable"),
+    [("postgres_port", "FRAMEHAUL_POSTGRES_PORT"), ("clickhouse_http_port", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT")],
+)
+def test_an_occupied_port_is_named_with_the_remedy(field: str, variable: str, own: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupant:
+        port = occupant.getsockname()[1]
+        with pytest.raises(ServerError, match=rf"port {port} is occupied.*{variable}"):
+            all_servers.start(replace(own, **{field: port}))
+    assert not is_kept(own.state_dir)
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServerError, match=r"FRAMEHAUL_STATE_DIR=.*choose a writable one"):
+        all_servers.start(Settings(state_dir=tmp_path / "file" / "state"))
+
+
+def test_an_extension_directory_without_an_extension_is_refused(own: Settings, open_dir: Path) -> None:
+    with pytest.raises(ServerError, match="FRAMEHAUL_POSTGRES_EXTENSIONS"):
+        all_servers.start(replace(own, postgres_extensions=open_dir))
+    assert not is_kept(own.state_dir)
+
+
+def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None:
+    postgres, clickhouse = servers.postgres, servers.clickhouse
+    url = f"http://{clickhouse.user}:{clickhouse.password}@{clickhouse.host}:{clickhouse.http_port}/default"
+    words = (
+        f"host={postgres.host} port={postgres.port} user={postgres.user} password={postgres.password} "
+        f"dbname={postgres.database} application_name=x"
+    )
+    for dsn in (postgres.dsn(), words):
+        settings = Settings(
+            servers="external", postgres_dsn=dsn, clickhouse_url=url, clickhouse_native_port=clickhouse.native_port
+        )
+        with all_servers.running(settings) as found:
+            assert answers(found)
+            assert found.postgres.process_id is None
+
+
+@pytest.mark.parametrize(
+    ("dsn", "url", "said"),
+    [
+        (None, "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
+        ("postgresql://u:hidden@h/d", None, "FRAMEHAUL_CLICKHOUSE_URL"),
+        ("postgresql://u:hidden@h/d", "clickhouse://u:hidden@h:9000/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
+        ("postgresql://u:hidden@h/d", "http://u:hidden@h:many/", "FRAMEHAUL_CLICKHOUSE_URL"),
+        ("nonsense", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq connection string"),
+    ],
+)
+def test_external_addresses_that_are_missing_or_malformed_are_named_without_the_password(
+    dsn: str | None, url: str | None, said: str
+) -> None:
+    with pytest.raises(ServerError) as raised:
+        all_servers.start(Settings(servers="external", postgres_dsn=dsn, clickhouse_url=url))
+    assert said in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+def _write(servers: Servers) -> None:
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS a")
+    login = servers.clickhouse.user, servers.clickhouse.password
+    post(servers, login, "CREATE TABLE kept ENGINE = MergeTree ORDER BY a AS SELECT 7 AS a").raise_for_status()
+
+
+def _read(servers: Servers) -> tuple[list[tuple[int]], str]:
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        rows = connection.execute("SELECT a FROM kept").fetchall()
+    login = servers.clickhouse.user, servers.clickhouse.password
+    return rows, post(servers, login, "SELECT a FROM kept").text

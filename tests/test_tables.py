@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import httpx
+import psycopg
+import pytest
+
+from framehaul import datagen
+from framehaul.schema import ANALYTICS_METRICS, COMMENT
+from framehaul.servers import ClickHouseServer, PostgresServer, ServerError, Servers
+from framehaul.servers.ports import choose_port
+from framehaul.tables import tables_of
+
+THEIRS = ANALYTICS_METRICS.renamed("somebody's table")
+BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+
+type Run = Callable[[str], object]
+
+
+@pytest.fixture
+def run(servers: Servers, database: str) -> Run:
+    """Runs a statement with a client of its own and gives the first value of its answer."""
+
+    def on_postgres(statement: str) -> object:
+        with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            row = cursor.fetchone() if cursor.description else None
+            return row[0] if row else None
+
+    def on_clickhouse(statement: str) -> object:
+        login = servers.clickhouse.user, servers.clickhouse.password
+        response = httpx.post(servers.clickhouse.url, auth=login, content=statement.encode(), trust_env=False)
+        text = response.raise_for_status().text.strip()
+        return int(text) if text else None
+
+    return on_postgres if database == "postgres" else on_clickhouse
+
+
+def assert_untouchable(server: PostgresServer | ClickHouseServer) -> None:
+    for refused in (tables_of(server).drop, tables_of(server).create):
+        with pytest.raises(ServerError, match=f"holds a table {THEIRS.name} that framehaul did not make"):
+            refused(THEIRS)
+
+
+@BOTH_DATABASES
+@pytest.mark.parametrize("comment", ["", "precious", f"not {COMMENT}"])
+def test_table_of_our_name_that_is_not_ours_is_refused_and_stays(
+    servers: Servers, database: str, comment: str, run: Run
+) -> None:
+    if database == "postgres":
+        name = THEIRS.postgres_name
+        run(f"CREATE TABLE {name} AS SELECT 7 AS a")
+        run(f"COMMENT ON TABLE {name} IS '{comment}'")
+    else:
+        name = THEIRS.clickhouse_name
+        run(f"CREATE TABLE {name} ENGINE = MergeTree ORDER BY a COMMENT '{comment}' AS SELECT 7 AS a")
+    assert_untouchable(getattr(servers, database))
+    assert run(f"SELECT a FROM {name}") == 7
+    run(f"DROP TABLE {name}")
+
+
+@BOTH_DATABASES
+def test_view_of_our_name_is_refused_and_stays(servers: Servers, database: str, run: Run) -> None:
+    name = getattr(THEIRS, f"{database}_name")
+    run(f"CREATE VIEW {name} AS SELECT 7 AS a")
+    assert_untouchable(getattr(servers, database))
+    assert run(f"SELECT a FROM {name}") == 7
+    run(f"DROP VIEW {name}")
+
+
+@BOTH_DATABASES
+def test_our_own_table_is_made_anew_and_dropped_as_often_as_asked(servers: Servers, database: str, run: Run) -> None:
+    table, tables = ANALYTICS_METRICS.renamed("framehaul_ours"), tables_of(getattr(servers, database))
+    for _ in range(2):
+        tables.create(table)
+        tables.load(table, datagen.arrow_table(table, 10, 1))
+        assert len(tables.content(table)) == 10
+    tables.create(table)
+    assert run(f"SELECT count(*) FROM {getattr(table, f'{database}_name')}") == 0
+    for _ in range(2):
+        tables.drop(table)
+
+
+@BOTH_DATABASES
+def test_settling_and_asking_for_facts_tells_the_version(servers: Servers, database: str) -> None:
+    tables = tables_of(getattr(servers, database))
+    tables.settle()
+    facts = tables.facts()
+    assert any(character.isdigit() for character in facts["version"])
+    assert facts["settings"]["fsync" if database == "postgres" else "async_insert"] in {"on", "0"}
+
+
+@BOTH_DATABASES
+def test_wrong_password_is_an_error_that_names_the_server_and_not_the_password(servers: Servers, database: str) -> None:
+    server = getattr(servers, database)
+    port = server.port if database == "postgres" else server.http_port
+    with pytest.raises(ServerError, match=rf"at 127\.0\.0\.1:{port} .*(password|Authentication failed)") as raised:
+        tables_of(replace(server, password="wrong-secret")).drop(ANALYTICS_METRICS)
+    assert "wrong-secret" not in str(raised.value)
+
+
+@BOTH_DATABASES
+def test_unreachable_port_is_an_error_that_names_the_server_and_not_the_password(
+    servers: Servers, database: str
+) -> None:
+    server, port = getattr(servers, database), choose_port(None, "")
+    unreachable = replace(server, **{"port" if database == "postgres" else "http_port": port})
+    with pytest.raises(ServerError, match=rf"at 127\.0\.0\.1:{port} cannot be used: .*refused") as raised:
+        tables_of(unreachable).drop(ANALYTICS_METRICS)
+    assert server.password not in str(raised.value)
