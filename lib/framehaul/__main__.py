@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from framehaul import servers
-from framehaul.servers import ServerError
+from framehaul.servers import ServerError, docker, embedded
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import PROJECT, Settings, SettingsError, load_settings
 
@@ -64,8 +64,8 @@ def _lab(_: argparse.Namespace, settings: Settings) -> int:
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
-    if settings.servers == "embedded":
-        servers.stop(settings)
+    embedded.stop(settings)
+    docker.remove(settings)
     for path in (settings.state_dir, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
         shutil.rmtree(path, ignore_errors=True)
     for partial in (settings.out / "results").glob("*.partial.csv"):

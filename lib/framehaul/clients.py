@@ -132,7 +132,11 @@ def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql("SELECT 1")
-            yield connection
+            native = connection.connection.dbapi_connection
+            try:
+                yield connection
+            finally:
+                native.transport.disconnect()  # type: ignore[union-attr]  # the dialect's own close does nothing
     finally:
         engine.dispose()
 

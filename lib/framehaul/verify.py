@@ -13,6 +13,7 @@ from framehaul.schema import Column, ColumnType, Table
 from framehaul.tables import Fingerprint, Tables
 
 EXACT = "exact"
+UUID_BYTES = 16
 
 
 class Sent:
@@ -128,7 +129,10 @@ def _plain(value: object) -> object:
 
 def _uuid_text(series: pl.Series) -> pl.Series:
     """16 bytes to the 8-4-4-4-12 text."""
-    digits = series.cast(pl.Binary).bin.encode("hex")
+    raw = series.cast(pl.Binary)
+    if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
+        raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
+    digits = raw.bin.encode("hex")
     parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
     return pl.select(pl.concat_str(parts, separator="-")).to_series()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, ServerError, Servers
+from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.servers.secret import password_in, write_private
 from framehaul.settings import PROJECT, Settings
 
@@ -44,6 +47,12 @@ def stop(settings: Settings) -> bool:
     return were_up
 
 
+def remove(settings: Settings) -> None:
+    """`docker compose down --volumes`: containers and data go, as they must before their passwords do."""
+    if (settings.state_dir / "docker" / "compose.env").exists():
+        _compose(settings, "down", "--volumes")
+
+
 def _servers(settings: Settings) -> Servers:
     directory = settings.state_dir / "docker"
     return Servers(
@@ -64,8 +73,11 @@ def _compose(settings: Settings, *arguments: str) -> str:
     if shutil.which("docker") is None:
         raise ServerError("SERVERS=docker needs the docker command with its compose plugin; or use SERVERS=embedded")
     environment_file = _environment_file(settings)
+    # Volumes keep the passwords they were made with, so each state directory has its own.
+    name = f"framehaul-{hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12]}"
     done = subprocess.run(
-        ["docker", "compose", "--project-directory", PROJECT, "--env-file", environment_file, *arguments],
+        ["docker", "compose", "--project-directory", PROJECT, "--project-name", name, "--env-file", environment_file,
+         *arguments],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
@@ -79,6 +91,7 @@ def _environment_file(settings: Settings) -> Path:
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     exchange = directory / "exchange"
     exchange.mkdir(mode=0o700, exist_ok=True)
+    user, group = _account_of_server(exchange)
     servers = _servers(settings)
     values = {
         "FRAMEHAUL_POSTGRES_PASSWORD": servers.postgres.password,
@@ -87,10 +100,19 @@ def _environment_file(settings: Settings) -> Path:
         "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": servers.clickhouse.http_port,
         "FRAMEHAUL_CLICKHOUSE_NATIVE_PORT": servers.clickhouse.native_port,
         "FRAMEHAUL_EXCHANGE": exchange,
-        # The server writes pg_parquet's files as the user who reads them here.
-        "FRAMEHAUL_UID": os.getuid(),
-        "FRAMEHAUL_GID": os.getgid(),
+        "FRAMEHAUL_UID": user,
+        "FRAMEHAUL_GID": group,
     }
     path = directory / "compose.env"
-    write_private(path, "".join(f"{key}={value}\n" for key, value in values.items()))
+    quoted = {key: str(value).replace("'", "\\'") for key, value in values.items()}
+    write_private(path, "".join(f"{key}='{value}'\n" for key, value in quoted.items()))
     return path
+
+
+def _account_of_server(exchange: Path) -> tuple[int, int]:
+    """Who PostgreSQL runs as: the user who reads pg_parquet's files here, or as PostgreSQL refuses root, `nobody`."""
+    if os.getuid() != 0:
+        return os.getuid(), os.getgid()
+    account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
+    os.chown(exchange, account.pw_uid, account.pw_gid)
+    return account.pw_uid, account.pw_gid

@@ -1,0 +1,46 @@
+"""The compose file, as far as it can be checked without a Docker engine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from framehaul.servers import docker
+from framehaul.servers.postgres import CONFIGURATION
+from framehaul.settings import PROJECT, Settings
+
+COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
+
+
+def test_postgres_runs_with_the_settings_of_the_embedded_server() -> None:
+    given = dict(word.split("=", 1) for word in COMPOSE["services"]["postgres"]["command"] if "=" in word)
+    wanted = {
+        name: value.strip("'") for name, value in re.findall(r"^(\w+) = (.+)$", CONFIGURATION, flags=re.MULTILINE)
+    }
+    of_the_container = {"listen_addresses", "unix_socket_directories"}
+    assert {name: given.get(name) for name in wanted if name not in of_the_container} == {
+        name: value for name, value in wanted.items() if name not in of_the_container
+    }
+    assert given["shared_preload_libraries"] == "pg_parquet"
+
+
+def test_ports_are_published_on_loopback_only_and_images_are_pinned() -> None:
+    for service in COMPOSE["services"].values():
+        assert all(str(port).startswith("127.0.0.1:") for port in service["ports"])
+        assert "healthcheck" in service
+    assert re.search(r":\d+\.\d+\.\d+\.\d+$", COMPOSE["services"]["clickhouse"]["image"])
+    assert re.match(
+        r"FROM postgres:18\.\d+-", re.sub(r"(?m)^#.*\n", "", (PROJECT / "docker/postgres/Dockerfile").read_text())
+    )
+
+
+def test_the_environment_file_holds_every_variable_of_the_compose_file_and_is_private(tmp_path: Path) -> None:
+    path = docker._environment_file(Settings(servers="docker", state_dir=tmp_path / "it's a $state"))
+    text = path.read_text()
+    given = {line.partition("=")[0] for line in text.splitlines()}
+    assert set(re.findall(r"\$\{(FRAMEHAUL_\w+)", (PROJECT / "docker-compose.yml").read_text())) == given
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "FRAMEHAUL_EXCHANGE='" in text
+    assert r"it\'s a $state" in text
