@@ -15,7 +15,7 @@ COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 
 
 def test_postgres_runs_with_the_settings_of_the_embedded_server() -> None:
-    given = dict(word.split("=", 1) for word in COMPOSE["services"]["postgres"]["command"] if "=" in word)
+    given = dict(word.split("=", 1) for word in COMPOSE["services"]["postgres"]["command"].split() if "=" in word)
     wanted = {
         name: value.strip("'") for name, value in re.findall(r"^(\w+) = (.+)$", CONFIGURATION, flags=re.MULTILINE)
     }

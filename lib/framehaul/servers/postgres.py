@@ -37,6 +37,7 @@ shared_buffers = '1GB'
 max_wal_size = '8GB'
 checkpoint_timeout = '1h'
 logging_collector = off
+jit = off
 timezone = 'UTC'
 """
 
