@@ -11,7 +11,7 @@ SECOND_TABLE = Table(
         Column("select", ColumnType.TEXT, nullable=True),
         Column("a-b c", ColumnType.INT32, nullable=True),
         Column("día", ColumnType.DATE, nullable=True),
-        Column('q"u`o:te', ColumnType.FLOAT64, nullable=True),
+        Column('q"u`o :te', ColumnType.FLOAT64, nullable=True),
         Column("lc", ColumnType.TEXT, nullable=True, low_cardinality=True),
         Column("UUID", ColumnType.UUID, nullable=True),
     ),

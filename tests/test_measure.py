@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,7 +21,8 @@ from framehaul.measure import Outcome, Parameters
 from framehaul.relay import Relay
 from framehaul.resources import Meter
 from framehaul.schema import ANALYTICS_METRICS, Table
-from framehaul.servers import Servers
+from framehaul.servers import Servers, running
+from framehaul.settings import Settings
 from framehaul.techniques import Technique, techniques
 
 Recorded = list[tuple[str, int, Outcome, int | None]]
@@ -104,7 +106,7 @@ def test_a_wrong_technique_is_failed_and_the_others_run_on(
     assert all(outcome.seconds is None for outcome in by_name[function.__name__])
 
 
-def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_back(servers: Servers) -> None:
+def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_back(open_dir: Path) -> None:
     killed: list[int] = []
 
     def killing_the_server(endpoint: object, table: Table, frame: pl.DataFrame) -> None:
@@ -117,7 +119,9 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
         named("clickhouse", "write", "polars_urllib_parquet", killing_the_server),
         named("clickhouse", "write", "polars_httpx_parquet"),
     ]
-    recorded = run(chosen, servers.clickhouse, Parameters(200, 2, 0, 1))
+    # Servers of its own: the keeper starts both anew, under other process ids.
+    with running(Settings(state_dir=open_dir / "dying")) as servers:
+        recorded = run(chosen, servers.clickhouse, Parameters(200, 2, 0, 1))
     assert killed
     outcomes = [outcome.status for _, _, outcome, _ in recorded]
     assert len(outcomes) == 4

@@ -6,16 +6,20 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 
 from framehaul.run import NOTEBOOKS, chosen_notebooks
 from framehaul.servers import Servers
+from framehaul.servers.embedded import is_kept
 from framehaul.settings import PROJECT, Settings, SettingsError
 from framehaul.techniques import techniques
 
@@ -205,3 +209,25 @@ def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
     assert not (tmp_path / "reports" / "05_summary.html").exists()
     assert (tmp_path / "reports" / "failed" / "05_summary.html").exists()
     assert "failed/05_summary.html" in (tmp_path / "reports" / "index.html").read_text()
+
+
+def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_dir: Path, tmp_path: Path) -> None:
+    state, partial = open_dir / "interrupted", tmp_path / "results" / "03_clickhouse_write.partial.csv"
+    command = [sys.executable, "-m", "framehaul", "run", "--notebooks=03", "--rows=2000", "--passes=50", "--warmup=0"]
+    log = (tmp_path / "log").open("w")
+    with log, subprocess.Popen(
+        [*command, f"--out={tmp_path}"], cwd=PROJECT, stdout=log, stderr=log, start_new_session=True,
+        env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state)},
+    ) as running:  # fmt: skip
+        while not (partial.exists() and len(partial.read_text().splitlines()) > 2):
+            assert running.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        family = psutil.Process(running.pid).children(recursive=True)
+        assert family
+        os.killpg(running.pid, signal.SIGINT)
+    assert running.returncode == 130
+    assert "interrupted" in (tmp_path / "log").read_text()
+    assert len(partial.read_text().splitlines()) > 2
+    assert not partial.with_name("03_clickhouse_write.csv").exists()
+    assert not psutil.wait_procs(family, timeout=60)[1]
+    assert not is_kept(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -10,8 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +25,11 @@ import psutil
 import psycopg
 import pytest
 from clickhouse_driver.errors import Error as NativeError
+from psycopg.conninfo import conninfo_to_dict
 
 from framehaul import servers as all_servers
 from framehaul.servers import ServerError, Servers
-from framehaul.servers.embedded import is_kept
+from framehaul.servers.embedded import LOCK, is_kept
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import Settings
 
@@ -138,9 +143,7 @@ def test_every_listener_is_on_loopback_and_there_is_no_socket_file(servers: Serv
         listening = [found for found in connections if found.status == psutil.CONN_LISTEN]
         assert listening
         assert {found.laddr.ip for found in listening} == {"127.0.0.1"}
-        assert not [
-            found for found in connections if found.family == socket.AF_UNIX and str(found.laddr).endswith("5432")
-        ]
+        assert not [found.laddr for found in connections if found.family == socket.AF_UNIX and found.laddr]
 
 
 def test_passwords_are_in_private_files_only(servers: Servers, settings: Settings) -> None:
@@ -289,7 +292,19 @@ def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None
         ("postgresql://u:hidden@h/d", None, "FRAMEHAUL_CLICKHOUSE_URL"),
         ("postgresql://u:hidden@h/d", "clickhouse://u:hidden@h:9000/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
         ("postgresql://u:hidden@h/d", "http://u:hidden@h:many/", "FRAMEHAUL_CLICKHOUSE_URL"),
+        ("postgresql://u:hidden@h/d", "http://u:hidden/hidden@h/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
+        ("postgresql://u:hidden@h/d", "http://u:hidden#hidden@h:8123/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
+        ("postgresql://u:hidden@h/d", "http://u:hidden℀@h/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
+        ("postgresql://u:hidden@h/d", "http://u:hidden@[::1", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
+        ("postgresql://u:hidden@h/d", "http://u:hidden@h:99999/", "FRAMEHAUL_CLICKHOUSE_URL must look like"),
         ("nonsense", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq connection string"),
+        ("mysql://u:hidden@h/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq connection string"),
+        ("postgresql://u:hidden hidden@h/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq"),
+        ("postgresql://u:hidden%zzhidden@h/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq"),
+        ("host=h password=hidden hidden", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN is not a libpq"),
+        ("postgresql://u:hidden/hidden@h/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
+        ("postgresql://u:hidden@h:many/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
+        ("host=a,b port=1,2 password=hidden", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
     ],
 )
 def test_external_addresses_that_are_missing_or_malformed_are_named_without_the_password(
@@ -298,7 +313,79 @@ def test_external_addresses_that_are_missing_or_malformed_are_named_without_the_
     with pytest.raises(ServerError) as raised:
         all_servers.start(Settings(servers="external", postgres_dsn=dsn, clickhouse_url=url))
     assert said in str(raised.value)
-    assert "hidden" not in str(raised.value)
+    assert "hidden" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "host=/var/run/pg port=5433 user=u password=p dbname=d",
+        "host=::1 port=5433 user=u password='p w%/@:' dbname='d b'",
+        "host=h port=5433 user=u@x password=p dbname=d options='-c search_path=a,b -c work_mem=5MB' sslmode=disable",
+    ],
+)
+def test_an_external_address_comes_out_of_its_url_as_it_went_in(words: str) -> None:
+    settings = Settings(servers="external", postgres_dsn=words, clickhouse_url="http://u:p@h/")
+    with all_servers.running(settings) as found:
+        assert conninfo_to_dict(found.postgres.dsn()) == conninfo_to_dict(words)
+
+
+def test_a_state_directory_may_have_any_name(open_dir: Path) -> None:
+    settings = Settings(state_dir=open_dir / 'R&D <state> d\'été "x" %s {y}')
+    with all_servers.running(settings) as servers:
+        assert answers(servers)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server to another account")
+def test_root_writes_through_no_link_that_the_account_of_postgres_could_have_made(
+    own: Settings, tmp_path: Path
+) -> None:
+    with all_servers.running(own):
+        pass
+    victim = tmp_path / "victim"
+    victim.write_text("of root")
+    configuration = own.state_dir / "postgres" / "data" / "postgresql.conf"
+    configuration.unlink()
+    configuration.symlink_to(victim)
+    with all_servers.running(own) as servers:
+        assert answers(servers)
+    assert (victim.read_text(), victim.stat().st_uid) == ("of root", 0)
+
+
+def test_asking_whether_servers_are_kept_does_not_keep_them_from_starting(own: Settings) -> None:
+    own.state_dir.mkdir(mode=0o711)
+    with (own.state_dir / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)  # as `is_kept` does for an instant
+        release = threading.Timer(0.5, fcntl.flock, (held, fcntl.LOCK_UN))
+        release.start()
+        with all_servers.running(own) as servers:
+            assert answers(servers)
+        release.join()
+
+
+def test_whoever_starts_servers_at_the_same_time_gets_the_same_ones(own: Settings) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(all_servers.start, [own] * 3)
+    assert others == [first] * 2
+    assert answers(first)
+
+
+def test_a_killed_postmaster_comes_back_though_a_backend_of_it_is_still_busy(own: Settings) -> None:
+    with all_servers.running(own) as servers:
+        _write(servers)
+        with psycopg.connect(servers.postgres.dsn()) as connection:
+            connection.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 1000000000)")
+            backend = psutil.Process(connection.info.backend_pid)
+            eventually(lambda: backend.cpu_times().user > 0.1, "the query does not run")
+            os.kill(servers.postgres.process_id or 0, signal.SIGKILL)
+
+            def back() -> bool:
+                with contextlib.suppress(psycopg.OperationalError, httpx.TransportError):
+                    return _read(servers) == ([(7,)], "7\n")
+                return False
+
+            eventually(back, "the killed server did not come back")
+            connection.close()
 
 
 def _write(servers: Servers) -> None:

@@ -57,10 +57,11 @@ def _stop(_: argparse.Namespace, settings: Settings) -> int:
 
 
 def _lab(_: argparse.Namespace, settings: Settings) -> int:
+    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={PROJECT / 'notebooks'}"]
+    if os.geteuid() == 0:
+        command.append("--allow-root")  # Jupyter wants root to say so
     with servers.running(settings):
-        return subprocess.run(
-            [sys.executable, "-m", "jupyterlab", "--notebook-dir", PROJECT / "notebooks"], check=False
-        ).returncode
+        return subprocess.run(command, check=False).returncode
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:

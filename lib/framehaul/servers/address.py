@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 
 class ServerError(RuntimeError):
@@ -100,16 +100,19 @@ class Servers:
 
 def parse_clickhouse_url(url: str, native_port: int | None) -> ClickHouseServer:
     """Take `http(s)://user:password@host:port/database` apart; raises ServerError when it is not of that form."""
-    parts = urlsplit(url)
+    # Nothing of the URL goes into the message: taken apart wrongly, any piece of it may be the password.
+    malformed = ServerError(
+        "FRAMEHAUL_CLICKHOUSE_URL must look like http(s)://user:password@host:port/database, "
+        "with special characters of the password written as %XX"
+    )
     try:
+        parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise ServerError(f"FRAMEHAUL_CLICKHOUSE_URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or parse_qsl(parts.query):
-        raise ServerError(
-            "FRAMEHAUL_CLICKHOUSE_URL must look like http(s)://user:password@host:port/database, "
-            f"but its scheme is {parts.scheme!r} and its host {parts.hostname!r}"
-        )
+    except ValueError:
+        raise malformed from None
+    misplaced = parts.query or parts.fragment or "@" in parts.path
+    if parts.scheme not in ("http", "https") or not parts.hostname or misplaced:
+        raise malformed
     secure = parts.scheme == "https"
     return ClickHouseServer(
         host=parts.hostname,

@@ -16,15 +16,20 @@ def servers(settings: Settings) -> Servers:
         raise ServerError(f"SERVERS=external needs {missing}; set it in the environment or in .env")
     try:
         given = {key: str(value) for key, value in conninfo_to_dict(settings.postgres_dsn).items()}
-    except ProgrammingError as error:
-        raise ServerError(f"FRAMEHAUL_POSTGRES_DSN is not a libpq connection string: {error}") from error
+        port = int(given.pop("port", "5432"))
+    except (ProgrammingError, ValueError):
+        # libpq's own message quotes the string, and with it the password.
+        raise ServerError(
+            "FRAMEHAUL_POSTGRES_DSN is not a libpq connection string of one server, such as "
+            "postgresql://user:password@host:5432/database or host=... user=... password=... dbname=..."
+        ) from None
     exchange = None
     if settings.exchange_dir is not None:
         exchange = Exchange(str(settings.exchange_dir), settings.exchange_dir_on_server or str(settings.exchange_dir))
     user = given.pop("user", "postgres")
     postgres = PostgresServer(
         host=given.pop("host", "localhost"),
-        port=int(given.pop("port", "5432")),
+        port=port,
         user=user,
         password=given.pop("password", ""),
         database=given.pop("dbname", user),
