@@ -186,9 +186,9 @@ class _Run:
 
     @contextmanager
     def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
-        """In the warm-up the way to the server leads through a relay, unless encryption binds it to its host name."""
+        """In the warm-up the way to the server leads through a relay, where it can."""
         server = self._server
-        if number != WARM_UP or _is_encrypted(server):
+        if number != WARM_UP or not _can_be_relayed(server):
             yield server, None
             return
         if isinstance(server, PostgresServer):
@@ -226,10 +226,11 @@ async def _opened(technique: Technique, server: PostgresServer | ClickHouseServe
             yield client
 
 
-def _is_encrypted(server: PostgresServer | ClickHouseServer) -> bool:
+def _can_be_relayed(server: PostgresServer | ClickHouseServer) -> bool:
+    """Not when encryption binds the connection to its host name, nor when it is a Unix socket."""
     if isinstance(server, ClickHouseServer):
-        return server.secure
-    return any(key.startswith("ssl") for key, _ in server.options)
+        return not server.secure
+    return not server.host.startswith("/") and not any(key.startswith("ssl") for key, _ in server.options)
 
 
 def describe(error: Exception) -> str:

@@ -36,10 +36,10 @@ class PostgresServer:
     def dsn(self, scheme: str = "postgresql") -> str:
         """URL understood by psycopg and asyncpg, and by SQLAlchemy with `scheme='postgresql+psycopg'`."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return urlunsplit(
-            (scheme, f"{login}@{host}:{self.port}", quote(self.database, safe=""), urlencode(self.options), "")
-        )
+        # A host with slashes is the directory of a Unix socket.
+        host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
+        options = urlencode(self.options, quote_via=quote)  # libpq does not read + as a blank
+        return urlunsplit((scheme, f"{login}@{host}:{self.port}", quote(self.database, safe=""), options, ""))
 
     def through(self, port: int) -> Self:
         """The same server, reached through a relay on this machine."""
