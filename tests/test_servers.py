@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,11 +27,9 @@ import pytest
 from clickhouse_driver.errors import Error as NativeError
 from psycopg.conninfo import conninfo_to_dict
 
-from framehaul import clients
 from framehaul import servers as all_servers
-from framehaul.schema import quote_postgres
 from framehaul.servers import ServerError, Servers
-from framehaul.servers.embedded import is_kept
+from framehaul.servers.embedded import LOCK, is_kept
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import Settings
 
@@ -327,26 +327,66 @@ def test_external_addresses_that_are_missing_or_malformed_are_named_without_the_
 def test_an_external_address_comes_out_of_its_url_as_it_went_in(words: str) -> None:
     settings = Settings(servers="external", postgres_dsn=words, clickhouse_url="http://u:p@h/")
     with all_servers.running(settings) as found:
-        assert conninfo_to_dict(found.postgres.dsn()) == conninfo_to_dict(words)
+        wanted = conninfo_to_dict(words)
+        assert conninfo_to_dict(found.postgres.dsn()) == wanted
 
 
-def test_every_postgres_client_opens_a_database_of_any_name_with_the_options_given(servers: Servers) -> None:
-    name, options = "a b/%d?é", (("application_name", "x y"), ("options", "-c work_mem=5MB"))
-    server, query = replace(servers.postgres, database=name, options=options), "SELECT current_database()"
-    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {quote_postgres(name)}".encode())
-        with clients.open_psycopg(server) as psycopg_connection:
-            assert psycopg_connection.execute(query).fetchone() == (name,)
-        with clients.open_sqlalchemy(server) as sqlalchemy_connection:
-            assert sqlalchemy_connection.exec_driver_sql(query).scalar() == name
-            assert sqlalchemy_connection.exec_driver_sql("SHOW work_mem").scalar() == "5MB"
+def test_a_state_directory_may_have_any_name(open_dir: Path) -> None:
+    settings = Settings(state_dir=open_dir / 'R&D <state> d\'été "x" %s {y}')
+    with all_servers.running(settings) as servers:
+        assert answers(servers)
 
-        async def with_asyncpg() -> object:
-            async with clients.open_asyncpg(server) as asyncpg_connection:
-                return await asyncpg_connection.fetchval(query)
 
-        assert asyncio.run(with_asyncpg()) == name
-        connection.execute(f"DROP DATABASE {quote_postgres(name)}".encode())
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server to another account")
+def test_root_writes_through_no_link_that_the_account_of_postgres_could_have_made(
+    own: Settings, tmp_path: Path
+) -> None:
+    with all_servers.running(own):
+        pass
+    victim = tmp_path / "victim"
+    victim.write_text("of root")
+    configuration = own.state_dir / "postgres" / "data" / "postgresql.conf"
+    configuration.unlink()
+    configuration.symlink_to(victim)
+    with all_servers.running(own) as servers:
+        assert answers(servers)
+    assert (victim.read_text(), victim.stat().st_uid) == ("of root", 0)
+
+
+def test_asking_whether_servers_are_kept_does_not_keep_them_from_starting(own: Settings) -> None:
+    own.state_dir.mkdir(mode=0o711)
+    with (own.state_dir / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)  # as `is_kept` does for an instant
+        release = threading.Timer(0.5, fcntl.flock, (held, fcntl.LOCK_UN))
+        release.start()
+        with all_servers.running(own) as servers:
+            assert answers(servers)
+        release.join()
+
+
+def test_whoever_starts_servers_at_the_same_time_gets_the_same_ones(own: Settings) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(all_servers.start, [own] * 3)
+    assert others == [first] * 2
+    assert answers(first)
+
+
+def test_a_killed_postmaster_comes_back_though_a_backend_of_it_is_still_busy(own: Settings) -> None:
+    with all_servers.running(own) as servers:
+        _write(servers)
+        with psycopg.connect(servers.postgres.dsn()) as connection:
+            connection.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 1000000000)")
+            backend = psutil.Process(connection.info.backend_pid)
+            eventually(lambda: backend.cpu_times().user > 0.1, "the query does not run")
+            os.kill(servers.postgres.process_id or 0, signal.SIGKILL)
+
+            def back() -> bool:
+                with contextlib.suppress(psycopg.OperationalError, httpx.TransportError):
+                    return _read(servers) == ([(7,)], "7\n")
+                return False
+
+            eventually(back, "the killed server did not come back")
+            connection.close()
 
 
 def _write(servers: Servers) -> None:

@@ -99,7 +99,7 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
 @contextmanager
 def open_sqlalchemy(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
     """A SQLAlchemy connection over psycopg."""
-    engine = sqlalchemy.create_engine(server.dsn("postgresql+psycopg"))
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn()))
     try:
         with engine.connect() as connection:
             yield connection

@@ -33,13 +33,13 @@ class PostgresServer:
     """The postmaster, when it runs on this machine under our eyes: lets its CPU time be measured."""
     exchange: Exchange | None = None
 
-    def dsn(self, scheme: str = "postgresql") -> str:
-        """URL understood by psycopg and asyncpg, and by SQLAlchemy with `scheme='postgresql+psycopg'`."""
+    def dsn(self) -> str:
+        """URL understood by psycopg and asyncpg."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         # A host with slashes is the directory of a Unix socket.
         host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
         options = urlencode(self.options, quote_via=quote)  # libpq does not read + as a blank
-        return urlunsplit((scheme, f"{login}@{host}:{self.port}", quote(self.database, safe=""), options, ""))
+        return urlunsplit(("postgresql", f"{login}@{host}:{self.port}", quote(self.database, safe=""), options, ""))
 
     def through(self, port: int) -> Self:
         """The same server, reached through a relay on this machine."""

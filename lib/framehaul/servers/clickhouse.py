@@ -18,7 +18,7 @@ USER = "framehaul"
 DATABASE = "default"
 
 CONFIGURATION = """<clickhouse>
-  <logger><errorlog>{home}/server.log</errorlog></logger>
+  <logger><errorlog>server.log</errorlog></logger>
   <listen_host>127.0.0.1</listen_host>
   <http_port>{http_port}</http_port>
   <tcp_port>{native_port}</tcp_port>
@@ -81,13 +81,13 @@ class EmbeddedClickHouse:
         password = password_in(home / "password")
         write_private(
             home / "config.xml",
-            CONFIGURATION.format(home=home, http_port=self.http_port, native_port=self.native_port),
+            CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port),
         )
         digest = hashlib.sha256(password.encode()).hexdigest()
         write_private(home / "users.xml", USERS.format(user=USER, password_sha256=digest))
         output = (home / "output.log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "framehaul.servers.clickhouse_process", str(home / "data")],
+            [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"],
             cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         self._wait_until_ready(home)

@@ -110,7 +110,9 @@ def _wait_for_addresses(state_dir: Path, keeper: subprocess.Popen[bytes] | None)
             if keeper is None or servers.keeper_process_id == keeper.pid:
                 return servers
         if keeper is not None and keeper.poll() is not None:
-            break
+            if not is_kept(state_dir):
+                break
+            keeper = None  # somebody else was first, at the same moment: theirs will do
         time.sleep(0.02)
     reason = (state_dir / LOG).read_text(errors="replace").strip()
     raise ServerError(reason or f"the servers did not start within {START_SECONDS} s; see the logs below {state_dir}")

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from framehaul.servers.postgres import EmbeddedPostgres
 from framehaul.servers.secret import write_private
 
 MAX_RESTARTS = 20
+LOCK_SECONDS = 2
 
 
 def main() -> None:
@@ -38,10 +40,16 @@ def main() -> None:
 
     # Held for as long as this process lives, whatever ends it: the one truth about whether servers are kept here.
     lock = (state_dir / LOCK).open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SystemExit(f"another process keeps the servers of {state_dir}") from None
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            # Somebody may just be asking whether a keeper lives.
+            if time.monotonic() > deadline:
+                raise SystemExit(f"another process keeps the servers of {state_dir}") from None
+            time.sleep(0.05)
     try:
         keep(state_dir, arguments.postgres_port, arguments.clickhouse_http_port, arguments.postgres_extensions, stop)
     except ServerError as error:

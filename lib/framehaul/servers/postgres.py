@@ -6,6 +6,7 @@ trusts every local connection. Here: SCRAM passwords, loopback TCP only, and the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -17,6 +18,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from framehaul.servers.address import Exchange, PostgresServer, ServerError
 from framehaul.servers.secret import password_in, write_private
@@ -71,10 +74,11 @@ class EmbeddedPostgres:
         self._own(exchange)
         if not (data / "PG_VERSION").exists():
             self._initialise(data, password)
-        self._write_configuration(data)
+        self._write_configuration()
+        self._end_orphans(data)
         log = (self._home / "server.log").open("ab")
         self._process = subprocess.Popen(
-            [self._binaries / "postgres", "-D", data],
+            [self._binaries / "postgres", "-D", data, "-c", f"config_file={self._home / 'postgresql.conf'}"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
         )  # fmt: skip
         self._leash = subprocess.Popen(
@@ -135,13 +139,22 @@ class EmbeddedPostgres:
             raise ServerError(f"creating the database failed: {single.stderr.strip()}")
         fresh.rename(data)
 
-    def _write_configuration(self, data: Path) -> None:
+    def _end_orphans(self, data: Path) -> None:
+        """End backends of a postmaster that was killed: while one lives, PostgreSQL refuses to start."""
+        for process in psutil.process_iter(["name"]):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # gone, or not ours
+                if process.name() == "postgres" and process.cwd() == str(data):
+                    process.kill()
+                    process.wait(timeout=30)
+
+    def _write_configuration(self) -> None:
         lines = [CONFIGURATION, f"port = {self.port}"]
         if self.extensions is not None:
             lines += _extension_settings(self.extensions)
-        configuration = data / "postgresql.conf"
+        # Beside the data, in a directory of root's own: whoever owns the data could make a link of a file in there.
+        configuration = self._home / "postgresql.conf"
         configuration.write_text("\n".join(lines) + "\n")
-        self._give(configuration)
+        configuration.chmod(0o644)
 
     def _create_extensions(self, server: PostgresServer) -> None:
         for control in sorted(self.extensions.rglob("*.control")) if self.extensions else []:
