@@ -119,7 +119,8 @@ def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: T
 @technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
 def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
     """Polars' own reader over a SQLAlchemy connection."""
-    return pl.read_database(f"SELECT {table.postgres_columns} FROM {table.postgres_name}", connection)
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    return pl.read_database(query.replace(":", r"\:"), connection)  # SQLAlchemy looks for placeholders
 
 
 @technique(
