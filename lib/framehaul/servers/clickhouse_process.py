@@ -11,9 +11,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
+# HTTP comes last: whoever starts this process asks there whether it is ready.
 SERVE = """
-SYSTEM START LISTEN HTTP;
 SYSTEM START LISTEN TCP;
+SYSTEM START LISTEN HTTP;
 SELECT count() FROM file('/dev/stdin', 'LineAsString', 'line String') FORMAT Null;
 """
 
