@@ -14,7 +14,7 @@ import polars as pl
 from nbconvert import HTMLExporter
 from traitlets.config import Config
 
-from framehaul import charts, findings, published, results, study
+from framehaul import charts, findings, results, study
 from framehaul.settings import PROJECT
 
 TEMPLATES = Path(__file__).parent
@@ -124,10 +124,9 @@ def readme_blocks(runs: list[Path]) -> dict[str, str]:
     """The generated blocks of the README by name, from the results directories of the committed runs."""
     blocks = {}
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
-        summary = study.Summary(results.read_all(directory), study.read_facts(directory), directory.parent / "figures")
-        blocks[f"headline{suffix}"] = "\n\n".join(
-            [_made(study.read_facts(directory), summary.summary), summary.winners().data]
-        )
+        facts = study.read_facts(directory)
+        summary = study.Summary(results.read_all(directory), facts, directory.parent / "figures")
+        blocks[f"headline{suffix}"] = f"{_made(facts, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"matrix{suffix}"] = _matrix(summary.summary)
         if not suffix:
             blocks["agreement"] = summary.agreement().data
@@ -172,9 +171,7 @@ def _made(facts: dict[str, Any], summary: pl.DataFrame) -> str:
 def _matrix(summary: pl.DataFrame) -> str:
     """All techniques of all directions, with the published figure beside."""
     parts = []
-    for key, group in published.beside(summary.drop("published_rows_per_s", "measured_over_published")).group_by(
-        "database", "direction", maintain_order=True
-    ):
+    for key, group in summary.group_by("database", "direction", maintain_order=True):
         database, direction = map(str, key)
         rows = [
             [
