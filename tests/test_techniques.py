@@ -31,7 +31,10 @@ type Loaded = dict[tuple[str, str], tuple[Table, Sent, pa.Table]]
 
 
 def every_technique() -> list[Any]:
-    return [pytest.param(found, id=f"{found.database}-{found.direction}-{found.name}") for found in techniques()]
+    return [
+        pytest.param(found, id=f"{found.origin}-{found.database}-{found.direction}-{found.name}")
+        for found in techniques()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +84,23 @@ def test_technique_moves_exactly_what_it_is_given(found: Technique, key: str, se
     tables = tables_of(getattr(servers, found.database))
     tables.create(table)
     if found.direction == "write":
-        frame = datagen.polars_frame(table, ROWS, 42) if found.frame == "polars" else datagen.to_pandas(content, table)
-        call_or_skip(found, servers, table, frame)
-        assert sent.difference_on_server(tables) is None
+        source: Any = table.renamed(f"{table.name} sent")
+        if found.frame != "none":
+            frames = {"polars": datagen.polars_frame, "pandas": datagen.pandas_frame}
+            source = frames[found.frame](table, ROWS, 42)
+        returned = call_or_skip(found, servers, table, source)
+        if returned is None:
+            assert sent.difference_on_server(tables) is None
+        else:
+            assert (found.origin, returned) == ("limit", ROWS)
     else:
         tables.load(table, content)
-        assert sent.difference(call_or_skip(found, servers, table)) is None
+        returned = call_or_skip(found, servers, table)
+        if isinstance(returned, int):
+            assert found.origin == "limit"
+            assert returned >= ROWS
+        else:
+            assert sent.difference(returned) is None
 
 
 @pytest.mark.parametrize("found", every_technique())
@@ -94,9 +108,13 @@ def test_name_says_frame_and_driver_and_matches_the_functions_types(found: Techn
     frame, _, rest = found.name.partition("_")
     assert frame == found.frame
     assert rest.startswith(f"{found.driver}_")
-    library = {"pandas": "pd.DataFrame", "polars": "pl.DataFrame"}[found.frame]
+    library = {"pandas": "pd.DataFrame", "polars": "pl.DataFrame", "none": None}[found.frame]
     annotations = inspect.get_annotations(found.function)
-    assert annotations["frame" if found.direction == "write" else "return"] == library
+    if library is None:
+        assert found.origin == "limit"
+        assert annotations["source"] == "Table" if found.direction == "write" else annotations["return"] == "int"
+    else:
+        assert annotations["frame" if found.direction == "write" else "return"] == library
     assert annotations["table"] == "Table"
     assert found.driver in DRIVERS
     assert found.family in FAMILIES
@@ -136,7 +154,7 @@ def test_techniques_can_be_had_by_database_and_direction(database: Any, directio
 def function_called(name: str) -> Callable[[], None]:
     def function() -> None: ...
 
-    function.__name__, function.__module__ = name, "framehaul.techniques.postgres_write"
+    function.__name__, function.__module__ = name, "framehaul.techniques.published.postgres_write"
     return function
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul import datagen
+from framehaul.frames import to_pandas
 from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.servers import Servers
 from framehaul.tables import tables_of
@@ -94,7 +95,7 @@ def polars(content: pa.Table, table: Table = EVERY_TYPE) -> pl.DataFrame:
 
 
 def pandas(content: pa.Table, table: Table = EVERY_TYPE) -> pd.DataFrame:
-    return datagen.to_pandas(content, table)
+    return to_pandas(content, table)
 
 
 BOTH_FRAMES = pytest.mark.parametrize("make", [polars, pandas])

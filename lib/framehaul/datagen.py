@@ -7,7 +7,6 @@ change their streams between releases: https://numpy.org/doc/stable/reference/ra
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from framehaul.frames import to_pandas
 from framehaul.schema import Column, ColumnType, Table
 
 UInt64s = npt.NDArray[np.uint64]
@@ -81,19 +81,6 @@ def polars_frame(table: Table, rows: int, seed: int) -> pl.DataFrame:
 def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
     """The frame as pandas sees it, with the dtypes of `table.pandas_dtypes`."""
     return to_pandas(arrow_table(table, rows, seed), table)
-
-
-def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
-    """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`."""
-    columns: dict[str, Any] = {}
-    for column in table.columns:
-        values = arrow.column(column.name)
-        # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
-        series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
-        if column.pandas_dtype == "object":
-            series = pd.Series(values.to_pandas().to_numpy(), dtype=object)
-        columns[column.name] = series.astype(column.pandas_dtype)
-    return pd.DataFrame(columns, copy=False)
 
 
 def _values(table: Table, column: Column, position: int, rows: int, seed: int) -> pa.Array:

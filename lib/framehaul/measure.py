@@ -20,6 +20,7 @@ import polars as pl
 
 from framehaul import datagen
 from framehaul.clients import CLIENTS, UnavailableError
+from framehaul.frames import to_pandas
 from framehaul.relay import Relay
 from framehaul.resources import Meter, Usage
 from framehaul.results import Status
@@ -31,6 +32,9 @@ from framehaul.verify import Sent, dtype_drift
 
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
+
+type Returned = pl.DataFrame | pd.DataFrame | int | None
+"""What a technique gives back: a frame, or for a limit that keeps nothing, how many rows or bytes there were."""
 
 WARM_UP = 0
 """The pass number under which nothing is kept."""
@@ -109,7 +113,7 @@ class _Run:
         content = datagen.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
         self._frames: dict[str, pl.DataFrame | pd.DataFrame] = {
             "polars": datagen.polars_frame(self._table, self._parameters.rows, self._parameters.seed),
-            "pandas": datagen.to_pandas(content, self._table),
+            "pandas": to_pandas(content, self._table),
         }
         self._sent = Sent(self._table, content)
         try:
@@ -155,13 +159,10 @@ class _Run:
             with self._counting_relay(number) as (server, relay):
                 async with _opened(technique, server) as client:
                     bytes_before = relay.total_bytes if relay else 0
-                    frame, seconds, usage = await self._timed(technique, client)
+                    returned, seconds, usage = await self._timed(technique, client)
                     if relay:
                         self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
-            if frame is None:
-                difference, dtypes = self._sent.difference_on_server(self._tables), None
-            else:
-                difference, dtypes = self._sent.difference(frame), dtype_drift(frame, self._table)
+            difference, dtypes = self._checked(returned)
         except UnavailableError as error:
             return Outcome("skipped", reason=str(error))
         except Exception as error:  # noqa: BLE001  whatever a driver raises is this technique's result, not the run's end
@@ -170,12 +171,20 @@ class _Run:
             return Outcome("failed", reason=difference)
         return Outcome("ok", seconds, usage, dtypes or "exact")
 
-    async def _timed(
-        self, technique: Technique, client: object
-    ) -> tuple[pl.DataFrame | pd.DataFrame | None, float, Usage]:
+    def _checked(self, returned: Returned) -> tuple[str | None, str | None]:
+        """What is wrong with a pass, if anything, and the dtypes of the frame that it gave, if it gave one."""
+        if isinstance(returned, int):
+            # A limit that keeps nothing tells how many rows, or bytes, there were.
+            rows = self._parameters.rows
+            return (None if returned >= rows else f"only {returned} of {rows} rows moved"), None
+        if returned is None:
+            return self._sent.difference_on_server(self._tables), None
+        return self._sent.difference(returned), dtype_drift(returned, self._table)
+
+    async def _timed(self, technique: Technique, client: object) -> tuple[Returned, float, Usage]:
         arguments = [client, self._table]
         if technique.direction == "write":
-            arguments.append(self._frames[technique.frame])
+            arguments.append(self._reference if technique.frame == "none" else self._frames[technique.frame])
         self._meter.start()
         start = time.perf_counter()
         returned = technique.function(*arguments)

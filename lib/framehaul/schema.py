@@ -106,10 +106,23 @@ class Table:
         return ", ".join(map(quote_postgres, self.column_names))
 
     @property
+    def postgres_columns_uuid_as_text(self) -> str:
+        """`postgres_columns` for a SELECT that gives UUIDs as the text they are in a dataframe."""
+        return ", ".join(
+            f"{name}::text AS {name}" if column.type is ColumnType.UUID else name
+            for column, name in zip(self.columns, map(quote_postgres, self.column_names), strict=True)
+        )
+
+    @property
+    def postgres_key(self) -> str:
+        """The key's columns, quoted for PostgreSQL and joined by commas."""
+        return ", ".join(map(quote_postgres, self.key))
+
+    @property
     def postgres_ddl(self) -> str:
         """CREATE TABLE for PostgreSQL, with the key as primary key."""
         lines = [column.postgres_ddl for column in self.columns]
-        lines.append(f"PRIMARY KEY ({', '.join(map(quote_postgres, self.key))})")
+        lines.append(f"PRIMARY KEY ({self.postgres_key})")
         return f"CREATE TABLE {self.postgres_name} (\n    " + ",\n    ".join(lines) + "\n)"
 
     @property
@@ -123,6 +136,24 @@ class Table:
         return ", ".join(map(quote_clickhouse, self.column_names))
 
     @property
+    def clickhouse_columns_uuid_as_text(self) -> str:
+        """`clickhouse_columns` for a SELECT that gives UUIDs as the text they are in a dataframe."""
+        return ", ".join(
+            f"toString({name}) AS {name}" if column.type is ColumnType.UUID else name
+            for column, name in zip(self.columns, map(quote_clickhouse, self.column_names), strict=True)
+        )
+
+    @property
+    def clickhouse_key(self) -> str:
+        """The key's columns, quoted for ClickHouse and joined by commas."""
+        return ", ".join(map(quote_clickhouse, self.key))
+
+    @property
+    def clickhouse_structure(self) -> str:
+        """Names and types of the columns, as ClickHouse's table functions take them."""
+        return ", ".join(f"{quote_clickhouse(column.name)} {column.clickhouse_type}" for column in self.columns)
+
+    @property
     def clickhouse_ddl(self) -> str:
         """CREATE TABLE for ClickHouse: a MergeTree ordered by the key."""
         lines = ",\n    ".join(column.clickhouse_ddl for column in self.columns)
@@ -131,7 +162,7 @@ class Table:
             if self.partition_by_month_of
             else ""
         )
-        order = ", ".join(map(quote_clickhouse, self.key))
+        order = self.clickhouse_key
         return (
             f"CREATE TABLE {self.clickhouse_name} (\n    {lines}\n)\nENGINE = MergeTree{partition}"
             f"\nORDER BY ({order})\nCOMMENT '{COMMENT}'"

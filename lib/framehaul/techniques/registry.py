@@ -10,18 +10,29 @@ from typing import Any, Literal, cast, get_args
 
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
-Frame = Literal["pandas", "polars"]
+Frame = Literal["pandas", "polars", "none"]
+"""`none` is for limits: nothing of a dataframe is in them."""
 Origin = Literal["published", "beyond", "limit"]
+"""Of the published comparison, faster or otherwise better than it, or what the server alone can do."""
 
 DRIVERS = {
     "asyncpg": "asyncpg",
     "psycopg": "psycopg",
+    "pgpq": "pgpq over psycopg",
+    "adbc": "ADBC",
+    "connectorx": "ConnectorX",
+    "duckdb": "DuckDB",
     "sqlalchemy": "SQLAlchemy over psycopg",
     "clickhouse_driver": "clickhouse-driver",
     "clickhouse_sqlalchemy": "SQLAlchemy over clickhouse-driver",
     "asynch": "asynch",
     "urllib": "urllib",
+    "urllib3": "urllib3",
+    "http_client": "http.client",
     "httpx": "httpx",
+    "aiohttp": "aiohttp",
+    "clickhouse_connect": "clickhouse-connect",
+    "chdb": "chDB",
 }
 """Names of drivers as they stand in a technique's name, and as a reader knows them."""
 
@@ -36,6 +47,10 @@ FAMILIES = {
     "native_columnar": "native protocol, columnar",
     "http_parquet": "Parquet over HTTP",
     "http_csv": "CSV over HTTP",
+    "arrow": "Arrow",
+    "http_native": "Native over HTTP",
+    "engine": "query engine's connector",
+    "server": "server alone",
 }
 """Families of techniques: the transport and the shape of the payload."""
 
@@ -71,16 +86,15 @@ class Technique:
 _TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}
 
 
-def technique[F: Callable[..., Any]](
-    *, family: str, label: str, origin: Origin = "published", client: str | None = None
-) -> Callable[[F], F]:
-    """Register a function; its module says database and direction, its name says frame and driver.
+def technique[F: Callable[..., Any]](*, family: str, label: str, client: str | None = None) -> Callable[[F], F]:
+    """Register a function; its module says origin, database and direction, its name says frame and driver.
 
     Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
     """
 
     def register(function: F) -> F:
-        database, direction = function.__module__.rpartition(".")[2].split("_")
+        origin, module = function.__module__.split(".")[-2:]
+        database, direction = module.split("_")
         frame, _, rest = function.__name__.partition("_")
         drivers = [name for name in DRIVERS if rest.startswith(name + "_")]
         if frame not in get_args(Frame) or not drivers:
@@ -92,8 +106,9 @@ def technique[F: Callable[..., Any]](
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         _TECHNIQUES[key] = Technique(
-            function, key[0], key[1], cast("Frame", frame), driver, client or driver, family, label, origin
-        )
+            function, key[0], key[1], cast("Frame", frame), driver, client or driver, family, label,
+            cast("Origin", origin),
+        )  # fmt: skip
         return function
 
     return register
@@ -102,7 +117,8 @@ def technique[F: Callable[..., Any]](
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """All techniques, or those of a database and direction, in the order of their source files."""
     for name in ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"):
-        importlib.import_module(f"framehaul.techniques.{name}")
+        for kind in get_args(Origin):
+            importlib.import_module(f"framehaul.techniques.{kind}.{name}")
     return [
         found
         for found in _TECHNIQUES.values()

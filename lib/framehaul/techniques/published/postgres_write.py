@@ -14,10 +14,10 @@ import asyncpg
 import pandas as pd
 import polars as pl
 import psycopg
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.clients import ParquetExchange
+from framehaul.frames import from_pandas, with_uuid_bytes
 from framehaul.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
 
@@ -88,13 +88,11 @@ async def polars_asyncpg_copy_binary(connection: asyncpg.Connection[Any], table:
 )
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pd.DataFrame) -> None:
     """pandas writes a Parquet file into a shared directory, the server copies from it."""
-    path = exchange.on_client / "framehaul-input.parquet"
-    content = pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False)
-    pq.write_table(_with_uuid_bytes(content, table), path)
+    path, path_on_server = exchange.new_file()
+    pq.write_table(with_uuid_bytes(from_pandas(frame, table), table), path)
     path.chmod(0o644)  # the directory is private to both sides; the server may be another account
     exchange.connection.execute(
-        f"COPY {table.postgres_name} ({table.postgres_columns}) "
-        f"FROM '{exchange.on_server}/{path.name}' WITH (FORMAT parquet)".encode()
+        f"COPY {table.postgres_name} ({table.postgres_columns}) FROM '{path_on_server}' WITH (FORMAT parquet)".encode()
     )
 
 
@@ -105,12 +103,11 @@ def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pd
 )
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table, frame: pl.DataFrame) -> None:
     """Polars writes a Parquet file into a shared directory, the server copies from it."""
-    path = exchange.on_client / "framehaul-input.parquet"
-    pq.write_table(_with_uuid_bytes(frame.to_arrow(), table), path)
+    path, path_on_server = exchange.new_file()
+    pq.write_table(with_uuid_bytes(frame.to_arrow(), table), path)
     path.chmod(0o644)  # the directory is private to both sides; the server may be another account
     exchange.connection.execute(
-        f"COPY {table.postgres_name} ({table.postgres_columns}) "
-        f"FROM '{exchange.on_server}/{path.name}' WITH (FORMAT parquet)".encode()
+        f"COPY {table.postgres_name} ({table.postgres_columns}) FROM '{path_on_server}' WITH (FORMAT parquet)".encode()
     )
 
 
@@ -124,15 +121,6 @@ def _with_uuids(rows: Iterable[tuple[Any, ...]], table: Table) -> Iterator[tuple
 def _with_uuid(rows: Iterable[tuple[Any, ...]], at: int) -> Iterator[tuple[Any, ...]]:
     for row in rows:
         yield (*row[:at], row[at] and UUID(row[at]), *row[at + 1 :])
-
-
-def _with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
-    """The content with UUIDs as 16 bytes, which pg_parquet insists on: it refuses their text."""
-    for name in table.columns_of(ColumnType.UUID):
-        text = pl.Series(values=content.column(name))
-        raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
-        content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
-    return content
 
 
 def _none_for_missing(frame: pd.DataFrame, table: Table) -> pd.DataFrame:

@@ -128,12 +128,12 @@ def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Ta
 )
 def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.DataFrame:
     """The server writes a Parquet file into a shared directory, pandas reads it."""
-    name = "framehaul-output.parquet"
+    path, path_on_server = exchange.new_file()
     exchange.connection.execute(
         f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
-        f"TO '{exchange.on_server}/{name}' WITH (FORMAT parquet)".encode()
+        f"TO '{path_on_server}' WITH (FORMAT parquet)".encode()
     )
-    return pd.read_parquet(exchange.on_client / name)
+    return pd.read_parquet(path)
 
 
 @technique(
@@ -141,11 +141,11 @@ def pandas_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pd.Dat
 )
 def polars_psycopg_pg_parquet(exchange: ParquetExchange, table: Table) -> pl.DataFrame:
     """The server writes a Parquet file into a shared directory, pyarrow reads it into Polars."""
-    name = "framehaul-output.parquet"
+    path, path_on_server = exchange.new_file()
     exchange.connection.execute(
         f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) "
-        f"TO '{exchange.on_server}/{name}' WITH (FORMAT parquet)".encode()
+        f"TO '{path_on_server}' WITH (FORMAT parquet)".encode()
     )
-    frame = pl.from_arrow(pq.read_table(exchange.on_client / name))
+    frame = pl.from_arrow(pq.read_table(path))
     assert isinstance(frame, pl.DataFrame)
     return frame

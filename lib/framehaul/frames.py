@@ -1,0 +1,67 @@
+"""Conversions between Arrow and dataframes that techniques share, without a Python object per value."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from framehaul.schema import ColumnType, Table
+
+BATCH_ROWS = 65_536
+"""Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
+
+
+def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
+    """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3."""
+    return pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False)
+
+
+def from_polars(frame: pl.DataFrame) -> pa.Table:
+    """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
+    """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`."""
+    columns: dict[str, Any] = {}
+    for column in table.columns:
+        values = arrow.column(column.name)
+        # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
+        series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
+        if column.pandas_dtype == "object":
+            series = pd.Series(values.to_pandas().to_numpy(), dtype=object)
+        columns[column.name] = series.astype(column.pandas_dtype)
+    return pd.DataFrame(columns, copy=False)
+
+
+def to_polars(arrow: pa.Table, table: Table) -> pl.DataFrame:
+    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text."""
+    frame = pl.from_arrow(arrow, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame.cast(pl.Schema(table.polars_schema))
+
+
+def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
+    """The content with UUIDs as 16 bytes where it holds their text: what PostgreSQL's binary formats take."""
+    for name in table.columns_of(ColumnType.UUID):
+        text = pl.Series(values=content.column(name))
+        raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
+        content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
+    return content
+
+
+def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:
+    """The Arrow IPC stream of a table, record batch by record batch, each made when it is asked for."""
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, content.schema) as stream:
+        for batch in content.to_batches(max_chunksize=batch_rows):
+            stream.write_batch(batch)
+            yield buffer.getvalue()
+            buffer.seek(0)
+            buffer.truncate()
+    yield buffer.getvalue()

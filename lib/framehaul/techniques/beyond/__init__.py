@@ -1,0 +1,1 @@
+"""Techniques faster, or otherwise better, than what was published."""

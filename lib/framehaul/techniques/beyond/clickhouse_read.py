@@ -1,0 +1,241 @@
+"""ClickHouse to dataframe, past what was published.
+
+Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
+"""
+
+from __future__ import annotations
+
+import http.client
+import mmap
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import aiohttp
+import clickhouse_driver
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from _ch_core import StreamDecoder
+from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+
+from framehaul.clients import HttpConnection, UrlLib3Endpoint
+from framehaul.frames import to_pandas, to_polars
+from framehaul.schema import Table
+from framehaul.techniques.registry import technique
+
+# Text as Arrow strings instead of binary, and no compression, which on loopback costs more than it saves. The native
+# writer is ClickHouse's own, which a stock server uses by default and this one does not:
+# https://clickhouse.com/docs/operations/settings/formats#output_format_arrow_use_native_writer
+ARROW: dict[str, str | int] = {
+    "output_format_arrow_string_as_string": 1,
+    "output_format_arrow_compression_method": "none",
+    "output_format_arrow_use_native_writer": 1,
+}
+# LowCardinality columns travel as Arrow dictionaries: an index for each row, and each text once for each block.
+ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary": 1}
+
+
+def read_arrow(response: http.client.HTTPResponse) -> pa.Table:
+    """The Arrow stream in a response, decoded as it arrives: nothing is copied but from the socket."""
+    content = pa.ipc.open_stream(response).read_all()
+    response.read()  # the end of the body, so that the connection can be used again
+    return content
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
+def polars_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """Polars takes over Arrow's buffers; UUIDs become text on the server."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    return to_polars(read_arrow(connection.post(query, settings=ARROW)), table)
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
+def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pd.DataFrame:
+    """pandas 3 keeps text in Arrow's buffers; only dates become Python objects."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    return to_pandas(read_arrow(connection.post(query, settings=ARROW)), table)
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, dictionaries -> Polars dataframe")
+def polars_http_client_arrow_dictionary(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """LowCardinality columns travel as dictionaries and become plain text here."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY)), table)
+
+
+def read_preallocated(response: http.client.HTTPResponse) -> memoryview:
+    """A body of any length, read into one anonymous mapping of huge pages where the system has them.
+
+    Fresh memory is zeroed and mapped by the kernel page by page as it is touched, which takes about as long as reading
+    from a loopback socket. Address space is reserved generously; only what is touched takes memory.
+    """
+    reserved = mmap.mmap(-1, 1 << 30)
+    filled = 0
+    while True:
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            reserved.madvise(mmap.MADV_HUGEPAGE)
+        with memoryview(reserved) as space:
+            while filled < len(space) and (count := response.readinto(space[filled:])):
+                filled += count
+            if filled < len(space):
+                break
+        grown = mmap.mmap(-1, 2 * len(reserved))
+        grown[:filled] = reserved[:filled]
+        reserved = grown
+    return memoryview(reserved)[:filled]
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated -> Polars dataframe")
+def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """`readinto` huge pages, then decode in place."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    body = read_preallocated(connection.post(query, settings=ARROW_DICTIONARY))
+    return to_polars(pa.ipc.open_stream(pa.py_buffer(body)).read_all(), table)
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated -> Pandas dataframe")
+def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
+    """`readinto` huge pages, then decode in place."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    body = read_preallocated(connection.post(query, settings=ARROW))
+    return to_pandas(pa.ipc.open_stream(pa.py_buffer(body)).read_all(), table)
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, lz4 -> Polars dataframe")
+def polars_http_client_arrow_lz4(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """Buffers compressed with LZ4: for networks slower than loopback."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    compressed = ARROW_DICTIONARY | {"output_format_arrow_compression_method": "lz4_frame"}
+    return to_polars(read_arrow(connection.post(query, settings=compressed)), table)
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT Arrow, whole body -> Polars dataframe")
+def polars_http_client_arrow_file(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """The file format has its index at the end, so all of it has to be there first."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT Arrow"
+    body = connection.post(query, settings=ARROW_DICTIONARY).read()
+    return to_polars(pa.ipc.open_file(body).read_all(), table)
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, Arrow's C++ writer -> Polars dataframe")
+def polars_http_client_arrow_library_writer(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """The server builds Arrow through the Arrow library: what servers without the native writer do."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    library = ARROW | {"output_format_arrow_use_native_writer": 0}
+    return to_polars(read_arrow(connection.post(query, settings=library)), table)
+
+
+@technique(
+    family="arrow",
+    label="http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe",
+    client="http_client_pair",
+)
+def polars_http_client_arrow_two_connections(
+    connections: tuple[HttpConnection, HttpConnection], table: Table
+) -> pl.DataFrame:
+    """Every other partition over each connection: two SELECTs, and not one snapshot of the table.
+
+    Rows written meanwhile may be in one half and not in the other; merges never move rows between partitions.
+    """
+    select = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    listing = f"SELECT DISTINCT _partition_id FROM {table.clickhouse_name} ORDER BY ALL FORMAT TSV"
+    partitions = connections[0].post(listing).read().decode().split()
+    first, second = (", ".join(f"'{name}'" for name in partitions[at::2]) or "''" for at in (0, 1))
+
+    def half(connection: HttpConnection, condition: str) -> pl.DataFrame:
+        query = f"{select} WHERE _partition_id {condition} FORMAT ArrowStream"
+        return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY | {"max_threads": 1})), table)
+
+    with ThreadPoolExecutor(2) as pool:
+        conditions = f"IN ({first})", f"IN ({second})"
+        return pl.concat(pool.map(half, connections, conditions), rechunk=False)
+
+
+@technique(family="arrow", label="urllib3 SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
+def polars_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pl.DataFrame:
+    """The HTTP client that most libraries are built on, read as a stream."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    response = endpoint.post(query, settings=ARROW_DICTIONARY)
+    content = pa.ipc.open_stream(response).read_all()
+    response.drain_conn()
+    return to_polars(content, table)
+
+
+@technique(family="arrow", label="urllib3 SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
+def pandas_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pd.DataFrame:
+    """The HTTP client that most libraries are built on, read as a stream."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    response = endpoint.post(query, settings=ARROW)
+    content = pa.ipc.open_stream(response).read_all()
+    response.drain_conn()
+    return to_pandas(content, table)
+
+
+@technique(family="arrow", label="aiohttp SELECT ... FORMAT ArrowStream, whole body -> Polars dataframe")
+async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Table) -> pl.DataFrame:
+    """For code that is asynchronous already; the body is collected, then decoded."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    async with session.post("/", params={"query": query, **ARROW_DICTIONARY}) as response:
+        body = await response.read()
+    return to_polars(pa.ipc.open_stream(body).read_all(), table)
+
+
+@technique(family="http_native", label="http.client SELECT ... FORMAT Native, Rust codec -> Polars dataframe")
+def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> pl.DataFrame:
+    """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT Native"
+    response, decoder = connection.post(query), StreamDecoder()
+    parts = [pl.DataFrame(schema=table.polars_schema)]
+    while chunk := response.read1(1 << 20):
+        parts += [to_polars(pa.table(block), table) for block in decoder.feed(chunk)]
+    parts += [to_polars(pa.table(block), table) for block in decoder.finish()]
+    return pl.concat(parts, rechunk=False)
+
+
+@technique(family="arrow", label="clickhouse-connect query_arrow -> Polars dataframe")
+def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
+    """The driver's Arrow table, taken over by Polars."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    return to_polars(client.query_arrow(query, settings=ARROW, use_strings=True), table)
+
+
+@technique(family="arrow", label="clickhouse-connect query_df_arrow -> Polars dataframe")
+def polars_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
+    """The driver's own way into Polars."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="polars")
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+@technique(family="arrow", label="clickhouse-connect query_df_arrow -> Pandas dataframe")
+def pandas_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+    """The driver's own way into pandas through Arrow: every column has an Arrow-backed dtype."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="pandas")
+    assert isinstance(frame, pd.DataFrame)
+    return frame
+
+
+@technique(family="http_native", label="clickhouse-connect query_df -> Pandas dataframe")
+def pandas_clickhouse_connect_query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+    """The driver decodes Native blocks, in Python and Cython."""
+    return client.query_df(f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}")
+
+
+@technique(
+    family="http_native",
+    label="clickhouse-connect query_df, Rust codec -> Pandas dataframe",
+    client="clickhouse_connect_rust",
+)
+def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+    """The driver decodes Native blocks, in Rust."""
+    return client.query_df(f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}")
+
+
+@technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")
+def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
+    """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    content: Any = client.query_arrow(query)
+    return to_polars(content, table)

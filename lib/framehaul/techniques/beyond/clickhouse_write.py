@@ -1,0 +1,185 @@
+"""Dataframe to ClickHouse, past what was published.
+
+Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows. A
+large INSERT is cut into blocks, here as everywhere in ClickHouse: when it fails midway, finished blocks stay.
+"""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+import httpx
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+
+from framehaul.clients import HttpConnection
+from framehaul.frames import arrow_stream, from_pandas, from_polars
+from framehaul.schema import Table
+from framehaul.techniques.registry import technique
+
+
+def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
+    """INSERT of an Arrow stream sent batch by batch: the server parses one batch while the next is written."""
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+    connection.post(query, body=arrow_stream(content), settings=settings).read()
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
+def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """What ClickHouse and Polars have in common is Arrow: nothing is encoded, little is parsed."""
+    insert_arrow(connection, table, from_polars(frame))
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Pandas")
+def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
+    """As with Polars; pandas' text is Arrow already."""
+    insert_arrow(connection, table, from_pandas(frame, table))
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
+def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """The server sorts and writes two blocks at a time; a quarter of a million rows to a block, so that there are some.
+
+    By default a block takes up to a million rows: https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
+    """
+    insert_arrow(connection, table, from_polars(frame), max_insert_threads=2, min_insert_block_size_rows=262_144)
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Polars")
+def polars_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Rows of one month travel together: the server's blocks can be small without making many parts."""
+    if table.partition_by_month_of:
+        frame = frame.sort(pl.col(table.partition_by_month_of).dt.month_start(), maintain_order=True)
+    insert_arrow(connection, table, from_polars(frame), max_insert_threads=2, min_insert_block_size_rows=65_536)
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Pandas")
+def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
+    """As with Polars, which also does the sorting: Arrow is the same to both."""
+    content = from_pandas(frame, table)
+    if table.partition_by_month_of:
+        month = pl.Series(values=content.column(table.partition_by_month_of)).dt.month_start()
+        content = content.take(pa.array(month.arg_sort().to_numpy()))
+    insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=65_536)
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars")
+def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """The server finds its sorting done; whether that pays for sorting here is the question."""
+    insert_arrow(connection, table, from_polars(frame.sort(table.key)))
+
+
+@technique(
+    family="arrow",
+    label="http.client INSERT FORMAT ArrowStream, two connections, from Polars",
+    client="http_client_pair",
+)
+def polars_http_client_arrow_two_connections(
+    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pl.DataFrame
+) -> None:
+    """Half of the rows over each connection: two INSERTs, parsed, sorted and written side by side."""
+    middle = len(frame) // 2
+    halves = from_polars(frame[:middle]), from_polars(frame[middle:])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(insert_arrow, connections, (table, table), halves))
+
+
+@technique(
+    family="arrow",
+    label="http.client INSERT FORMAT ArrowStream, two connections, from Pandas",
+    client="http_client_pair",
+)
+def pandas_http_client_arrow_two_connections(
+    connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pd.DataFrame
+) -> None:
+    """As with Polars."""
+    content = from_pandas(frame, table)
+    middle = content.num_rows // 2
+    halves = content.slice(0, middle), content.slice(middle)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(insert_arrow, connections, (table, table), halves))
+
+
+def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
+    """INSERT of a Parquet file that Polars writes in memory with these options."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, **options)
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    connection.post(query, body=buffer.getvalue()).read()
+
+
+@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, zstd, from Polars")
+def polars_http_client_parquet_zstd(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars' own default codec: the published way over another HTTP client."""
+    insert_parquet(connection, table, frame)
+
+
+@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, from Polars")
+def polars_http_client_parquet_lz4(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """A codec that costs less CPU on both sides for more bytes."""
+    insert_parquet(connection, table, frame, compression="lz4")
+
+
+@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, snappy, from Polars")
+def polars_http_client_parquet_snappy(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """What most other writers default to."""
+    insert_parquet(connection, table, frame, compression="snappy")
+
+
+@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, uncompressed, from Polars")
+def polars_http_client_parquet_uncompressed(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Only Parquet's encodings, no codec."""
+    insert_parquet(connection, table, frame, compression="uncompressed")
+
+
+@technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, lz4, small row groups, from Polars")
+def polars_http_client_parquet_row_groups(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """More row groups give the server's decoder more to do side by side."""
+    insert_parquet(connection, table, frame, compression="lz4", row_group_size=65_536)
+
+
+@technique(family="http_parquet", label="httpx async HTTP INSERT FORMAT Parquet, file-like body, from Polars")
+async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, frame: pl.DataFrame) -> None:
+    """httpx cuts a body of bytes into many small writes; as a stream of large ones it goes faster.
+
+    https://github.com/encode/httpx/discussions/3353
+    """
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    buffer.seek(0)
+
+    async def chunks(file: BinaryIO) -> Any:
+        while chunk := file.read(1 << 20):
+            yield chunk
+
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
+    response = await client.post("/", params={"query": query}, content=chunks(buffer))
+    response.raise_for_status()
+
+
+@technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
+def polars_clickhouse_connect_insert_arrow(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
+    """The driver writes an Arrow file in memory and posts it."""
+    client.insert_arrow(table.clickhouse_name, from_polars(frame))
+
+
+@technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
+def pandas_clickhouse_connect_insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
+    """The driver encodes the frame as Native blocks, in Python and Cython."""
+    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names)
+
+
+@technique(
+    family="http_native",
+    label="clickhouse-connect insert_df, Rust codec, from Pandas",
+    client="clickhouse_connect_rust",
+)
+def pandas_clickhouse_connect_insert_df_rust(
+    client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
+) -> None:
+    """The driver encodes the frame as Native blocks, in Rust."""
+    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names)

@@ -1,0 +1,198 @@
+"""PostgreSQL to dataframe, past what was published.
+
+Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
+"""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import connectorx
+import duckdb
+import pandas as pd
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+
+from framehaul.frames import to_pandas, to_polars
+from framehaul.schema import Table
+from framehaul.techniques.registry import technique
+
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
+COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
+
+PAGES = "SELECT pg_relation_size(to_regclass(%s)) / current_setting('block_size')::int"
+
+
+def page_ranges(pages: int) -> tuple[str, str]:
+    """Conditions that split a table of so many pages in two, each a TID range scan; the second has no upper end."""
+    return f"ctid < '({pages // 2},0)'", f"ctid >= '({pages // 2},0)'"
+
+
+def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
+    """The result of a query; ADBC runs it as binary COPY and decodes that into Arrow in C++."""
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetch_arrow_table()
+
+
+@technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
+def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
+    """No Python object per value; UUIDs become text on the server."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    return to_polars(fetch_arrow(connection, query), table)
+
+
+@technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
+def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
+    """No Python object per value except for dates; text stays Arrow inside pandas 3."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    return to_pandas(fetch_arrow(connection, query), table)
+
+
+@technique(
+    family="arrow",
+    label="ADBC fetch as Arrow, two connections, one snapshot -> Polars dataframe",
+    client="adbc_pair",
+)
+def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnection], table: Table) -> pl.DataFrame:
+    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    first, second = connections
+    with first.cursor() as one, second.cursor() as other:
+        for cursor in (one, other):
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        one.execute("SELECT pg_export_snapshot()")
+        other.execute(f"SET TRANSACTION SNAPSHOT '{one.fetchone()[0]}'")
+        one.execute(PAGES.replace("%s", "$1"), (table.postgres_name,))
+        queries = [f"{query} WHERE {pages}" for pages in page_ranges(one.fetchone()[0])]
+    with ThreadPoolExecutor(2) as pool:
+        halves = list(pool.map(fetch_arrow, connections, queries))
+    for connection in connections:
+        connection.rollback()
+    return to_polars(pa.concat_tables(halves), table)
+
+
+@technique(family="arrow", label="ConnectorX -> Polars dataframe")
+def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
+    """ConnectorX reads binary COPY and decodes it in Rust; it connects anew for every call."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    return to_polars(connectorx.read_sql(url, query, return_type="arrow"), table)
+
+
+@technique(family="arrow", label="ConnectorX -> Pandas dataframe")
+def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
+    """Through Arrow: ConnectorX's own pandas output makes a Python object of every text."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    return to_pandas(connectorx.read_sql(url, query, return_type="arrow"), table)
+
+
+@technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe")
+def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
+    """Two connections read half of the pages each; rows written meanwhile may be in one half and not the other."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    name = table.postgres_name.replace("'", "''")
+    (pages,) = connectorx.read_sql(url, PAGES.replace("%s", f"'{name}'"), return_type="arrow")[0].to_pylist()
+    queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
+    return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
+
+
+def copy_text(connection: psycopg.Connection[Any], query: str) -> io.BytesIO:
+    """The result of a query as tab-delimited CSV."""
+    buffer = io.BytesIO()
+    with connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
+        for row in copy:
+            buffer.write(row)
+    buffer.seek(0)
+    return buffer
+
+
+def parse_text(text: io.BytesIO, table: Table) -> pl.DataFrame:
+    """Tab-delimited CSV with every column parsed as its own type: nothing is inferred, so nothing drifts."""
+    if not text.getbuffer().nbytes:
+        return pl.DataFrame(schema=table.polars_schema)
+    return pl.read_csv(
+        text,
+        separator="\t",
+        has_header=False,
+        schema=table.polars_schema,
+        null_values=r"\N",
+        empty_string_is_null=False,
+    )
+
+
+@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
+def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+    """The published way, with a type given for every column."""
+    return parse_text(copy_text(connection, f"SELECT {table.postgres_columns} FROM {table.postgres_name}"), table)
+
+
+@technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
+def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
+    """Arrow's CSV reader parses on all cores, and its text becomes pandas' without a copy."""
+    text = copy_text(connection, f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    content = pa.csv.read_csv(
+        text,
+        pa.csv.ReadOptions(column_names=table.column_names),
+        pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True),
+        pa.csv.ConvertOptions(
+            column_types=table.arrow_schema, null_values=[r"\N"], strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )  # fmt: skip
+    return to_pandas(content, table)
+
+
+@technique(
+    family="copy_text",
+    label="psycopg COPY TO STDOUT delimited text, typed, two connections, one snapshot -> Polars dataframe",
+    client="psycopg_pair",
+)
+def polars_psycopg_copy_text_two_connections(
+    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
+) -> pl.DataFrame:
+    """Two backends write half of the pages each, and both see the table as of one moment: an exported snapshot."""
+    first, second = connections
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+
+    def half(connection: psycopg.Connection[Any], pages: str) -> pl.DataFrame:
+        return parse_text(copy_text(connection, f"{query} WHERE {pages}"), table)
+
+    with first.transaction(), second.transaction():
+        for connection in connections:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        snapshot = first.execute("SELECT pg_export_snapshot()").fetchall()[0][0]
+        second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+        pages = first.execute(PAGES, (table.postgres_name,)).fetchall()[0][0]
+        with ThreadPoolExecutor(2) as pool:
+            return pl.concat(pool.map(half, connections, page_ranges(pages)), rechunk=False)
+
+
+@technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
+def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
+    """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM pg.{table.postgres_name}"
+    return to_polars(connection.execute(query).to_arrow_table(), table)
+
+
+@technique(
+    family="pg_parquet",
+    label="psycopg pg_parquet COPY TO STDOUT (FORMAT parquet) -> Polars dataframe",
+    client="psycopg_parquet_stream",
+)
+def polars_psycopg_pg_parquet_stdout(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+    """A Parquet file over the connection: no directory has to be shared with the server."""
+    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    buffer = io.BytesIO()
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY ({query}) TO STDOUT WITH (FORMAT parquet)".encode()) as copy,
+    ):
+        for chunk in copy:
+            buffer.write(chunk)
+    return to_polars(pq.read_table(buffer), table)

@@ -1,0 +1,190 @@
+"""Dataframe to PostgreSQL, past what was published.
+
+Every function takes an open connection, a `Table` and a frame, and returns when the rows are committed. Durability is
+the server's own throughout: no table is made unlogged, no commit relaxed.
+"""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import duckdb
+import pandas as pd
+import pgpq
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+from psycopg import sql
+
+from framehaul.frames import BATCH_ROWS, from_pandas, from_polars, with_uuid_bytes
+from framehaul.schema import ColumnType, Table
+from framehaul.techniques.registry import technique
+
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
+COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
+
+
+def copy_binary(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
+    """Binary COPY of an Arrow table, which pgpq encodes in Rust, record batch by record batch."""
+    content = with_uuid_bytes(content, table)
+    encoder = pgpq.ArrowToPostgresBinaryEncoder(content.schema)
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.write(encoder.write_header())
+        for batch in content.to_batches(max_chunksize=BATCH_ROWS):
+            copy.write(encoder.write_batch(batch))
+        copy.write(encoder.finish())
+
+
+@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", client="psycopg")
+def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """No Python object per value: Polars gives Arrow, pgpq encodes it."""
+    copy_binary(connection, table, from_polars(frame))
+
+
+@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow", client="psycopg")
+def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
+    """No Python object per value where pandas has none: its text is Arrow already, pgpq encodes it."""
+    copy_binary(connection, table, from_pandas(frame, table))
+
+
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg")
+def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
+    copy_binary(connection, table, from_polars(frame.sort(table.key)))
+
+
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg")
+def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
+    """As with Polars; Arrow sorts, because pandas would sort Python objects."""
+    content = from_pandas(frame, table)
+    copy_binary(connection, table, content.sort_by([(name, "ascending") for name in table.key]))
+
+
+@technique(
+    family="copy_binary",
+    label="pgpq COPY, presorted by key, two connections (two transactions), from Polars",
+    client="psycopg_pair",
+)
+def polars_pgpq_presorted_two_connections(
+    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
+) -> None:
+    """Each connection copies one half of the key's range; when one fails the other's rows stay."""
+    content = from_polars(frame.sort(table.key))
+    middle = content.num_rows // 2
+    halves = content.slice(0, middle), content.slice(middle)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(copy_binary, connections, (table, table), halves))
+
+
+def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
+    """In one transaction: drop the primary key, COPY, build the key again by sorting once."""
+    name = sql.Identifier(table.name)
+    with connection.transaction():
+        found = connection.execute(
+            "SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = to_regclass(%s)",
+            (table.postgres_name,),
+        ).fetchone()
+        assert found is not None, f"{table.name} has no primary key"
+        key = sql.Identifier(found[0])
+        connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
+        connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
+        copy_binary(connection, table, content)
+        columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
+        connection.execute(sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY ({})").format(name, key, columns))
+
+
+@technique(
+    family="copy_binary", label="pgpq COPY, then the primary key, in one transaction, from Polars", client="psycopg"
+)
+def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
+    copy_then_build_key(connection, table, from_polars(frame))
+
+
+@technique(
+    family="copy_binary", label="pgpq COPY, then the primary key, in one transaction, from Pandas", client="psycopg"
+)
+def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
+    """As with Polars."""
+    copy_then_build_key(connection, table, from_pandas(frame, table))
+
+
+@technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
+def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
+    uuids = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.set_types([column.type.value.postgres for column in table.columns])
+        for row in frame.iter_rows():
+            values = list(row)
+            for at in uuids:
+                values[at] = values[at] and UUID(values[at])
+            copy.write_row(values)
+
+
+@technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
+def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for part in frame.iter_slices(BATCH_ROWS):
+            copy.write(part.write_csv(include_header=False, separator="\t", null_value=r"\N"))
+
+
+@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
+def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
+    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    with connection.cursor() as cursor:
+        cursor.adbc_ingest(table.name, with_uuid_bytes(from_polars(frame), table), mode="append")
+    connection.commit()
+
+
+@technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
+def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
+    """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    with connection.cursor() as cursor:
+        cursor.adbc_ingest(table.name, with_uuid_bytes(from_pandas(frame, table), table), mode="append")
+    connection.commit()
+
+
+@technique(family="arrow", label="ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow")
+def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
+    """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TEMPORARY TABLE framehaul_staging (LIKE {table.postgres_name}) ON COMMIT DROP")
+        content = with_uuid_bytes(from_polars(frame), table)
+        cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
+        cursor.execute(
+            f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
+            f"SELECT {table.postgres_columns} FROM framehaul_staging ORDER BY {table.postgres_key}"
+        )
+    connection.commit()
+
+
+@technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
+def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
+    """DuckDB's postgres extension scans the frame and copies it into the table."""
+    connection.register("frame", from_polars(frame))
+    values = table.postgres_columns_uuid_as_text.replace("::text", "::uuid")
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
+
+
+@technique(
+    family="pg_parquet",
+    label="psycopg pg_parquet COPY FROM STDIN (FORMAT parquet) from Polars",
+    client="psycopg_parquet_stream",
+)
+def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """A Parquet file over the connection: no directory has to be shared with the server."""
+    buffer = io.BytesIO()
+    pq.write_table(with_uuid_bytes(from_polars(frame), table), buffer)
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.write(buffer.getbuffer())

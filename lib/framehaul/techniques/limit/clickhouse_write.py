@@ -1,0 +1,42 @@
+"""What ClickHouse does alone: rows from one of its tables into another, or parsed and thrown away."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+
+from framehaul.clients import HttpConnection
+from framehaul.frames import arrow_stream, from_polars
+from framehaul.schema import Table
+from framehaul.techniques.registry import technique
+
+
+@technique(family="server", label="limit: INSERT ... SELECT inside the server (no client, no parsing)")
+def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
+    """Rows in the order in which the server has them, which is sorted by key within a partition."""
+    connection.post(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
+        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}"
+    ).read()
+
+
+@technique(
+    family="server", label="limit: INSERT ... SELECT ORDER BY cityHash64 inside the server (unsorted; no parsing)"
+)
+def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
+    """Rows shuffled first, so that the server has to sort them again; the shuffling is inside."""
+    connection.post(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
+        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY cityHash64({table.clickhouse_key})"
+    ).read()
+
+
+@technique(family="server", label="limit: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
+def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> int:
+    """Everything but sorting, compressing and writing; gives the number of rows that the server says it took."""
+    structure = table.clickhouse_structure.replace("\\", "\\\\").replace("'", "\\'")
+    query = f"INSERT INTO FUNCTION null('{structure}') FORMAT ArrowStream"
+    response = connection.post(query, body=arrow_stream(from_polars(frame)))
+    response.read()
+    return int(json.loads(response.headers["X-ClickHouse-Summary"])["written_rows"])

@@ -1,0 +1,28 @@
+"""What PostgreSQL does alone: rows from one of its tables into another. Left out: the client, the wire and parsing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from framehaul.schema import Table
+from framehaul.techniques.registry import technique
+
+
+@technique(family="server", label="limit: INSERT ... SELECT inside the server (no client, no parsing)")
+def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
+    """Rows in the order in which the frame has them, the primary key maintained as they come."""
+    connection.execute(
+        f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
+        f"SELECT {table.postgres_columns} FROM {source.postgres_name}".encode()
+    )
+
+
+@technique(family="server", label="limit: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)")
+def none_psycopg_insert_select_sorted(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
+    """Rows in the order of the primary key; sorting is inside."""
+    connection.execute(
+        f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
+        f"SELECT {table.postgres_columns} FROM {source.postgres_name} ORDER BY {table.postgres_key}".encode()
+    )

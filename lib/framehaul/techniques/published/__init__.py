@@ -1,0 +1,1 @@
+"""The techniques of the published comparison, made right where they lost data."""
