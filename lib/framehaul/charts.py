@@ -30,9 +30,13 @@ FAMILY_COLOURS = {
     "native_columnar": "#E69F00",
     "http_parquet": "#009E73",
     "http_csv": "#0072B2",
+    "arrow": "#882255",
+    "http_native": "#CC79A7",
+    "engine": "#117733",
+    "server": "#dddddd",
 }
 THOUSAND, MILLION = 1e3, 1e6
-INK, FAINT = "#222222", "#8a8a8a"
+INK, PUBLISHED_INK, FAINT = "#222222", "#6a6a6a", "#8a8a8a"
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -59,10 +63,11 @@ def save(figure: Figure, path: Path) -> str:
 def bars(summary: pl.DataFrame) -> Figure:
     """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
 
+    Limits come first, apart and hatched. Names of published techniques are grey, of those beyond them black.
     Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
     """
     database, direction = summary["database"][0], summary["direction"][0]
-    rows = summary.to_dicts()
+    rows = summary.sort(pl.col("origin") != "limit", maintain_order=True).to_dicts()
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10.5, 0.8 + 0.31 * len(rows)), layout="constrained")
         axes = figure.subplots()
@@ -73,18 +78,26 @@ def bars(summary: pl.DataFrame) -> Figure:
                 word = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row['reason'], 80)}"
                 _note(axes, 0, at, word, FAINT if skipped else "#B00020")
                 continue
-            axes.barh(at, median, color=FAMILY_COLOURS[row["family"]], height=0.72)
+            hatch = "////" if row["origin"] == "limit" else None
+            axes.barh(at, median, color=FAMILY_COLOURS[row["family"]], edgecolor="white", hatch=hatch, height=0.72)
             axes.plot([row["min_rows_per_s"], row["max_rows_per_s"]], [at, at], color=INK, linewidth=1.2)
             for end in ("min_rows_per_s", "max_rows_per_s"):
                 axes.plot([row[end]] * 2, [at - 0.18, at + 0.18], color=INK, linewidth=1.2)
             mark = " (unstable)" if row["unstable"] else ""
             _note(axes, max(median, row["max_rows_per_s"]), at, f"{thousands(median)}{mark}", INK)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+        for label, row in zip(axes.get_yticklabels(), rows, strict=True):
+            label.set_color(PUBLISHED_INK if row["origin"] == "published" else INK)
+        limits = sum(row["origin"] == "limit" for row in rows)
+        if 0 < limits < len(rows):
+            axes.axhline(limits - 0.5, color=FAINT, linewidth=0.8)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(0, _upper_limit(summary))
         axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
-        axes.set_xlabel("rows/s, median of passes (whiskers: slowest and fastest pass)")
+        axes.set_xlabel(
+            "rows/s, median of passes (whiskers: slowest and fastest pass); grey names: published, black: beyond"
+        )
         axes.set_title(_title(summary, database, direction), loc="left", fontweight="bold")
         _family_legend(axes, [row["family"] for row in rows])
     return figure
@@ -125,23 +138,25 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
 
 def html_table(summary: pl.DataFrame) -> str:
     """The summary of one database and direction as an HTML table that scrolls sideways where it must."""
-    header = ["technique", "avg s", "mean rows/s", "min", "max", "median", "ratio to best published", "dtypes",
-              "client CPU s", "server CPU s", "peak RSS", "wire"]  # fmt: skip
+    header = ["technique", "origin", "avg s", "mean rows/s", "min", "max", "median", "ratio to best published",
+              "dtypes", "client CPU s", "server CPU s", "peak RSS", "wire"]  # fmt: skip
     body: list[str] = []
     for row in summary.to_dicts():
         label = html.escape(row["label"])
         if row["median_rows_per_s"] is None:
             reason = html.escape(row["reason"] or "")
             body.append(
-                f'<tr class="{row["status"]}"><th>{label}</th><td colspan="11">{row["status"]}: {reason}</td></tr>'
+                f'<tr class="{row["status"]}"><th>{label}</th><td>{row["origin"]}</td>'
+                f'<td colspan="11">{row["status"]}: {reason}</td></tr>'
             )
             continue
         cells = [
+            row["origin"],
             f"{row['avg_s']:.4f}",
             *(f"{row[name]:,.0f}" for name in ("mean_rows_per_s", "min_rows_per_s", "max_rows_per_s")),
             f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
             ratio_text(row),
-            html.escape(dtypes_text(row["dtypes"])),
+            html.escape(dtypes_text(row["dtypes"] or "")),
             _seconds(row["client_cpu_s"]),
             _seconds(row["server_cpu_s"]),
             _megabytes(row["peak_rss_bytes"]),
@@ -160,7 +175,7 @@ def html_table(summary: pl.DataFrame) -> str:
 TABLE_CSS = """
 .results { overflow-x: auto; } .results table { border-collapse: collapse; font-size: 11px; }
 .results th, .results td { padding: 3px 8px; text-align: right; white-space: nowrap; }
-.results td:nth-child(8) { white-space: normal; font-size: 10px; text-align: left; }
+.results td:nth-child(9) { white-space: normal; font-size: 10px; text-align: left; }
 .results th:first-child, .results td[colspan] { text-align: left; font-weight: normal; }
 .results td[colspan] { white-space: normal; }
 .results tbody tr { border-top: 1px solid #e4e4e4; } .results thead th { border-bottom: 1px solid #888; }

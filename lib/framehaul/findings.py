@@ -4,28 +4,111 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from framehaul.charts import DATABASES, thousands
+from framehaul.charts import DATABASES, ratio_text, thousands
 from framehaul.techniques import DRIVERS, FAMILIES
 
 
+@dataclass(frozen=True)
+class Past:
+    """One database and direction: rows of the summary that say how far past the published techniques one can get."""
+
+    database: str
+    direction: str
+    published: dict[str, Any]
+    beyond: dict[str, Any]
+    single_connection: dict[str, Any] | None
+    limits: list[dict[str, Any]]
+
+
 def of_direction(summary: pl.DataFrame) -> str:
-    """Bullet points about one database and direction: winner, families, frames, drivers, dtypes, wire, trouble."""
-    timed = summary.filter(pl.col("median_rows_per_s").is_not_null())
-    points = [*_winner(timed), *_families(timed), *_pairs(timed), *_dtypes(timed), *_wire(timed), *_trouble(summary)]
+    """Bullet points about one database and direction, from the winner to what went wrong."""
+    timed = raced(summary)
+    points = [
+        *_winner(timed),
+        *_beyond(timed),
+        *_limits(summary),
+        *_cpu(timed),
+        *_families(timed),
+        *_pairs(timed),
+        *_dtypes(timed),
+        *_wire(timed),
+        *_trouble(summary),
+    ]
     return "\n".join(f"- {point}" for point in points)
 
 
 def winners(summary: pl.DataFrame) -> pl.DataFrame:
     """The fastest technique of every database and direction, in the summary's order."""
-    return (
-        summary.filter(pl.col("median_rows_per_s").is_not_null())
-        .group_by("database", "direction", maintain_order=True)
-        .first()
-    )
+    return raced(summary).group_by("database", "direction", maintain_order=True).first()
+
+
+def raced(summary: pl.DataFrame) -> pl.DataFrame:
+    """The techniques that have a time and move a dataframe: all but the limits, in the summary's order."""
+    return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") != "limit"))
+
+
+def past_published(summary: pl.DataFrame) -> list[Past]:
+    """For every database and direction: the best published technique, and how far past it the others get."""
+    found = []
+    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
+        timed = raced(group)
+        published = timed.filter(origin="published").to_dicts()
+        beyond = timed.filter(origin="beyond", dtypes="exact").to_dicts()
+        limits = group.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") == "limit")).to_dicts()
+        if published and beyond:
+            single = [row for row in beyond if not on_two_connections(row)]
+            found.append(Past(str(database), str(direction), published[0], beyond[0], next(iter(single), None), limits))
+    return found
+
+
+def on_two_connections(row: dict[str, Any]) -> bool:
+    """Whether a technique moves its rows over more than one connection, as its name says."""
+    return "_two_" in row["technique"]
+
+
+def busy_cores(row: dict[str, Any]) -> float | None:
+    """How many cores client and server kept busy together, on average over a pass."""
+    if row["client_cpu_s"] is None or row["server_cpu_s"] is None:
+        return None
+    busy: float = (row["client_cpu_s"] + row["server_cpu_s"]) * row["median_rows_per_s"] / row["rows"]
+    return busy
+
+
+def choices(summary: pl.DataFrame) -> list[tuple[str, dict[str, Any], str]]:
+    """Which technique to use for which case: (case, technique's row, its figure), one database and direction.
+
+    Only techniques that give back what was sent with exact dtypes are recommended.
+    """
+    exact = [row for row in raced(summary).to_dicts() if row["dtypes"] == "exact"]
+    cases: list[tuple[str, list[dict[str, Any]]]] = [
+        ("Polars frame", [row for row in exact if row["frame"] == "polars"]),
+        ("pandas frame", [row for row in exact if row["frame"] == "pandas"]),
+        ("one connection, Polars", [row for row in exact if row["frame"] == "polars" and not on_two_connections(row)]),
+        ("no driver but the usual one", [row for row in exact if row["driver"] in USUAL_DRIVERS]),
+    ]
+    found = [(case, rows[0], f"{thousands(rows[0]['median_rows_per_s'])} rows/s") for case, rows in cases if rows]
+    for name, bits_per_s in NETWORKS.items():
+        # A network adds the time its bytes take; how much of that overlaps differs, so nothing is assumed to.
+        timed = [
+            (row["rows"] / row["median_rows_per_s"] + 8 * row["wire_bytes"] / bits_per_s, row)
+            for row in exact
+            if row["wire_bytes"] and row["family"] != "pg_parquet"
+        ]
+        if timed:
+            seconds, row = min(timed, key=lambda pair: pair[0])
+            found.append((f"network of {name}", row, f"about {thousands(row['rows'] / seconds)} rows/s"))
+    return found
+
+
+USUAL_DRIVERS = {"psycopg", "http_client", "urllib"}
+"""What is there without looking for it: PostgreSQL's usual driver, and Python's own HTTP clients."""
+NETWORKS = {"1 Gbit/s": 1e9, "100 Mbit/s": 1e8}
+"""Networks slower than loopback, in bits a second."""
 
 
 def takeaway(summary: pl.DataFrame) -> str:
@@ -47,7 +130,7 @@ def ranking(summary: pl.DataFrame) -> str:
     """The practical ranking: techniques in tiers, a tier being all whose interval reaches the tier's first."""
     parts = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        rows = group.filter(pl.col("median_rows_per_s").is_not_null()).to_dicts()
+        rows = raced(group).to_dicts()
         tiers: list[list[dict[str, Any]]] = []
         for row in rows:
             if tiers and row["max_rows_per_s"] >= tiers[-1][0]["min_rows_per_s"]:
@@ -77,6 +160,47 @@ def _winner(timed: pl.DataFrame) -> list[str]:
             speed = thousands(second["median_rows_per_s"])
             text += f" Next: {second['label']}, {speed} rows/s, in every pass below the winner's slowest."
     return [text]
+
+
+def _beyond(timed: pl.DataFrame) -> list[str]:
+    """How far past the published techniques the others get."""
+    points = []
+    for past in past_published(timed):
+        best = past.beyond
+        points.append(
+            f"Past the published comparison: {best['label']} moves **{ratio_text(best)}** the rows/s of the best "
+            f"published technique, {past.published['label']}, with exact dtypes."
+        )
+        single = past.single_connection
+        if single is not None and single["technique"] != best["technique"]:
+            points.append(f"Over a single connection: {single['label']}, {ratio_text(single)}.")
+    return points
+
+
+def _limits(summary: pl.DataFrame) -> list[str]:
+    """What the server alone does, and how much of it the fastest path reaches."""
+    timed = raced(summary)
+    if timed.is_empty():
+        return []
+    best = timed["median_rows_per_s"][0]
+    return [
+        f"{row['label'].removeprefix('limit: ')}: {thousands(row['median_rows_per_s'])} rows/s. "
+        f"The fastest path reaches {best / row['median_rows_per_s']:.0%} of that."
+        for row in summary.filter(origin="limit").to_dicts()
+        if row["median_rows_per_s"] is not None
+    ]
+
+
+def _cpu(timed: pl.DataFrame) -> list[str]:
+    """What bounds the fastest path: with client and server on one machine, often its cores."""
+    for row in timed.to_dicts()[:1]:
+        cores = busy_cores(row)
+        if cores is not None:
+            return [
+                f"During the fastest path client and server together kept {cores:.1f} cores busy: "
+                f"{row['client_cpu_s']:.2f} s of CPU time in the client, {row['server_cpu_s']:.2f} s in the server."
+            ]
+    return []
 
 
 def _families(timed: pl.DataFrame) -> list[str]:
@@ -121,7 +245,7 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
 
 
 def _dtypes(timed: pl.DataFrame) -> list[str]:
-    if timed["dtypes"].drop_nulls().is_empty() or timed["direction"][0] == "write":
+    if timed.is_empty() or timed["direction"][0] == "write":
         return []
     exact = timed.filter(pl.col("dtypes") == "exact")
     if len(exact) == len(timed):

@@ -28,7 +28,7 @@ from framehaul.schema import Table
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
 from framehaul.tables import tables_of
 from framehaul.techniques import Technique
-from framehaul.verify import Sent, dtype_drift
+from framehaul.verify import EXACT, Sent, dtype_drift
 
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
@@ -169,7 +169,7 @@ class _Run:
             return Outcome("failed", reason=describe(error))
         if difference:
             return Outcome("failed", reason=difference)
-        return Outcome("ok", seconds, usage, dtypes or "exact")
+        return Outcome("ok", seconds, usage, dtypes)
 
     def _checked(self, returned: Returned) -> tuple[str | None, str | None]:
         """What is wrong with a pass, if anything, and the dtypes of the frame that it gave, if it gave one."""
@@ -178,7 +178,7 @@ class _Run:
             rows = self._parameters.rows
             return (None if returned >= rows else f"only {returned} of {rows} rows moved"), None
         if returned is None:
-            return self._sent.difference_on_server(self._tables), None
+            return self._sent.difference_on_server(self._tables), EXACT
         return self._sent.difference(returned), dtype_drift(returned, self._table)
 
     async def _timed(self, technique: Technique, client: object) -> tuple[Returned, float, Usage]:

@@ -16,6 +16,8 @@ import numpy as np
 import polars as pl
 
 Status = Literal["ok", "skipped", "failed"]
+DIRECTIONS = ("01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read")
+"""The notebooks that measure every technique of a database and direction."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
@@ -110,8 +112,8 @@ def read(path: Path) -> pl.DataFrame:
 
 
 def read_all(directory: Path) -> pl.DataFrame:
-    """The rows of every complete results file in a directory."""
-    files = sorted(path for path in directory.glob("[0-9]*.csv") if not path.name.endswith(".partial.csv"))
+    """The rows of the complete results files of the four directions in a directory; studies beside them stay apart."""
+    files = sorted(directory / f"{name}.csv" for name in DIRECTIONS if (directory / f"{name}.csv").exists())
     return pl.concat([pl.DataFrame(schema=SCHEMA), *map(read, files)])
 
 

@@ -19,6 +19,8 @@ from framehaul.measure import Parameters
 from framehaul.settings import PROJECT, Settings, SettingsError
 
 NOTEBOOKS = PROJECT / "notebooks"
+READ_RESULTS = ("05_summary", "07_levers")
+"""Notebooks that read the results of others and need no server."""
 
 
 def chosen_notebooks(numbers: str) -> list[Path]:
@@ -54,7 +56,7 @@ def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bo
 
     problems: dict[str, str] = {}
     with ExitStack() as stack:
-        if any("_summary" not in path.name for path in notebooks):
+        if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
         for notebook in notebooks:
             problem = _execute(notebook, parameters, reports)

@@ -122,6 +122,14 @@ class Summary:
         """The fastest technique of each database and direction."""
         return Markdown(winners_table(self.summary))
 
+    def past_published(self) -> Markdown:
+        """How far past the published techniques one gets, and how far that is from the server's own limits."""
+        return Markdown(past_table(self.summary))
+
+    def choices(self) -> Markdown:
+        """Which technique to use for which case."""
+        return Markdown(choices_table(self.summary))
+
     def takeaway(self) -> Markdown:
         """The databases against each other."""
         return Markdown(findings.takeaway(self.summary))
@@ -165,6 +173,38 @@ def winners_table(summary: pl.DataFrame) -> str:
             for row in findings.winners(summary).to_dicts()
         ],
     )  # fmt: skip
+
+
+def past_table(summary: pl.DataFrame) -> str:
+    """Best published against best exact technique beyond, with the server's limits, as Markdown."""
+    rows = []
+    for past in findings.past_published(summary):
+        best, single = past.beyond, past.single_connection
+        cores = findings.busy_cores(best)
+        rows.append(
+            [
+                f"{charts.DATABASES[past.database]} {past.direction}",
+                f"{past.published['label']}: {charts.thousands(past.published['median_rows_per_s'])}",
+                f"{best['label']}: {charts.thousands(best['median_rows_per_s'])}",
+                charts.ratio_text(best),
+                "" if single is None else charts.ratio_text(single),
+                "; ".join(f"{best['median_rows_per_s'] / row['median_rows_per_s']:.0%}" for row in past.limits),
+                "" if cores is None else f"{cores:.1f}",
+            ]
+        )
+    header = ["direction", "best published, rows/s", "best beyond with exact dtypes, rows/s", "ratio (95% interval)",
+              "over one connection", "share of the server's limits", "cores busy"]  # fmt: skip
+    return charts.markdown_table(header, rows)
+
+
+def choices_table(summary: pl.DataFrame) -> str:
+    """Which technique to use for which case, as Markdown."""
+    rows = [
+        [f"{charts.DATABASES[str(database)]} {direction}: {case}", row["label"], f"`{row['technique']}`", figure]
+        for (database, direction), group in summary.group_by("database", "direction", maintain_order=True)
+        for case, row, figure in findings.choices(group)
+    ]
+    return charts.markdown_table(["case", "technique", "function", "speed"], rows)
 
 
 def agreement_table(summary: pl.DataFrame) -> str:

@@ -6,7 +6,6 @@ Every function takes an open client and a `Table`, and returns the table's conte
 from __future__ import annotations
 
 import http.client
-import mmap
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,7 +35,7 @@ ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary":
 
 
 def read_arrow(response: http.client.HTTPResponse) -> pa.Table:
-    """The Arrow stream in a response, decoded as it arrives: nothing is copied but from the socket."""
+    """The Arrow stream in a response, decoded as it arrives."""
     content = pa.ipc.open_stream(response).read_all()
     response.read()  # the end of the body, so that the connection can be used again
     return content
@@ -63,42 +62,46 @@ def polars_http_client_arrow_dictionary(connection: HttpConnection, table: Table
     return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY)), table)
 
 
-def read_preallocated(response: http.client.HTTPResponse) -> memoryview:
-    """A body of any length, read into one anonymous mapping of huge pages where the system has them.
+class IntoArrow:
+    """A response as a file whose reads go from the socket straight into memory of Arrow's pool.
 
-    Fresh memory is zeroed and mapped by the kernel page by page as it is touched, which takes about as long as reading
-    from a loopback socket. Address space is reserved generously; only what is touched takes memory.
+    `http.client` joins a read from pieces, one copy more; and the pool keeps memory that frames gave back, which the
+    kernel would have to zero and map again page by page.
     """
-    reserved = mmap.mmap(-1, 1 << 30)
-    filled = 0
-    while True:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            reserved.madvise(mmap.MADV_HUGEPAGE)
-        with memoryview(reserved) as space:
-            while filled < len(space) and (count := response.readinto(space[filled:])):
+
+    closed = False
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+
+    def read(self, length: int) -> pa.Buffer:
+        """The next `length` bytes, or what is left of them."""
+        buffer, filled = pa.allocate_buffer(length), 0
+        with memoryview(buffer) as space:
+            while filled < length and (count := self._response.readinto(space[filled:])):
                 filled += count
-            if filled < len(space):
-                break
-        grown = mmap.mmap(-1, 2 * len(reserved))
-        grown[:filled] = reserved[:filled]
-        reserved = grown
-    return memoryview(reserved)[:filled]
+        return buffer.slice(0, filled)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated -> Polars dataframe")
+def read_arrow_preallocated(response: http.client.HTTPResponse) -> pa.Table:
+    """As `read_arrow`, with each message read into one allocation."""
+    content = pa.ipc.open_stream(IntoArrow(response)).read_all()
+    response.read()
+    return content
+
+
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
 def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """`readinto` huge pages, then decode in place."""
+    """`readinto` Arrow's memory, dictionaries as above."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    body = read_preallocated(connection.post(query, settings=ARROW_DICTIONARY))
-    return to_polars(pa.ipc.open_stream(pa.py_buffer(body)).read_all(), table)
+    return to_polars(read_arrow_preallocated(connection.post(query, settings=ARROW_DICTIONARY)), table)
 
 
-@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated -> Pandas dataframe")
+@technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
 def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
-    """`readinto` huge pages, then decode in place."""
+    """`readinto` Arrow's memory."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    body = read_preallocated(connection.post(query, settings=ARROW))
-    return to_pandas(pa.ipc.open_stream(pa.py_buffer(body)).read_all(), table)
+    return to_pandas(read_arrow_preallocated(connection.post(query, settings=ARROW)), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, lz4 -> Polars dataframe")
@@ -144,7 +147,8 @@ def polars_http_client_arrow_two_connections(
 
     def half(connection: HttpConnection, condition: str) -> pl.DataFrame:
         query = f"{select} WHERE _partition_id {condition} FORMAT ArrowStream"
-        return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY | {"max_threads": 1})), table)
+        response = connection.post(query, settings=ARROW_DICTIONARY | {"max_threads": 1})
+        return to_polars(read_arrow_preallocated(response), table)
 
     with ThreadPoolExecutor(2) as pool:
         conditions = f"IN ({first})", f"IN ({second})"
