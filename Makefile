@@ -45,7 +45,7 @@ all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, re
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED"
 
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
-	@$(FRAMEHAUL) run $(WHERE) --notebooks=05
+	@$(FRAMEHAUL) run $(WHERE) --notebooks="05 07"
 
 test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
 	@unset ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS; $(PYTHON) -m pytest

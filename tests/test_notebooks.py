@@ -17,10 +17,12 @@ import nbformat
 import psutil
 import pytest
 
+from framehaul import scaling
 from framehaul.run import NOTEBOOKS, chosen_notebooks
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
 from framehaul.settings import PROJECT, Settings, SettingsError
+from framehaul.streaming import MOVES
 from framehaul.techniques import techniques
 
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -73,6 +75,20 @@ def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
         assert not list((out / "results").glob("*.partial.csv"))
 
 
+def test_scaling_has_every_size_technique_and_move(out: Path) -> None:
+    with (out / "results" / "06_scaling.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["status"] for row in rows} == {"ok"}, [row for row in rows if row["status"] != "ok"]
+    compared = {name for names in scaling.COMPARED.values() for name in names}
+    found = {(row["technique"], row["rows"], row["pass"]) for row in rows}
+    assert found == {
+        (name, size, number)
+        for names, sizes in ((compared, ("30", "90", "300")), ({move.name for move in MOVES}, ("30", "300")))
+        for name in names for size in sizes for number in ("1", "2")
+    }  # fmt: skip
+    assert all(int(row["peak_rss_bytes"]) >= 0 for row in rows)
+
+
 def test_wire_bytes_hold_at_least_the_data(out: Path) -> None:
     with (out / "results" / "01_postgres_write.csv").open() as file:
         wire = {row["technique"]: int(row["wire_bytes"]) for row in csv.DictReader(file) if row["status"] == "ok"}
@@ -90,7 +106,9 @@ def test_rounds_are_interleaved_and_shuffled(out: Path) -> None:
 
 def test_environment_is_recorded(out: Path) -> None:
     facts = json.loads((out / "results" / "environment.json").read_text())
-    assert set(facts["runs"]) == {"01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read"}
+    assert set(facts["runs"]) == {
+        "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
+    }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
     assert facts["libraries"]["polars"]
@@ -105,7 +123,8 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
     assert not list((out / "reports" / "failed").iterdir())
     assert sorted(path.name for path in (out / "figures").iterdir()) == [
         "01_postgres_write.svg", "02_postgres_read.svg", "03_clickhouse_write.svg", "04_clickhouse_read.svg",
-        "05_published_against_measured.svg",
+        "05_published_against_measured.svg", "06_scaling_clickhouse_read.svg", "06_scaling_clickhouse_write.svg",
+        "06_scaling_postgres_read.svg", "06_scaling_postgres_write.svg", "07_levers.svg",
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import polars as pl
 import pytest
 
 from framehaul import charts, findings, published, report, results
@@ -109,3 +110,42 @@ def test_the_larger_reference_run_skipped_nothing() -> None:
     frame = results.read_all(PROJECT / "reference" / "1000000" / "results")
     assert set(frame["status"]) == {"ok"}
     assert set(frame["rows"]) == {1_000_000}
+
+
+def past_and_limits(tmp_path: Path) -> pl.DataFrame:
+    return results.summary(
+        passes(
+            *(result("old", n, 1.0, wire_bytes=10_000_000) for n in (1, 2, 3)),
+            *(result("drifting", n, 0.2, origin="beyond", dtypes="a:str") for n in (1, 2, 3)),
+            *(result("new_two_connections", n, 0.25, origin="beyond", wire_bytes=80_000_000) for n in (1, 2, 3)),
+            *(result("new", n, 0.5, origin="beyond", wire_bytes=1_000_000) for n in (1, 2, 3)),
+            *(result("alone", n, 0.1, origin="limit", dtypes=None) for n in (1, 2, 3)),
+            directory=tmp_path,
+        )
+    )
+
+
+def test_only_exact_techniques_are_counted_as_past_the_published_ones(tmp_path: Path) -> None:
+    (past,) = findings.past_published(past_and_limits(tmp_path))
+    assert (past.published["technique"], past.beyond["technique"]) == ("old", "new_two_connections")
+    assert past.beyond["ratio"] == pytest.approx(4)
+    assert past.single_connection is not None
+    assert past.single_connection["technique"] == "new"
+    assert [row["technique"] for row in past.limits] == ["alone"]
+
+
+def test_a_limit_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
+    summary = past_and_limits(tmp_path)
+    assert findings.winners(summary)["technique"].to_list() == ["drifting"]
+    assert "ALONE" not in findings.ranking(summary)
+    assert "The fastest path reaches 50% of that" in findings.of_direction(summary)
+    bars = charts.bars(summary).axes[0]
+    assert bars.get_yticklabels()[0].get_text() == "ALONE"
+    assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
+
+
+def test_a_slow_network_prefers_few_bytes(tmp_path: Path) -> None:
+    chosen = {case: row["technique"] for case, row, _ in findings.choices(past_and_limits(tmp_path))}
+    assert chosen["Polars frame"] == "new_two_connections"
+    assert chosen["one connection, Polars"] == "new"
+    assert chosen["network of 100 Mbit/s"] == "new"

@@ -96,7 +96,8 @@ def bars(summary: pl.DataFrame) -> Figure:
         axes.set_xlim(0, _upper_limit(summary))
         axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
         axes.set_xlabel(
-            "rows/s, median of passes (whiskers: slowest and fastest pass); grey names: published, black: beyond"
+            "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
+            "names in grey: published techniques, in black: beyond them; hatched: limits"
         )
         axes.set_title(_title(summary, database, direction), loc="left", fontweight="bold")
         _family_legend(axes, [row["family"] for row in rows])
@@ -183,9 +184,9 @@ TABLE_CSS = """
 """
 
 
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; numbers, that is all columns but the first, are set to the right."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+def markdown_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
+    """A Markdown table; numbers, that is all but the first `text_columns`, are set to the right."""
+    lines = [header, ["---"] * text_columns + ["---:"] * (len(header) - text_columns), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 

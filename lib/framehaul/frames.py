@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -57,9 +57,14 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
 
 def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:
     """The Arrow IPC stream of a table, record batch by record batch, each made when it is asked for."""
+    return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
+
+
+def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for."""
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, content.schema) as stream:
-        for batch in content.to_batches(max_chunksize=batch_rows):
+    with pa.ipc.new_stream(buffer, schema) as stream:
+        for batch in batches:
             stream.write_batch(batch)
             yield buffer.getvalue()
             buffer.seek(0)

@@ -18,6 +18,8 @@ import polars as pl
 Status = Literal["ok", "skipped", "failed"]
 DIRECTIONS = ("01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read")
 """The notebooks that measure every technique of a database and direction."""
+SCALING = "06_scaling"
+"""The notebook that measures how cost grows with rows."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
@@ -115,6 +117,13 @@ def read_all(directory: Path) -> pl.DataFrame:
     """The rows of the complete results files of the four directions in a directory; studies beside them stay apart."""
     files = sorted(directory / f"{name}.csv" for name in DIRECTIONS if (directory / f"{name}.csv").exists())
     return pl.concat([pl.DataFrame(schema=SCHEMA), *map(read, files)])
+
+
+def read_streams(directory: Path) -> pl.DataFrame:
+    """The passes of the streamed moves of the scaling study; no rows when it was not run."""
+    path = directory / f"{SCALING}.csv"
+    passes = read(path) if path.exists() else pl.DataFrame(schema=SCHEMA)
+    return passes.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
 
 
 def write_environment(path: Path, facts: dict[str, Any]) -> None:

@@ -30,7 +30,10 @@ def chosen_notebooks(numbers: str) -> list[Path]:
     for number in wanted:
         if number not in known:
             raise SettingsError(f"NOTEBOOKS: there is no notebook {number!r}; choose from {' '.join(known)}")
-    return [known[number] for number in sorted(wanted or known)]
+    # What only reads results comes after all that make some.
+    return sorted(
+        (known[number] for number in wanted or known), key=lambda path: (path.stem in READ_RESULTS, path.name)
+    )
 
 
 def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bool:

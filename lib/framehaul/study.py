@@ -69,16 +69,16 @@ def run(
         server = both.postgres if database == "postgres" else both.clickhouse
 
         def record(technique: Technique, number: int, outcome: measure.Outcome, wire_bytes: int | None) -> None:
-            writer.write(_result(run_id, notebook, technique, rows, number, outcome, wire_bytes))
+            writer.write(result(run_id, notebook, technique, rows, number, outcome, wire_bytes))
 
         def progress(step: str) -> None:
             bar.set_postfix_str(step[:48], refresh=False)
             bar.update(1 if ":" in step else 0)
 
         server_facts = tables_of(server).facts()
-        _interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
+        interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
         bar.set_postfix_str("done")
-    facts = _keep_facts(
+    facts = keep_facts(
         settings, notebook,
         {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "rows": rows, "passes": passes,
          "warmup": warmup, "seed": seed, "servers": both.mode, "server": server_facts},
@@ -98,13 +98,18 @@ def load_all() -> Summary:
     """The results of all notebooks' last complete runs, without any server."""
     settings = load_settings()
     directory = settings.out / "results"
-    return Summary(results.read_all(directory), read_facts(directory), settings.out / "figures")
+    return Summary(
+        results.read_all(directory), read_facts(directory), settings.out / "figures", results.read_streams(directory)
+    )
 
 
 class Summary:
     """The results of all notebooks, ready to be compared."""
 
-    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(
+        self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None
+    ) -> None:
+        self._streams = pl.DataFrame(schema=results.SCHEMA) if streams is None else streams
         if passes.is_empty():
             raise results.ResultsError("there are no results yet; run the other notebooks first (make all)")
         order = {
@@ -128,7 +133,7 @@ class Summary:
 
     def choices(self) -> Markdown:
         """Which technique to use for which case."""
-        return Markdown(choices_table(self.summary))
+        return Markdown(choices_table(self.summary, self._streams))
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""
@@ -172,6 +177,7 @@ def winners_table(summary: pl.DataFrame) -> str:
             ]
             for row in findings.winners(summary).to_dicts()
         ],
+        text_columns=2,
     )  # fmt: skip
 
 
@@ -194,17 +200,25 @@ def past_table(summary: pl.DataFrame) -> str:
         )
     header = ["direction", "best published, rows/s", "best beyond with exact dtypes, rows/s", "ratio (95% interval)",
               "over one connection", "share of the server's limits", "cores busy"]  # fmt: skip
-    return charts.markdown_table(header, rows)
+    return charts.markdown_table(header, rows, text_columns=3)
 
 
-def choices_table(summary: pl.DataFrame) -> str:
-    """Which technique to use for which case, as Markdown."""
-    rows = [
-        [f"{charts.DATABASES[str(database)]} {direction}: {case}", row["label"], f"`{row['technique']}`", figure]
-        for (database, direction), group in summary.group_by("database", "direction", maintain_order=True)
-        for case, row, figure in findings.choices(group)
-    ]
-    return charts.markdown_table(["case", "technique", "function", "speed"], rows)
+def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> str:
+    """Which technique to use for which case, as Markdown; `streams` are the passes of the streamed moves."""
+    rows = []
+    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
+        where = f"{charts.DATABASES[str(database)]} {direction}"
+        rows += [
+            [f"{where}: {case}", row["label"], f"`{row['technique']}`", figure]
+            for case, row, figure in findings.choices(group)
+        ]
+        streamed = streams.filter(database=database, direction=direction).sort("rows", maintain_order=True)
+        if not streamed.is_empty():
+            largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
+            speed = charts.thousands(float(median(largest["rows_per_s"].to_list())))
+            label, name = largest.row(0, named=True)["label"], largest.row(0, named=True)["technique"]
+            rows.append([f"{where}: more than fits in memory", label, f"`streaming.{name}`", f"{speed} rows/s"])
+    return charts.markdown_table(["case", "technique", "function", "speed"], rows, text_columns=3)
 
 
 def agreement_table(summary: pl.DataFrame) -> str:
@@ -217,7 +231,7 @@ def agreement_table(summary: pl.DataFrame) -> str:
         rows.append(
             [
                 f"{charts.DATABASES[database]} {direction}",
-                f"{len(ratios)} of {len(group)}",
+                f"{len(ratios)} of {len(group.filter(origin='published'))}",
                 "" if agreement is None else f"{agreement:.2f}",
                 f"{median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})" if ratios else "",
             ]
@@ -278,7 +292,7 @@ def read_facts(directory: Path) -> dict[str, Any]:
     return facts
 
 
-def _keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
+def keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
     """Record this run beside those of the other notebooks."""
     directory = settings.out / "results"
     facts = environment.facts() | {"runs": read_facts(directory)["runs"] | {notebook: made}}
@@ -286,10 +300,11 @@ def _keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict
     return facts
 
 
-def _result(
+def result(
     run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: measure.Outcome,
     wire_bytes: int | None,
 ) -> results.Result:  # fmt: skip
+    """A pass as a row of results; what was not measured is None."""
     ok, usage = outcome.status == "ok", outcome.usage
     return results.Result(
         run_id=run_id, notebook=notebook, database=technique.database, direction=technique.direction,
@@ -302,7 +317,7 @@ def _result(
     )  # fmt: skip
 
 
-def _interruptible(work: Any) -> None:
+def interruptible(work: Any) -> None:
     """Run `work(stop)` in a thread of its own: a notebook's main thread already runs an event loop.
 
     An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes.

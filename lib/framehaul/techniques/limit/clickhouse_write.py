@@ -11,24 +11,27 @@ from framehaul.frames import arrow_stream, from_polars
 from framehaul.schema import Table
 from framehaul.techniques.registry import technique
 
+# Smaller blocks and two insert threads are the server's fastest way with two cores.
+FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size_rows": 262_144}
+
 
 @technique(family="server", label="limit: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
     """Rows in the order in which the server has them, which is sorted by key within a partition."""
     connection.post(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}"
+        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name}",
+        settings=FASTEST,
     ).read()
 
 
-@technique(
-    family="server", label="limit: INSERT ... SELECT ORDER BY cityHash64 inside the server (unsorted; no parsing)"
-)
+@technique(family="server", label="limit: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)")
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
     """Rows shuffled first, so that the server has to sort them again; the shuffling is inside."""
     connection.post(
         f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY cityHash64({table.clickhouse_key})"
+        f"SELECT {table.clickhouse_columns} FROM {source.clickhouse_name} ORDER BY cityHash64({table.clickhouse_key})",
+        settings=FASTEST,
     ).read()
 
 
