@@ -139,8 +139,15 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
         {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "rows": rows, "passes": passes,
          "warmup": warmup, "seed": seed, "servers": both.mode, "server": server_facts},
     )  # fmt: skip
-    passes_frame = results.read(settings.out / "results" / f"{notebook}.csv")
-    return Scaling(notebook, passes_frame, facts, settings.out / "figures")
+    return load(notebook, facts)
+
+
+def load(notebook: str, facts: dict[str, Any] | None = None) -> Scaling:
+    """The results of the notebook's last complete run, without any server."""
+    settings = load_settings()
+    directory = settings.out / "results"
+    passes = results.read(directory / f"{notebook}.csv")
+    return Scaling(notebook, passes, facts or study.read_facts(directory), settings.out / "figures")
 
 
 def medians(passes: pl.DataFrame) -> pl.DataFrame:
@@ -301,8 +308,18 @@ def _line(axes: Axes, part: pl.DataFrame, column: str, colour: str) -> None:
     axes.plot(part["rows"].to_list(), part[column].to_list(), color=colour, marker="o", markersize=3.5)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.tick_params(which="both", labelsize=7)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: _tick(value))
+        axis.set_minor_formatter(lambda value, _: _tick(value) if f"{value:e}"[0] in "25" else "")
+    axes.xaxis.set_minor_formatter(lambda *_: "")
     axes.grid(which="major", color="#eeeeee")
     axes.set_axisbelow(True)
+
+
+def _tick(value: float) -> str:
+    """A number on an axis: 20k, 1.5M, 0.02."""
+    return charts.thousands(value) if value >= 1 else f"{value:g}"
 
 
 def _megabytes(value: float | None) -> str:
