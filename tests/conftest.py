@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from framehaul.clients import CLIENTS
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
+from framehaul.techniques import Technique
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
 
@@ -40,3 +46,19 @@ def servers(settings: Settings) -> Iterator[Servers]:
     """Both servers, for as long as the tests run."""
     with running(settings) as found:
         yield found
+
+
+def call(technique: Technique, servers: Servers, *arguments: object) -> Any:
+    """What a technique returns, called with a client of its own that is opened and closed for it."""
+
+    async def awaited() -> Any:
+        opened = CLIENTS[technique.client](getattr(servers, technique.database))
+        if isinstance(opened, AbstractAsyncContextManager):
+            async with opened as client:
+                result = technique.function(client, *arguments)
+                return await result if inspect.isawaitable(result) else result
+        with opened as client:
+            result = technique.function(client, *arguments)
+            return await result if inspect.isawaitable(result) else result
+
+    return asyncio.run(awaited())

@@ -11,13 +11,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from conftest import call
 from framehaul import datagen
-from framehaul.clients import CLIENTS, QueryError, open_http_client, open_psycopg
+from framehaul.clients import QueryError, open_http_client, open_psycopg
 from framehaul.frames import arrow_stream, from_polars, to_polars, with_uuid_bytes
 from framehaul.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers
 from framehaul.tables import tables_of
-from framehaul.techniques import techniques
+from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond import postgres_read, postgres_write
 from second_table import SECOND_TABLE
 
@@ -40,7 +41,14 @@ def shifting_writer(servers: Servers, stop: threading.Event) -> None:
             connection.execute(f"UPDATE {TABLE.postgres_name} SET metric_1 = metric_1 + 1".encode())
 
 
-@pytest.mark.parametrize("name", ["polars_adbc_two_connections", "polars_psycopg_copy_text_two_connections"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "polars_adbc_two_connections",
+        "polars_asyncpg_copy_decoded_two_connections",
+        "polars_psycopg_copy_text_two_connections",
+    ],
+)
 def test_two_connections_see_one_moment_of_a_table_that_changes(
     name: str, servers: Servers, postgres_table: Table
 ) -> None:
@@ -53,8 +61,7 @@ def test_two_connections_see_one_moment_of_a_table_that_changes(
     try:
         moments = set()
         for _ in range(15):
-            with CLIENTS[found.client](servers.postgres) as client:  # type: ignore[union-attr]
-                frame: pl.DataFrame = found.function(client, postgres_table)
+            frame: pl.DataFrame = call(found, servers, postgres_table)
             assert len(frame) == ROWS
             assert frame.select(postgres_table.key).n_unique() == ROWS
             assert frame["metric_1"].n_unique() == 1
@@ -78,6 +85,26 @@ def test_the_key_is_there_again_and_a_duplicate_undoes_everything(servers: Serve
         rows = connection.execute(f"SELECT count(*) FROM {postgres_table.postgres_name}".encode()).fetchone()
         assert rows == (100,)
         assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
+def test_copy_freeze_refuses_a_table_with_rows(servers: Servers, postgres_table: Table) -> None:
+    frame = datagen.polars_frame(postgres_table, ROWS, 1)
+    with open_psycopg(servers.postgres) as connection:
+        postgres_write.polars_pgpq_copy_freeze(connection, postgres_table, frame[:100])
+        with pytest.raises(ValueError, match="framehaul_beyond is not empty"):
+            postgres_write.polars_pgpq_copy_freeze(connection, postgres_table, frame[100:])
+        rows = connection.execute(f"SELECT count(*) FROM {postgres_table.postgres_name}".encode()).fetchone()
+        assert rows == (100,)
+
+
+@pytest.mark.parametrize("found", [t for t in techniques("clickhouse") if t.driver == "chdb"],
+                         ids=lambda found: found.direction)  # fmt: skip
+def test_chdb_never_tells_the_password(found: Technique, servers: Servers) -> None:
+    absent = ANALYTICS_METRICS.renamed("framehaul_absent")
+    frame = [datagen.polars_frame(absent, 10, 1)] if found.direction == "write" else []
+    with pytest.raises(Exception, match="framehaul_absent") as raised:
+        call(found, servers, absent, *frame)
+    assert servers.clickhouse.password not in str(raised.value)
 
 
 @pytest.mark.parametrize("found", [t for t in techniques("postgres", "write") if t.origin == "beyond"],

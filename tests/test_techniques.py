@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import csv
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import framehaul
-from conftest import EXTENSIONS
+from conftest import EXTENSIONS, call
 from framehaul import datagen
 from framehaul.clients import CLIENTS, UnavailableError
 from framehaul.schema import ANALYTICS_METRICS, Table
@@ -55,21 +53,10 @@ def loaded(servers: Servers) -> Iterator[Loaded]:
         tables.drop(table.renamed(f"{table.name} sent"))
 
 
-async def call(found: Technique, servers: Servers, *arguments: object) -> Any:
-    opened = CLIENTS[found.client](getattr(servers, found.database))
-    if isinstance(opened, AbstractAsyncContextManager):
-        async with opened as client:
-            result = found.function(client, *arguments)
-            return await result if inspect.isawaitable(result) else result
-    with opened as client:
-        result = found.function(client, *arguments)
-        return await result if inspect.isawaitable(result) else result
-
-
 def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
     """What the technique returns; skips the test when the server lacks pg_parquet, which nothing else may lack."""
     try:
-        return asyncio.run(call(found, servers, *arguments))
+        return call(found, servers, *arguments)
     except UnavailableError as error:
         assert found.family == "pg_parquet"
         assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in str(error)

@@ -17,6 +17,7 @@ from urllib.request import Request
 import adbc_driver_postgresql.dbapi
 import aiohttp
 import asyncpg
+import chdb
 import clickhouse_connect
 import clickhouse_driver
 import duckdb
@@ -28,6 +29,7 @@ import urllib3
 from asynch.proto.connection import Connection as AsynchConnection
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
+from framehaul.schema import quote_clickhouse_text
 from framehaul.servers import ClickHouseServer, PostgresServer
 
 TIMEOUT_SECONDS = 600
@@ -134,6 +136,15 @@ async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connecti
         yield connection
     finally:
         connection.terminate() if connection.is_closed() else await connection.close(timeout=30)
+
+
+@asynccontextmanager
+async def open_asyncpg_pair(
+    server: PostgresServer,
+) -> AsyncIterator[tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]]]:
+    """Two asyncpg connections."""
+    async with open_asyncpg(server) as first, open_asyncpg(server) as second:
+        yield first, second
 
 
 @contextmanager
@@ -349,6 +360,31 @@ def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextMan
     return open_clickhouse_connect(server, "rust_strict")
 
 
+@dataclass(frozen=True)
+class ChdbRemote:
+    """A ClickHouse engine inside this process, and how it sees a server."""
+
+    engine: chdb.state.sqlitelike.Connection
+    server: ClickHouseServer
+
+    def table(self, name: str) -> str:
+        """A table of the server as the engine's table function, login included: for queries only, never for logs."""
+        server = self.server
+        function = "remoteSecure" if server.secure else "remote"
+        arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
+        return f"{function}({', '.join(map(quote_clickhouse_text, arguments))})"
+
+
+@contextmanager
+def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
+    """chDB in memory, which speaks the native protocol to the server; its connection there opens with the first query.
+
+    One engine serves a process: a second one cannot be opened under other settings while the first lives.
+    """
+    with contextlib.closing(chdb.connect(":memory:")) as engine:
+        yield ChdbRemote(engine, server)
+
+
 @asynccontextmanager
 async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClient]:
     """An httpx client bound to the server, its database and its login, with a connection already open."""
@@ -364,6 +400,7 @@ type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContext
 
 CLIENTS: dict[str, Opener] = {
     "asyncpg": open_asyncpg,
+    "asyncpg_pair": open_asyncpg_pair,
     "psycopg": open_psycopg,
     "psycopg_pair": open_psycopg_pair,
     "psycopg_parquet": open_psycopg_parquet,
@@ -382,6 +419,7 @@ CLIENTS: dict[str, Opener] = {
     "http_client_pair": open_http_client_pair,
     "httpx": open_httpx,
     "aiohttp": open_aiohttp,
+    "chdb": open_chdb,
     "clickhouse_connect": open_clickhouse_connect,
     "clickhouse_connect_rust": open_clickhouse_connect_rust,
 }

@@ -194,6 +194,11 @@ def quote_clickhouse(identifier: str) -> str:
     return "`" + identifier.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
+def quote_clickhouse_text(text: str) -> str:
+    """A text in ClickHouse's quotes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 _DIMENSIONS = tuple(f"dimension_{letter}" for letter in "abcdef")
 
 ANALYTICS_METRICS = Table(

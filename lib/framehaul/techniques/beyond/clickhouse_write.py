@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
-from framehaul.clients import HttpConnection
+from framehaul.clients import ChdbRemote, HttpConnection
 from framehaul.frames import arrow_stream, from_pandas, from_polars
 from framehaul.schema import Table
 from framehaul.techniques.registry import technique
@@ -183,3 +183,13 @@ def pandas_clickhouse_connect_insert_df_rust(
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names)
+
+
+@technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")
+def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
+    """A ClickHouse engine in this process scans the frame and sends native blocks."""
+    content = from_polars(frame)  # noqa: F841  # chDB finds it by its name
+    remote.engine.query(
+        f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) "
+        f"SELECT {table.clickhouse_columns} FROM Python(content) SETTINGS network_compression_method = 'LZ4'"
+    )

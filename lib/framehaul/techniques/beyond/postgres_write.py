@@ -29,15 +29,21 @@ from framehaul.techniques.registry import technique
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
 
 
-def copy_binary(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
-    """Binary COPY of an Arrow table, which pgpq encodes in Rust, record batch by record batch."""
-    content = with_uuid_bytes(content, table)
-    encoder = pgpq.ArrowToPostgresBinaryEncoder(content.schema)
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
+# Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
+COPY_ROWS = 4096
+
+
+def copy_binary(
+    connection: psycopg.Connection[Any], table: Table, content: pa.Table, options: str = "FORMAT binary"
+) -> None:
+    """Binary COPY of an Arrow table; pgpq encodes a batch in Rust while the server takes in the one before."""
+    encoder = pgpq.ArrowToPostgresBinaryEncoder(with_uuid_bytes(content.slice(0, 0), table).schema)
+    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(encoder.write_header())
-        for batch in content.to_batches(max_chunksize=BATCH_ROWS):
-            copy.write(encoder.write_batch(batch))
+        for start in range(0, content.num_rows, COPY_ROWS):
+            rows = with_uuid_bytes(content.slice(start, COPY_ROWS), table).combine_chunks()
+            copy.write(encoder.write_batch(rows.to_batches()[0]))
         copy.write(encoder.finish())
 
 
@@ -113,6 +119,21 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
     copy_then_build_key(connection, table, from_pandas(frame, table))
+
+
+@technique(
+    family="copy_binary",
+    label="pgpq COPY with FREEZE into an empty table, in one transaction, from Polars",
+    client="psycopg",
+)
+def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Rows arrive as VACUUM FREEZE would leave them, never to be rewritten; raises ValueError on a table with rows."""
+    with connection.transaction():
+        connection.execute(f"LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE".encode())
+        if connection.execute(f"SELECT FROM {table.postgres_name} LIMIT 1".encode()).fetchone() is not None:
+            raise ValueError(f"table {table.name} is not empty: COPY with FREEZE wants one that it may truncate first")
+        connection.execute(f"TRUNCATE {table.postgres_name}".encode())
+        copy_binary(connection, table, from_polars(frame), "FORMAT binary, FREEZE")
 
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
