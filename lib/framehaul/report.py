@@ -128,12 +128,11 @@ def readme_blocks(runs: list[Path]) -> dict[str, str]:
         streams = results.read_streams(directory)
         summary = study.Summary(results.read_all(directory), facts, directory.parent / "figures", streams)
         blocks[f"headline{suffix}"] = f"{_made(facts, summary.summary)}\n\n{summary.winners().data}"
+        blocks[f"takeaway{suffix}"] = summary.takeaway().data
+        blocks[f"past{suffix}"] = summary.past_published().data
+        blocks[f"choices{suffix}"] = summary.choices().data
+        blocks[f"agreement{suffix}"] = summary.agreement().data
         blocks[f"matrix{suffix}"] = _matrix(summary.summary)
-        if not suffix:
-            blocks["agreement"] = summary.agreement().data
-            blocks["takeaway"] = summary.takeaway().data
-            blocks["past"] = summary.past_published().data
-            blocks["choices"] = summary.choices().data
     return blocks
 
 
