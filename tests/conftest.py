@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from framehaul.clients import CLIENTS
+from framehaul.measure import called, opened
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
 from framehaul.techniques import Technique
@@ -51,14 +49,8 @@ def servers(settings: Settings) -> Iterator[Servers]:
 def call(technique: Technique, servers: Servers, *arguments: object) -> Any:
     """What a technique returns, called with a client of its own that is opened and closed for it."""
 
-    async def awaited() -> Any:
-        opened = CLIENTS[technique.client](getattr(servers, technique.database))
-        if isinstance(opened, AbstractAsyncContextManager):
-            async with opened as client:
-                result = technique.function(client, *arguments)
-                return await result if inspect.isawaitable(result) else result
-        with opened as client:
-            result = technique.function(client, *arguments)
-            return await result if inspect.isawaitable(result) else result
+    async def with_client() -> Any:
+        async with opened(technique, getattr(servers, technique.database)) as client:
+            return await called(technique, client, *arguments)
 
-    return asyncio.run(awaited())
+    return asyncio.run(with_client())

@@ -13,13 +13,13 @@ import pytest
 
 from conftest import call
 from framehaul import datagen
-from framehaul.clients import QueryError, open_http_client, open_psycopg
+from framehaul.clients import HttpConnection, QueryError, open_http_client, open_psycopg
 from framehaul.frames import arrow_stream, from_polars, to_polars, with_uuid_bytes
 from framehaul.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers
 from framehaul.tables import tables_of
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.beyond import postgres_read, postgres_write
+from framehaul.techniques.beyond import clickhouse_write, postgres_read, postgres_write
 from second_table import SECOND_TABLE
 
 ROWS = 3000
@@ -127,6 +127,52 @@ def test_page_ranges_hold_every_row_once(servers: Servers, postgres_table: Table
     assert sum(count[0][0] for count in counts) == ROWS
 
 
+@pytest.fixture
+def clickhouse_table(servers: Servers) -> Iterator[Table]:
+    tables = tables_of(servers.clickhouse)
+    tables.create(TABLE)
+    yield TABLE
+    tables.drop(TABLE)
+
+
+def clickhouse_tables(connection: HttpConnection) -> list[str]:
+    return (
+        connection.post("SELECT name FROM system.tables WHERE database = currentDatabase()").read().decode().split("\n")
+    )
+
+
+@pytest.mark.parametrize("name", ["polars_http_client_arrow_exchange", "polars_http_client_arrow_deduplicated"])
+def test_a_load_may_be_tried_again(name: str, servers: Servers, clickhouse_table: Table) -> None:
+    found = next(found for found in techniques("clickhouse", "write") if found.name == name)
+    frame = datagen.polars_frame(clickhouse_table, ROWS, 1)
+    for _ in range(3):
+        call(found, servers, clickhouse_table, frame)
+    assert tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table)[0] == ROWS
+
+
+def test_different_rows_are_no_repetition(servers: Servers, clickhouse_table: Table) -> None:
+    frame = datagen.polars_frame(clickhouse_table, ROWS, 1)
+    with open_http_client(servers.clickhouse) as connection:
+        for part in (frame[:1000], frame[1000:]):
+            clickhouse_write.polars_http_client_arrow_deduplicated(connection, clickhouse_table, part)
+    assert tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table)[0] == ROWS
+
+
+def test_an_exchange_that_fails_leaves_the_table_as_it_was(servers: Servers, clickhouse_table: Table) -> None:
+    frame = datagen.polars_frame(clickhouse_table, ROWS, 1)
+    with open_http_client(servers.clickhouse) as connection:
+        clickhouse_write.polars_http_client_arrow_exchange(connection, clickhouse_table, frame)
+        before = tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table), clickhouse_tables(connection)
+        refused = f"ALTER TABLE {clickhouse_table.clickhouse_name} ADD CONSTRAINT no CHECK metric_1 = 0"
+        connection.post(refused).read()
+        with pytest.raises(QueryError, match="VIOLATED_CONSTRAINT"):
+            clickhouse_write.polars_http_client_arrow_exchange(connection, clickhouse_table, frame[:10])
+        assert (
+            tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table),
+            clickhouse_tables(connection),
+        ) == before
+
+
 def failing_body() -> Iterator[bytes]:
     """An Arrow stream that begins well and then is no Arrow."""
     yield next(arrow_stream(datagen.arrow_table(ANALYTICS_METRICS, 10, 1)))
@@ -155,10 +201,10 @@ def test_http_client_is_usable_after_a_response_that_was_read(servers: Servers) 
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 def test_conversions_lose_nothing(table: Table) -> None:
     frame = datagen.polars_frame(table, 500, 1)
-    again = to_polars(pa.ipc.open_stream(b"".join(arrow_stream(from_polars(frame), 64))).read_all(), table)
+    again = to_polars(pa.ipc.open_stream(b"".join(arrow_stream(from_polars(frame, table), 64))).read_all(), table)
     assert again.equals(frame)
     assert again.schema == frame.schema
-    raw = with_uuid_bytes(from_polars(frame), table)
+    raw = with_uuid_bytes(from_polars(frame, table), table)
     for column in table.columns:
         if column.type.name == "UUID":
             found, sent = raw.column(column.name).to_pylist(), frame[column.name].to_list()

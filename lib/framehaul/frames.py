@@ -17,13 +17,40 @@ BATCH_ROWS = 65_536
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
-    """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3."""
+    """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
+
+    Raises ValueError where a value does not fit its column, and for NULL where there may be none.
+    """
     return pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False)
 
 
-def from_polars(frame: pl.DataFrame) -> pa.Table:
-    """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views."""
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
+    """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views.
+
+    Raises ValueError where a value does not fit its column, and for NULL where there may be none.
+    """
+    return fitting(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The frame in the dtypes of `table.polars_schema`, at no cost where it has them already.
+
+    Raises ValueError where a value does not fit its column, and for NULL where there may be none: some paths would
+    store something else without a word.
+    """
+    for column in table.columns:
+        values, wanted = frame[column.name], column.type.value.polars
+        if not column.nullable and values.null_count():
+            raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
+        if values.dtype != wanted:
+            try:
+                cast = values.cast(wanted, strict=True)
+            except pl.exceptions.PolarsError as error:
+                raise ValueError(f"column {column.name}: {error}") from error
+            if not cast.cast(values.dtype).equals(values, null_equal=True):
+                raise ValueError(f"column {column.name} holds {values.dtype} values that {wanted} does not have")
+            frame = frame.with_columns(cast)
+    return frame
 
 
 def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:

@@ -111,10 +111,12 @@ class _Run:
     async def all_rounds(self) -> None:
         self._progress("preparing data")
         content = datagen.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
-        self._frames: dict[str, pl.DataFrame | pd.DataFrame] = {
-            "polars": datagen.polars_frame(self._table, self._parameters.rows, self._parameters.seed),
-            "pandas": to_pandas(content, self._table),
-        }
+        kinds = {technique.frame for technique in self._techniques}
+        self._frames: dict[str, pl.DataFrame | pd.DataFrame] = {}
+        if "polars" in kinds:
+            self._frames["polars"] = datagen.polars_frame(self._table, self._parameters.rows, self._parameters.seed)
+        if "pandas" in kinds:
+            self._frames["pandas"] = to_pandas(content, self._table)
         self._sent = Sent(self._table, content)
         try:
             self._sent.keep_reference(self._tables, self._reference)
@@ -157,7 +159,7 @@ class _Run:
                 self._tables.create(self._table)
                 self._tables.settle()
             with self._counting_relay(number) as (server, relay):
-                async with _opened(technique, server) as client:
+                async with opened(technique, server) as client:
                     bytes_before = relay.total_bytes if relay else 0
                     returned, seconds, usage = await self._timed(technique, client)
                     if relay:
@@ -187,9 +189,7 @@ class _Run:
             arguments.append(self._reference if technique.frame == "none" else self._frames[technique.frame])
         self._meter.start()
         start = time.perf_counter()
-        returned = technique.function(*arguments)
-        if inspect.isawaitable(returned):
-            returned = await returned
+        returned: Returned = await called(technique, *arguments)
         seconds = time.perf_counter() - start
         return returned, seconds, self._meter.stop()
 
@@ -223,8 +223,14 @@ class _Run:
                 return
 
 
+async def called(technique: Technique, *arguments: object) -> Any:
+    """What the technique returns, awaited where it is asynchronous."""
+    returned = technique.function(*arguments)
+    return await returned if inspect.isawaitable(returned) else returned
+
+
 @asynccontextmanager
-async def _opened(technique: Technique, server: PostgresServer | ClickHouseServer) -> AsyncIterator[object]:
+async def opened(technique: Technique, server: PostgresServer | ClickHouseServer) -> AsyncIterator[object]:
     """The technique's client, whichever kind of context manager opens it."""
     opening = CLIENTS[technique.client](server)
     if isinstance(opening, AbstractAsyncContextManager):
@@ -242,7 +248,7 @@ def _can_be_relayed(server: PostgresServer | ClickHouseServer) -> bool:
     return not server.host.startswith("/") and not any(key.startswith("ssl") for key, _ in server.options)
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """One line of what went wrong, with the server's own words when it sent some."""
     text: Any = str(error)
     if isinstance(error, urllib.error.HTTPError):

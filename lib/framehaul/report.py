@@ -14,7 +14,7 @@ import polars as pl
 from nbconvert import HTMLExporter
 from traitlets.config import Config
 
-from framehaul import charts, findings, results, study
+from framehaul import charts, findings, results, scaling, study
 from framehaul.settings import PROJECT
 
 TEMPLATES = Path(__file__).parent
@@ -120,13 +120,18 @@ def _headline_html(directory: Path) -> str:
     return f"<table><tr><th>direction</th><th>fastest</th><th>rows/s (median)</th></tr>{rows}</table>"
 
 
-def readme_blocks(runs: list[Path]) -> dict[str, str]:
-    """The generated blocks of the README by name, from the results directories of the committed runs."""
+def readme_blocks(runs: list[Path], scaled: Path | None = None) -> dict[str, str]:
+    """The generated blocks of the README by name.
+
+    `runs` are the results directories of the committed runs, `scaled` that of the run of `06_scaling` to ten million.
+    """
     blocks = {}
+    if scaled is not None:
+        passes = results.read(scaled / f"{results.SCALING}.csv")
+        blocks["streams"] = scaling.streams_table(scaling.medians(passes).filter(rows=passes["rows"].max()))
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
         facts = study.read_facts(directory)
-        streams = results.read_streams(directory)
-        summary = study.Summary(results.read_all(directory), facts, directory.parent / "figures", streams)
+        summary = study.Summary.of(directory)
         blocks[f"headline{suffix}"] = f"{_made(facts, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = summary.past_published().data
@@ -150,6 +155,12 @@ def refresh_readme(text: str, blocks: dict[str, str]) -> str:
         text,
         flags=re.DOTALL,
     )
+
+
+def committed_scaling() -> Path | None:
+    """The results directory of the run of `06_scaling` to ten million rows, which the README shows."""
+    directory = PROJECT / "reference" / "10000000" / "results"
+    return directory if (directory / f"{results.SCALING}.csv").exists() else None
 
 
 def committed_runs() -> list[Path]:

@@ -71,7 +71,10 @@ def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bo
         print(f"{name}: {problem}", file=sys.stderr)
     if settings.out == PROJECT and not problems:
         report.README.write_text(
-            report.refresh_readme(report.README.read_text("utf8"), report.readme_blocks(report.committed_runs())),
+            report.refresh_readme(
+                report.README.read_text("utf8"),
+                report.readme_blocks(report.committed_runs(), report.committed_scaling()),
+            ),
             "utf8",
         )
     return not problems

@@ -67,9 +67,9 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
 def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
     """Record batches as the server sends them."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    response = connection.post(query, settings=clickhouse_read.ARROW)
-    yield from pa.ipc.open_stream(response)
-    response.read()
+    with connection.post(query, settings=clickhouse_read.ARROW) as response:
+        yield from pa.ipc.open_stream(response)
+        response.read()
 
 
 def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
@@ -102,7 +102,7 @@ def stream_from_postgres(connection: AdbcConnection, table: Table, file: Path) -
 
 def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
     """The whole frame in memory."""
-    pq.write_table(from_polars(postgres_read.polars_adbc_fetch(connection, table)), file)
+    pq.write_table(from_polars(postgres_read.polars_adbc_fetch(connection, table), table), file)
 
 
 def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
@@ -122,7 +122,7 @@ def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path)
 
 def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
     """The whole frame in memory."""
-    pq.write_table(from_polars(clickhouse_read.polars_http_client_arrow_preallocated(connection, table)), file)
+    pq.write_table(from_polars(clickhouse_read.polars_http_client_arrow_preallocated(connection, table), table), file)
 
 
 def _move(

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import polars as pl
 from IPython.display import HTML, SVG, Code, Markdown
@@ -98,16 +98,18 @@ def load_all() -> Summary:
     """The results of all notebooks' last complete runs, without any server."""
     settings = load_settings()
     directory = settings.out / "results"
-    return Summary(
-        results.read_all(directory), read_facts(directory), settings.out / "figures", results.read_streams(directory)
-    )
+    return Summary.of(directory)
 
 
 class Summary:
     """The results of all notebooks, ready to be compared."""
 
     def __init__(
-        self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None
+        self,
+        passes: pl.DataFrame,
+        facts: dict[str, Any],
+        figures: Path,
+        streams: pl.DataFrame | None = None,
     ) -> None:
         self._streams = pl.DataFrame(schema=results.SCHEMA) if streams is None else streams
         if passes.is_empty():
@@ -122,6 +124,14 @@ class Summary:
         groups = dict(iter(summary.group_by("database", "direction", maintain_order=True)))
         self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast("Any", key)])])
         self._facts, self._figures = facts, figures
+
+    @classmethod
+    def of(cls, directory: Path) -> Self:
+        """What a results directory holds; raises ResultsError when there is nothing to compare."""
+        return cls(
+            results.read_all(directory), read_facts(directory), directory.parent / "figures",
+            results.read_streams(directory),
+        )  # fmt: skip
 
     def winners(self) -> Markdown:
         """The fastest technique of each database and direction."""

@@ -22,6 +22,9 @@ import pyarrow.ipc
 from framehaul.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
 
+LOAD_ROWS = 2_500_000
+"""Rows that ClickHouse takes as one block when a table is loaded: some 300 bytes of memory for each."""
+
 type Fingerprint = tuple[int, ...]
 """Row count and sums of 64-bit hashes: equal for the same rows in any order."""
 
@@ -206,10 +209,11 @@ class ClickHouseTables:
         with pa.ipc.new_stream(buffer, content.schema) as stream:
             stream.write_table(content)
         columns = f"{table.clickhouse_name} ({table.clickhouse_columns})"
-        # One block, so that each partition is one part and no merge starts.
+        # One block, so that each partition is one part and no merge starts; a few of them where one would not fit.
         self._run(
             f"INSERT INTO {columns} FORMAT ArrowStream", buffer.getvalue(),
-            min_insert_block_size_rows=max(1, content.num_rows), min_insert_block_size_bytes=0, async_insert=0,
+            min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)), min_insert_block_size_bytes=0,
+            async_insert=0,
         )  # fmt: skip
         self.settle()
 

@@ -19,6 +19,7 @@ from framehaul.settings import Settings
 ADDRESSES = "servers.json"
 LOCK = "keeper.lock"
 LOG = "keeper.log"
+LOG_LINES = 10
 START_SECONDS = 90
 
 _detached: list[subprocess.Popen[bytes]] = []
@@ -57,7 +58,9 @@ def stop(settings: Settings) -> bool:
     os.kill(keeper, signal.SIGTERM)
     while is_kept(settings.state_dir):
         time.sleep(0.05)
-    _detached[:] = [process for process in _detached if process.poll() is None]
+    for process in [process for process in _detached if process.pid == keeper]:
+        process.wait()  # it has let go of the servers, and is about to end
+        _detached.remove(process)
     return True
 
 
@@ -78,7 +81,8 @@ def _start_keeper(settings: Settings, *, detached: bool) -> subprocess.Popen[byt
     try:
         # Passable, so that PostgreSQL's unprivileged account reaches its own directory in it; not listable.
         settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-        log = (settings.state_dir / LOG).open("wb")
+        # Appended to: another process that starts servers at the same moment writes there, too.
+        log = (settings.state_dir / LOG).open("ab")
     except OSError as error:
         raise ServerError(
             f"FRAMEHAUL_STATE_DIR={settings.state_dir}: {error.strerror}; choose a writable one"
@@ -101,7 +105,7 @@ def _start_keeper(settings: Settings, *, detached: bool) -> subprocess.Popen[byt
 
 
 def _wait_for_addresses(state_dir: Path, keeper: subprocess.Popen[bytes] | None) -> Servers:
-    """Wait until the keeper has published where the servers are."""
+    """Wait until the keeper, ours or somebody else's (None), has published where the servers are."""
     addresses = state_dir / ADDRESSES
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -113,6 +117,8 @@ def _wait_for_addresses(state_dir: Path, keeper: subprocess.Popen[bytes] | None)
             if not is_kept(state_dir):
                 break
             keeper = None  # somebody else was first, at the same moment: theirs will do
+        if keeper is None and not is_kept(state_dir):
+            break  # it has ended, or could not start
         time.sleep(0.02)
-    reason = (state_dir / LOG).read_text(errors="replace").strip()
+    reason = "\n".join((state_dir / LOG).read_text(errors="replace").strip().splitlines()[-LOG_LINES:])
     raise ServerError(reason or f"the servers did not start within {START_SECONDS} s; see the logs below {state_dir}")

@@ -145,7 +145,12 @@ class EmbeddedPostgres:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # gone, or not ours
                 if process.name() == "postgres" and process.cwd() == str(data):
                     process.kill()
-                    process.wait(timeout=30)
+                    try:
+                        process.wait(timeout=30)
+                    except psutil.TimeoutExpired as error:
+                        raise ServerError(
+                            f"process {process.pid}, left by a PostgreSQL that was killed in {data}, does not end"
+                        ) from error
 
     def _write_configuration(self) -> None:
         lines = [CONFIGURATION, f"port = {self.port}"]

@@ -37,8 +37,9 @@ ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary":
 
 def read_arrow(response: http.client.HTTPResponse) -> pa.Table:
     """The Arrow stream in a response, decoded as it arrives."""
-    content = pa.ipc.open_stream(response).read_all()
-    response.read()  # the end of the body, so that the connection can be used again
+    with response:
+        content = pa.ipc.open_stream(response).read_all()
+        response.read()  # the end of the body, so that the connection can be used again
     return content
 
 
@@ -85,8 +86,9 @@ class Preallocated:
 
 def read_arrow_preallocated(response: http.client.HTTPResponse) -> pa.Table:
     """As `read_arrow`, with each message read into one allocation."""
-    content = pa.ipc.open_stream(Preallocated(response)).read_all()
-    response.read()
+    with response:
+        content = pa.ipc.open_stream(Preallocated(response)).read_all()
+        response.read()
     return content
 
 
@@ -188,10 +190,11 @@ async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Tab
 def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT Native"
-    response, decoder = connection.post(query), StreamDecoder()
+    decoder = StreamDecoder()
     parts = [pl.DataFrame(schema=table.polars_schema)]
-    while chunk := response.read1(1 << 20):
-        parts += [to_polars(pa.table(block), table) for block in decoder.feed(chunk)]
+    with connection.post(query) as response:
+        while chunk := response.read1(1 << 20):
+            parts += [to_polars(pa.table(block), table) for block in decoder.feed(chunk)]
     parts += [to_polars(pa.table(block), table) for block in decoder.finish()]
     return pl.concat(parts, rechunk=False)
 

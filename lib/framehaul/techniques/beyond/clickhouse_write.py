@@ -6,7 +6,10 @@ large INSERT is cut into blocks, here as everywhere in ClickHouse: when it fails
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import io
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
@@ -17,9 +20,29 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.clients import ChdbRemote, HttpConnection
-from framehaul.frames import arrow_stream, from_pandas, from_polars
-from framehaul.schema import Table
+from framehaul.frames import arrow_stream, fitting, from_pandas, from_polars
+from framehaul.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
+
+# What `Date` holds: https://clickhouse.com/docs/sql-reference/data-types/date
+FIRST_DATE, LAST_DATE = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
+
+
+def check_dates(frame: pl.DataFrame, table: Table) -> None:
+    """Raises ValueError for dates that ClickHouse's `Date` cannot hold: it would store others in their place."""
+    for name in table.columns_of(ColumnType.DATE):
+        dates = frame[name]
+        if not dates.is_between(FIRST_DATE, LAST_DATE).all():
+            raise ValueError(f"column {name} holds dates outside {FIRST_DATE} to {LAST_DATE}: make it a Date32")
+
+
+def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
+    """The frame as Arrow. Raises ValueError for what ClickHouse would change without a word: NULL, integers, dates."""
+    content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
+    dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
+    assert isinstance(dates, pl.DataFrame)
+    check_dates(dates, table)
+    return content
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -31,13 +54,13 @@ def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
 def polars_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """What ClickHouse and Polars have in common is Arrow: nothing is encoded, little is parsed."""
-    insert_arrow(connection, table, from_polars(frame))
+    insert_arrow(connection, table, to_arrow(frame, table))
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Pandas")
 def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
     """As with Polars; pandas' text is Arrow already."""
-    insert_arrow(connection, table, from_pandas(frame, table))
+    insert_arrow(connection, table, to_arrow(frame, table))
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, two insert threads, from Polars")
@@ -46,7 +69,7 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
 
     By default a block takes up to a million rows: https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     """
-    insert_arrow(connection, table, from_polars(frame), max_insert_threads=2, min_insert_block_size_rows=262_144)
+    insert_arrow(connection, table, to_arrow(frame, table), max_insert_threads=2, min_insert_block_size_rows=262_144)
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Polars")
@@ -54,13 +77,13 @@ def polars_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
     """Rows of one month travel together: the server's blocks can be small without making many parts."""
     if table.partition_by_month_of:
         frame = frame.sort(pl.col(table.partition_by_month_of).dt.month_start(), maintain_order=True)
-    insert_arrow(connection, table, from_polars(frame), max_insert_threads=2, min_insert_block_size_rows=65_536)
+    insert_arrow(connection, table, to_arrow(frame, table), max_insert_threads=2, min_insert_block_size_rows=65_536)
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Pandas")
 def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
     """As with Polars, which also does the sorting: Arrow is the same to both."""
-    content = from_pandas(frame, table)
+    content = to_arrow(frame, table)
     if table.partition_by_month_of:
         month = pl.Series(values=content.column(table.partition_by_month_of)).dt.month_start()
         content = content.take(pa.array(month.arg_sort().to_numpy()))
@@ -70,7 +93,7 @@ def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars")
 def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server finds its sorting done; whether that pays for sorting here is the question."""
-    insert_arrow(connection, table, from_polars(frame.sort(table.key)))
+    insert_arrow(connection, table, to_arrow(frame.sort(table.key), table))
 
 
 @technique(
@@ -83,7 +106,7 @@ def polars_http_client_arrow_two_connections(
 ) -> None:
     """Half of the rows over each connection: two INSERTs, parsed, sorted and written side by side."""
     middle = len(frame) // 2
-    halves = from_polars(frame[:middle]), from_polars(frame[middle:])
+    halves = to_arrow(frame[:middle], table), to_arrow(frame[middle:], table)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(insert_arrow, connections, (table, table), halves))
 
@@ -97,17 +120,52 @@ def pandas_http_client_arrow_two_connections(
     connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pd.DataFrame
 ) -> None:
     """As with Polars."""
-    content = from_pandas(frame, table)
+    content = to_arrow(frame, table)
     middle = content.num_rows // 2
     halves = content.slice(0, middle), content.slice(middle)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(insert_arrow, connections, (table, table), halves))
 
 
+@technique(
+    family="arrow",
+    label="http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars",
+)
+def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """All or nothing: readers see the table as it was until it is, at once, all of the frame and nothing but it.
+
+    https://clickhouse.com/docs/sql-reference/statements/exchange
+    """
+    loading = table.renamed(f"{table.name} {secrets.token_hex(8)}")
+    connection.post(f"CREATE TABLE {loading.clickhouse_name} AS {table.clickhouse_name}").read()
+    try:
+        insert_arrow(connection, loading, to_arrow(frame, table))
+        connection.post(f"EXCHANGE TABLES {loading.clickhouse_name} AND {table.clickhouse_name}").read()
+    finally:
+        connection.post(f"DROP TABLE {loading.clickhouse_name} SYNC").read()
+
+
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars")
+def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """May be tried again when no answer came: the server drops blocks that it has under the same token.
+
+    The token is a hash of the content; the table remembers the last thousand blocks, for which a setting of it is
+    changed: https://clickhouse.com/docs/operations/settings/merge-tree-settings#non_replicated_deduplication_window
+    """
+    content, digest = to_arrow(frame, table), hashlib.sha256()
+    for part in arrow_stream(content):
+        digest.update(part)
+    connection.post(
+        f"ALTER TABLE {table.clickhouse_name} MODIFY SETTING non_replicated_deduplication_window = 1000"
+    ).read()
+    insert_arrow(connection, table, content, insert_deduplication_token=digest.hexdigest())
+
+
 def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
-    """INSERT of a Parquet file that Polars writes in memory with these options."""
+    """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `to_arrow` does."""
+    check_dates(frame, table)
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, **options)
+    fitting(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     connection.post(query, body=buffer.getvalue()).read()
 
@@ -148,8 +206,9 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
 
     https://github.com/encode/httpx/discussions/3353
     """
+    check_dates(frame, table)
     buffer = io.BytesIO()
-    frame.write_parquet(buffer)
+    fitting(frame, table).write_parquet(buffer)
     buffer.seek(0)
 
     async def chunks(file: BinaryIO) -> Any:
@@ -164,7 +223,7 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
 @technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
 def polars_clickhouse_connect_insert_arrow(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """The driver writes an Arrow file in memory and posts it."""
-    client.insert_arrow(table.clickhouse_name, from_polars(frame))
+    client.insert_arrow(table.clickhouse_name, to_arrow(frame, table))
 
 
 @technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
@@ -188,7 +247,7 @@ def pandas_clickhouse_connect_insert_df_rust(
 @technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
-    content = from_polars(frame)  # noqa: F841  # chDB finds it by its name
+    content = to_arrow(frame, table)  # noqa: F841  # chDB finds it by its name
     remote.engine.query(
         f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) "
         f"SELECT {table.clickhouse_columns} FROM Python(content) SETTINGS network_compression_method = 'LZ4'"

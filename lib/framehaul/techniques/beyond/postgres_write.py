@@ -50,7 +50,7 @@ def copy_binary(
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", client="psycopg")
 def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """No Python object per value: Polars gives Arrow, pgpq encodes it."""
-    copy_binary(connection, table, from_polars(frame))
+    copy_binary(connection, table, from_polars(frame, table))
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow", client="psycopg")
@@ -62,7 +62,7 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg")
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    copy_binary(connection, table, from_polars(frame.sort(table.key)))
+    copy_binary(connection, table, from_polars(frame.sort(table.key), table))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg")
@@ -81,7 +81,7 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = from_polars(frame.sort(table.key))
+    content = from_polars(frame.sort(table.key), table)
     middle = content.num_rows // 2
     halves = content.slice(0, middle), content.slice(middle)
     with ThreadPoolExecutor(2) as pool:
@@ -110,7 +110,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
-    copy_then_build_key(connection, table, from_polars(frame))
+    copy_then_build_key(connection, table, from_polars(frame, table))
 
 
 @technique(
@@ -133,7 +133,7 @@ def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, f
         if connection.execute(f"SELECT FROM {table.postgres_name} LIMIT 1".encode()).fetchone() is not None:
             raise ValueError(f"table {table.name} is not empty: COPY with FREEZE wants one that it may truncate first")
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
-        copy_binary(connection, table, from_polars(frame), "FORMAT binary, FREEZE")
+        copy_binary(connection, table, from_polars(frame, table), "FORMAT binary, FREEZE")
 
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
@@ -163,7 +163,7 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     with connection.cursor() as cursor:
-        cursor.adbc_ingest(table.name, with_uuid_bytes(from_polars(frame), table), mode="append")
+        cursor.adbc_ingest(table.name, with_uuid_bytes(from_polars(frame, table), table), mode="append")
     connection.commit()
 
 
@@ -180,7 +180,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE framehaul_staging (LIKE {table.postgres_name}) ON COMMIT DROP")
-        content = with_uuid_bytes(from_polars(frame), table)
+        content = with_uuid_bytes(from_polars(frame, table), table)
         cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
         cursor.execute(
             f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
@@ -192,7 +192,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
-    connection.register("frame", from_polars(frame))
+    connection.register("frame", from_polars(frame, table))
     values = table.postgres_columns_uuid_as_text.replace("::text", "::uuid")
     connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
 
@@ -205,7 +205,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
 def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """A Parquet file over the connection: no directory has to be shared with the server."""
     buffer = io.BytesIO()
-    pq.write_table(with_uuid_bytes(from_polars(frame), table), buffer)
+    pq.write_table(with_uuid_bytes(from_polars(frame, table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(buffer.getbuffer())

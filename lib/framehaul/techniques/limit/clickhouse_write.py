@@ -40,6 +40,6 @@ def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table,
     """Everything but sorting, compressing and writing; gives the number of rows that the server says it took."""
     structure = table.clickhouse_structure.replace("\\", "\\\\").replace("'", "\\'")
     query = f"INSERT INTO FUNCTION null('{structure}') FORMAT ArrowStream"
-    response = connection.post(query, body=arrow_stream(from_polars(frame)))
+    response = connection.post(query, body=arrow_stream(from_polars(frame, table)))
     response.read()
     return int(json.loads(response.headers["X-ClickHouse-Summary"])["written_rows"])

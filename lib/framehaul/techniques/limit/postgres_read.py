@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import asyncpg
 import psycopg
 
 from framehaul.schema import Table
+from framehaul.techniques.beyond.postgres_read import PAGES, page_ranges
 from framehaul.techniques.registry import technique
 
 
@@ -24,6 +27,30 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         return sum(map(len, copy))
+
+
+@technique(
+    family="server",
+    label="limit: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)",
+    client="asyncpg_pair",
+)
+async def none_asyncpg_copy_binary_two_connections(
+    connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
+) -> int:
+    """Half of the pages each; gives the number of bytes thrown away."""
+    pages = await connections[0].fetchval(PAGES.replace("%s", "$1"), table.postgres_name)
+
+    async def discard(connection: asyncpg.Connection[Any], condition: str) -> int:
+        sizes = []
+
+        async def take(data: bytes) -> None:
+            sizes.append(len(data))
+
+        query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
+        await connection.copy_from_query(query, output=take, format="binary")
+        return sum(sizes)
+
+    return sum(await asyncio.gather(*map(discard, connections, page_ranges(pages))))
 
 
 @technique(family="server", label="limit: SELECT serialised as binary inside the server (no wire, no decoding)")
