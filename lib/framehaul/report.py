@@ -123,7 +123,7 @@ def _headline_html(directory: Path) -> str:
 def readme_blocks(runs: list[Path], scaled: Path | None = None) -> dict[str, str]:
     """The generated blocks of the README by name.
 
-    `runs` are the results directories of the committed runs, `scaled` that of the run of `06_scaling` to ten million.
+    `runs` are the results directories of the committed runs, `scaled` that of the largest run of `06_scaling`.
     """
     blocks = {}
     if scaled is not None:
@@ -158,8 +158,8 @@ def refresh_readme(text: str, blocks: dict[str, str]) -> str:
 
 
 def committed_scaling() -> Path | None:
-    """The results directory of the run of `06_scaling` to ten million rows, which the README shows."""
-    directory = PROJECT / "reference" / "10000000" / "results"
+    """The results directory of the run of `06_scaling` that the README shows."""
+    directory = PROJECT / "reference" / "1000000" / "results"
     return directory if (directory / f"{results.SCALING}.csv").exists() else None
 
 

@@ -207,7 +207,7 @@ class ClickHouseTables:
     def load(self, table: Table, content: pa.Table) -> None:
         buffer = io.BytesIO()
         with pa.ipc.new_stream(buffer, content.schema) as stream:
-            stream.write_table(content)
+            stream.write_table(content, max_chunksize=65_536)  # a record batch is whole in the server's memory
         columns = f"{table.clickhouse_name} ({table.clickhouse_columns})"
         # One block, so that each partition is one part and no merge starts; a few of them where one would not fit.
         self._run(
