@@ -50,7 +50,7 @@ def call(technique: Technique, servers: Servers, *arguments: object) -> Any:
     """What a technique returns, called with a client of its own that is opened and closed for it."""
 
     async def with_client() -> Any:
-        async with opened(technique, getattr(servers, technique.database)) as client:
+        async with opened(technique, servers.of(technique.database)) as client:
             return await called(technique, client, *arguments)
 
     return asyncio.run(with_client())

@@ -117,7 +117,7 @@ def test_no_technique_weakens_durability(found: Any) -> None:
 def test_page_ranges_hold_every_row_once(servers: Servers, postgres_table: Table) -> None:
     tables_of(servers.postgres).load(postgres_table, datagen.arrow_table(postgres_table, ROWS, 1))
     with open_psycopg(servers.postgres) as connection:
-        pages = connection.execute(postgres_read.PAGES, (postgres_table.postgres_name,)).fetchall()[0][0]
+        pages = connection.execute(postgres_read.pages_query(postgres_table).encode()).fetchall()[0][0]
         assert pages > 1
         counts = [
             connection.execute(f"SELECT count(*) FROM {postgres_table.postgres_name} WHERE {half}".encode()).fetchall()

@@ -83,14 +83,12 @@ def test_a_page_that_would_load_from_the_network_is_refused(tmp_path: Path) -> N
 
 def test_readme_blocks_are_not_stale() -> None:
     text = report.README.read_text("utf8")
-    assert (
-        report.refresh_readme(text, report.readme_blocks(report.committed_runs(), report.committed_scaling())) == text
-    )
+    assert report.refresh_readme(text, report.readme_blocks(report.committed_runs())) == text
 
 
 def test_every_block_of_the_readme_is_generated_and_none_is_empty() -> None:
     text = report.README.read_text("utf8")
-    blocks = report.readme_blocks(report.committed_runs(), report.committed_scaling())
+    blocks = report.readme_blocks(report.committed_runs())
     found = dict(re.findall(r"<!-- begin ([\w-]+) \(generated\) -->(.*?)<!-- end", text, flags=re.DOTALL))
     assert set(found) <= set(blocks)
     assert all(content.strip() for content in found.values())

@@ -49,7 +49,7 @@ def test_compared_techniques_are_a_published_one_and_one_beyond() -> None:
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
 def test_moves_move_exactly_what_is_there(move: Technique, servers: Servers, tmp_path: Path) -> None:
-    server = servers.postgres if move.database == "postgres" else servers.clickhouse
+    server = servers.of(move.database)
     tables, content, file = tables_of(server), datagen.arrow_table(TABLE, ROWS, 1), tmp_path / "rows.parquet"
     sent, reference = Sent(TABLE, content), TABLE.renamed("framehaul_moved_sent")
     tables.create(TABLE)

@@ -29,7 +29,7 @@ import urllib3
 from asynch.proto.connection import Connection as AsynchConnection
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
-from framehaul.schema import quote_clickhouse_text
+from framehaul.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import ClickHouseServer, PostgresServer
 
 TIMEOUT_SECONDS = 600
@@ -41,11 +41,6 @@ SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
     SELECT 1 FROM pg_settings WHERE name = 'shared_preload_libraries' AND setting NOT LIKE '%pg_parquet%'
 )
 """
-
-NO_PG_PARQUET = (
-    "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
-    "directory where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
-)
 
 
 class UnavailableError(RuntimeError):
@@ -191,17 +186,27 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
         for path in duckdb_extension_postgres_scanner.__path__
     )
     with duckdb.connect() as connection:
-        connection.execute(f"LOAD '{str(extension).replace(chr(39), chr(39) * 2)}'")
-        connection.execute(f"ATTACH '{server.dsn().replace(chr(39), chr(39) * 2)}' AS pg (TYPE postgres)")
+        connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
+        connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
+        yield connection
+
+
+@contextmanager
+def _open_with_pg_parquet(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    """A psycopg connection to a server with pg_parquet; raises UnavailableError without it."""
+    with open_psycopg(server) as connection:
+        if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
+            raise UnavailableError(
+                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
+                "directory where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
+            )
         yield connection
 
 
 @contextmanager
 def open_psycopg_parquet_stream(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
     """A psycopg connection to a server with pg_parquet, without any files; raises UnavailableError without it."""
-    with open_psycopg(server) as connection:
-        if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
-            raise UnavailableError(NO_PG_PARQUET)
+    with _open_with_pg_parquet(server) as connection:
         # pg_parquet 0.5.1 keeps the stream in a directory that COPY FROM STDIN expects and only COPY TO STDOUT makes.
         with connection.cursor() as cursor, cursor.copy("COPY (SELECT 1 AS one) TO STDOUT (FORMAT parquet)") as copy:
             list(copy)
@@ -211,9 +216,7 @@ def open_psycopg_parquet_stream(server: PostgresServer) -> Iterator[psycopg.Conn
 @contextmanager
 def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
     """A psycopg connection to a server with pg_parquet; raises UnavailableError when it or its directory is missing."""
-    with open_psycopg(server) as connection:
-        if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
-            raise UnavailableError(NO_PG_PARQUET)
+    with _open_with_pg_parquet(server) as connection:
         if server.exchange is None:
             raise UnavailableError(
                 "pg_parquet reads and writes files on the server: set FRAMEHAUL_EXCHANGE_DIR to a directory that this "

@@ -52,6 +52,11 @@ def raced(summary: pl.DataFrame) -> pl.DataFrame:
     return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") != "limit"))
 
 
+def timed_limits(summary: pl.DataFrame) -> pl.DataFrame:
+    """The limits that have a time, in the summary's order."""
+    return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") == "limit"))
+
+
 def past_published(summary: pl.DataFrame) -> list[Past]:
     """For every database and direction: the best published technique, and how far past it the others get."""
     found = []
@@ -59,10 +64,10 @@ def past_published(summary: pl.DataFrame) -> list[Past]:
         timed = raced(group)
         published = timed.filter(origin="published").to_dicts()
         beyond = timed.filter(origin="beyond", dtypes="exact").to_dicts()
-        limits = group.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") == "limit")).to_dicts()
         if published and beyond:
-            single = [row for row in beyond if not on_two_connections(row)]
-            found.append(Past(str(database), str(direction), published[0], beyond[0], next(iter(single), None), limits))
+            single = next((row for row in beyond if not on_two_connections(row)), None)
+            limits = timed_limits(group).to_dicts()
+            found.append(Past(str(database), str(direction), published[0], beyond[0], single, limits))
     return found
 
 
@@ -186,21 +191,22 @@ def _limits(summary: pl.DataFrame) -> list[str]:
     return [
         f"{row['label'].removeprefix('limit: ')}: {thousands(row['median_rows_per_s'])} rows/s. "
         f"The fastest path reaches {best / row['median_rows_per_s']:.0%} of that."
-        for row in summary.filter(origin="limit").to_dicts()
-        if row["median_rows_per_s"] is not None
+        for row in timed_limits(summary).to_dicts()
     ]
 
 
 def _cpu(timed: pl.DataFrame) -> list[str]:
     """What bounds the fastest path: with client and server on one machine, often its cores."""
-    for row in timed.to_dicts()[:1]:
-        cores = busy_cores(row)
-        if cores is not None:
-            return [
-                f"During the fastest path client and server together kept {cores:.1f} cores busy: "
-                f"{row['client_cpu_s']:.2f} s of CPU time in the client, {row['server_cpu_s']:.2f} s in the server."
-            ]
-    return []
+    if timed.is_empty():
+        return []
+    row = timed.row(0, named=True)
+    cores = busy_cores(row)
+    if cores is None:
+        return []
+    return [
+        f"During the fastest path client and server together kept {cores:.1f} cores busy: "
+        f"{row['client_cpu_s']:.2f} s of CPU time in the client, {row['server_cpu_s']:.2f} s in the server."
+    ]
 
 
 def _families(timed: pl.DataFrame) -> list[str]:

@@ -130,7 +130,7 @@ def load() -> Levers:
 
 
 def ratios(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per lever: its ratio of rows/s, changed over base, with the bootstrap 95% interval, and bytes per row."""
+    """One row per lever: its ratio of rows/s, changed over base, with the bootstrap 95% interval."""
     rows: list[dict[str, Any]] = []
     for lever in LEVERS:
         here = passes.filter(database=lever.database, direction=lever.direction)
@@ -140,7 +140,7 @@ def ratios(passes: pl.DataFrame) -> pl.DataFrame:
         ratio, low, high = results.ratio_with_interval(changed, base)
         rows.append(
             {"database": lever.database, "direction": lever.direction, "what": lever.what, "change": lever.change,
-             "ratio": ratio, "low": low, "high": high}
+             "ratio": ratio, "ratio_low": low, "ratio_high": high}
         )  # fmt: skip
     order = ["database", "direction", "ratio"]
     return pl.DataFrame(rows).sort(order, descending=True) if rows else pl.DataFrame()
@@ -154,7 +154,7 @@ def levers_table(table: pl.DataFrame) -> str:
             [
                 f"{charts.DATABASES[row['database']]} {row['direction']}: {row['what']}",
                 row["change"],
-                f"{row['ratio']:.2f}x ({row['low']:.2f} to {row['high']:.2f})",
+                charts.ratio_text(row),
                 _reading(row),
             ]
             for row in table.to_dicts()
@@ -166,7 +166,7 @@ def first_to_change(table: pl.DataFrame) -> str:
     """One sentence for each direction: the levers whose interval is above 1, largest first."""
     lines = []
     for (database, direction), group in table.group_by("database", "direction", maintain_order=True):
-        helps = [f"{row['change']} ({row['ratio']:.2f}x)" for row in group.to_dicts() if row["low"] > 1]
+        helps = [f"{row['change']} ({row['ratio']:.2f}x)" for row in group.to_dicts() if row["ratio_low"] > 1]
         told = "; ".join(helps[:3]) if helps else "no lever stands out of the noise in this run"
         lines.append(f"- **{charts.DATABASES[str(database)]} {direction}**: {told}.")
     return "\n".join(lines)
@@ -174,9 +174,9 @@ def first_to_change(table: pl.DataFrame) -> str:
 
 def _reading(row: dict[str, Any]) -> str:
     """Never claims a difference inside the interval."""
-    if row["low"] > 1:
+    if row["ratio_low"] > 1:
         return "faster"
-    return "slower" if row["high"] < 1 else "not told apart"
+    return "slower" if row["ratio_high"] < 1 else "not told apart"
 
 
 def _figure(table: pl.DataFrame) -> Figure:
@@ -186,7 +186,7 @@ def _figure(table: pl.DataFrame) -> Figure:
         axes = figure.subplots()
         for at, row in enumerate(rows):
             colour = {"faster": "#0072B2", "slower": "#D55E00", "not told apart": charts.FAINT}[_reading(row)]
-            axes.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=2)
+            axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
         names = [f"{charts.DATABASES[r['database']]} {r['direction']}, {r['what']}: {r['change']}" for r in rows]

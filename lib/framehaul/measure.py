@@ -20,7 +20,7 @@ import polars as pl
 
 from framehaul import datagen
 from framehaul.clients import CLIENTS, UnavailableError
-from framehaul.frames import to_pandas
+from framehaul.frames import to_pandas, to_polars
 from framehaul.relay import Relay
 from framehaul.resources import Meter, Usage
 from framehaul.results import Status
@@ -114,7 +114,7 @@ class _Run:
         kinds = {technique.frame for technique in self._techniques}
         self._frames: dict[str, pl.DataFrame | pd.DataFrame] = {}
         if "polars" in kinds:
-            self._frames["polars"] = datagen.polars_frame(self._table, self._parameters.rows, self._parameters.seed)
+            self._frames["polars"] = to_polars(content, self._table)
         if "pandas" in kinds:
             self._frames["pandas"] = to_pandas(content, self._table)
         self._sent = Sent(self._table, content)

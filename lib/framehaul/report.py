@@ -120,23 +120,20 @@ def _headline_html(directory: Path) -> str:
     return f"<table><tr><th>direction</th><th>fastest</th><th>rows/s (median)</th></tr>{rows}</table>"
 
 
-def readme_blocks(runs: list[Path], scaled: Path | None = None) -> dict[str, str]:
-    """The generated blocks of the README by name.
-
-    `runs` are the results directories of the committed runs, `scaled` that of the largest run of `06_scaling`.
-    """
+def readme_blocks(runs: list[Path]) -> dict[str, str]:
+    """The generated blocks of the README by name, from the results directories of the committed runs."""
     blocks = {}
-    if scaled is not None:
-        passes = results.read(scaled / f"{results.SCALING}.csv")
-        blocks["streams"] = scaling.streams_table(scaling.medians(passes).filter(rows=passes["rows"].max()))
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
-        facts = study.read_facts(directory)
         summary = study.Summary.of(directory)
-        blocks[f"headline{suffix}"] = f"{_made(facts, summary.summary)}\n\n{summary.winners().data}"
+        blocks[f"headline{suffix}"] = f"{_made(summary.facts, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = summary.past_published().data
         blocks[f"choices{suffix}"] = summary.choices().data
         blocks[f"agreement{suffix}"] = summary.agreement().data
+        streams = directory / f"{results.SCALING}.csv"
+        if streams.exists():
+            medians = scaling.medians(results.read(streams))
+            blocks[f"streams{suffix}"] = scaling.streams_table(medians.filter(pl.col("rows") == pl.col("rows").max()))
         blocks[f"matrix{suffix}"] = _matrix(summary.summary)
     return blocks
 
@@ -155,12 +152,6 @@ def refresh_readme(text: str, blocks: dict[str, str]) -> str:
         text,
         flags=re.DOTALL,
     )
-
-
-def committed_scaling() -> Path | None:
-    """The results directory of the run of `06_scaling` that the README shows."""
-    directory = PROJECT / "reference" / "1000000" / "results"
-    return directory if (directory / f"{results.SCALING}.csv").exists() else None
 
 
 def committed_runs() -> list[Path]:

@@ -70,13 +70,8 @@ def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bo
     for name, problem in problems.items():
         print(f"{name}: {problem}", file=sys.stderr)
     if settings.out == PROJECT and not problems:
-        report.README.write_text(
-            report.refresh_readme(
-                report.README.read_text("utf8"),
-                report.readme_blocks(report.committed_runs(), report.committed_scaling()),
-            ),
-            "utf8",
-        )
+        blocks = report.readme_blocks(report.committed_runs())
+        report.README.write_text(report.refresh_readme(report.README.read_text("utf8"), blocks), "utf8")
     return not problems
 
 

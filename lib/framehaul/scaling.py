@@ -97,7 +97,7 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
 
     Raises what `study.run` raises.
     """
-    measure.Parameters(rows, passes, warmup, seed)
+    parameters = measure.Parameters(rows, passes, warmup, seed)
     settings = load_settings()
     run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
     steps, stream_sizes = sizes(rows), sorted({max(1, rows // 10), rows})
@@ -116,7 +116,7 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
                     known = {found.name: found for found in techniques(cast("Database", database),
                                                                        cast("Direction", direction))}  # fmt: skip
                     measure.run(
-                        [known[name] for name in names], _server(both, database), table,
+                        [known[name] for name in names], both.of(database), table,
                         measure.Parameters(size, passes, warmup, seed),
                         lambda *found, size=size: record(size, *found), stop=stop,
                     )  # fmt: skip
@@ -132,13 +132,13 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
 
         study.interruptible(work)
         server_facts = {"version": "; ".join(
-            tables_of(_server(both, database)).facts()["version"] for database in ("postgres", "clickhouse")
+            tables_of(both.of(database)).facts()["version"] for database in ("postgres", "clickhouse")
         ), "settings": {}}  # fmt: skip
     facts = study.keep_facts(
-        settings, notebook,
-        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "rows": rows, "passes": passes,
-         "warmup": warmup, "seed": seed, "servers": both.mode, "server": server_facts},
-    )  # fmt: skip
+        settings,
+        notebook,
+        study.made(run_id, started, parameters, both.mode, server_facts),
+    )
     return load(notebook, facts)
 
 
@@ -203,15 +203,11 @@ def growth_table(found: pl.DataFrame) -> str:
     return charts.markdown_table(["technique", "rows/s, smallest", "rows/s, largest", "largest over smallest"], rows)
 
 
-def _server(both: Servers, database: str) -> Any:
-    return both.postgres if database == "postgres" else both.clickhouse
-
-
 def _move(
     both: Servers, table: Table, content: pa.Table, move: Technique, passes: int
 ) -> Iterator[tuple[int, Outcome]]:
     """The passes of one move, in a process of its own, each verified."""
-    tables: Tables = tables_of(_server(both, move.database))
+    tables: Tables = tables_of(both.of(move.database))
     sent, reference = Sent(table, content), table.renamed(f"{table.name}_sent")
     try:
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:

@@ -105,13 +105,17 @@ class Table:
         """The columns' names, quoted for PostgreSQL and joined by commas."""
         return ", ".join(map(quote_postgres, self.column_names))
 
+    def postgres_columns_uuid_as(self, kind: str) -> str:
+        """`postgres_columns` for a SELECT that gives UUIDs as another type."""
+        return ", ".join(
+            f"{name}::{kind} AS {name}" if column.type is ColumnType.UUID else name
+            for column, name in zip(self.columns, map(quote_postgres, self.column_names), strict=True)
+        )
+
     @property
     def postgres_columns_uuid_as_text(self) -> str:
         """`postgres_columns` for a SELECT that gives UUIDs as the text they are in a dataframe."""
-        return ", ".join(
-            f"{name}::text AS {name}" if column.type is ColumnType.UUID else name
-            for column, name in zip(self.columns, map(quote_postgres, self.column_names), strict=True)
-        )
+        return self.postgres_columns_uuid_as("text")
 
     @property
     def postgres_key(self) -> str:
@@ -187,6 +191,11 @@ class Table:
 def quote_postgres(identifier: str) -> str:
     """An identifier in PostgreSQL's quotes."""
     return '"' + identifier.replace('"', '""') + '"'
+
+
+def quote_postgres_text(text: str) -> str:
+    """A text in PostgreSQL's quotes, which are DuckDB's as well."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def quote_clickhouse(identifier: str) -> str:

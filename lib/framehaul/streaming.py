@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pgpq
 import polars as pl
 import psycopg
 import pyarrow as pa
@@ -25,7 +24,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul import servers
 from framehaul.clients import CLIENTS, HttpConnection
-from framehaul.frames import BATCH_ROWS, encode_stream, from_polars, with_uuid_bytes
+from framehaul.frames import BATCH_ROWS, encode_stream, from_polars
 from framehaul.resources import Meter
 from framehaul.schema import ANALYTICS_METRICS, Table
 from framehaul.settings import load_settings
@@ -35,19 +34,9 @@ from framehaul.techniques.registry import Database, Direction
 
 
 def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """Binary COPY, encoded batch by batch."""
-    statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
-    encoder = None
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        for batch in batches:
-            content = with_uuid_bytes(pa.Table.from_batches([batch]), table)
-            if encoder is None:
-                encoder = pgpq.ArrowToPostgresBinaryEncoder(content.schema)
-                copy.write(encoder.write_header())
-            for part in content.to_batches():
-                copy.write(encoder.write_batch(part))
-        if encoder is not None:
-            copy.write(encoder.finish())
+    """Binary COPY, encoded as the batches come."""
+    fitting = (batch.cast(table.arrow_schema) for batch in batches)
+    postgres_write.copy_batches(connection, table, table.arrow_schema, fitting)
 
 
 def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:
@@ -149,7 +138,7 @@ def main(name: str, file: Path, table: Table = ANALYTICS_METRICS) -> None:
     """Serve one move: a pass for each line of standard input."""
     move = next(move for move in MOVES if move.name == name)
     with servers.running(load_settings()) as both:
-        server = getattr(both, move.database)
+        server = both.of(move.database)
         meter = Meter(server.process_id)
         opened = CLIENTS[move.client](server)
         assert isinstance(opened, AbstractContextManager)

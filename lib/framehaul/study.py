@@ -66,7 +66,7 @@ def run(
         # On standard output: a log of the run shows it as it goes.
         tqdm(total=len(chosen) * (warmup + passes), file=sys.stdout, mininterval=1, unit="technique", ncols=100) as bar,
     ):
-        server = both.postgres if database == "postgres" else both.clickhouse
+        server = both.of(database)
 
         def record(technique: Technique, number: int, outcome: measure.Outcome, wire_bytes: int | None) -> None:
             writer.write(result(run_id, notebook, technique, rows, number, outcome, wire_bytes))
@@ -79,10 +79,10 @@ def run(
         interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
         bar.set_postfix_str("done")
     facts = keep_facts(
-        settings, notebook,
-        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "rows": rows, "passes": passes,
-         "warmup": warmup, "seed": seed, "servers": both.mode, "server": server_facts},
-    )  # fmt: skip
+        settings,
+        notebook,
+        made(run_id, started, parameters, both.mode, server_facts),
+    )
     return load(notebook, settings, facts)
 
 
@@ -123,7 +123,7 @@ class Summary:
         summary = published.beside(results.summary(passes))
         groups = dict(iter(summary.group_by("database", "direction", maintain_order=True)))
         self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast("Any", key)])])
-        self._facts, self._figures = facts, figures
+        self.facts, self._figures = facts, figures
 
     @classmethod
     def of(cls, directory: Path) -> Self:
@@ -168,9 +168,7 @@ class Summary:
 
     def versions(self) -> Markdown:
         """What the runs were made with."""
-        return Markdown(
-            "\n\n".join(versions_text(self._facts, notebook) for notebook in sorted(self._facts["runs"])[:1])
-        )
+        return Markdown("\n\n".join(versions_text(self.facts, notebook) for notebook in sorted(self.facts["runs"])[:1]))
 
 
 def winners_table(summary: pl.DataFrame) -> str:
@@ -300,6 +298,16 @@ def read_facts(directory: Path) -> dict[str, Any]:
     path = directory / "environment.json"
     facts: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
     return facts
+
+
+def made(
+    run_id: str, started: dt.datetime, parameters: measure.Parameters, servers_mode: str, server: dict[str, Any]
+) -> dict[str, Any]:
+    """What is recorded of one notebook's run."""
+    return {
+        "run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", **vars(parameters), "servers": servers_mode,
+        "server": server,
+    }  # fmt: skip
 
 
 def keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.ipc
 
-from framehaul.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
+from framehaul.schema import COMMENT, Table, quote_clickhouse, quote_postgres
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
 
 LOAD_ROWS = 2_500_000
@@ -112,17 +112,13 @@ class PostgresTables:
             connection.execute(f"VACUUM (ANALYZE) {table.postgres_name}".encode())
 
     def content(self, table: Table) -> pl.DataFrame:
-        columns = ", ".join(
-            quote_postgres(column.name) + ("::text" if column.type is ColumnType.UUID else "")
-            for column in table.columns
-        )
         parts = [pl.DataFrame(schema=table.polars_schema)]
         with (
             self._connection() as connection,
             connection.transaction(),
             connection.cursor(name="framehaul_content") as cursor,
         ):
-            cursor.execute(f"SELECT {columns} FROM {table.postgres_name}".encode())
+            cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=table.polars_schema, orient="row"))
         return pl.concat(parts)

@@ -79,6 +79,10 @@ class Servers:
     mode: str
     keeper_process_id: int | None = None
 
+    def of(self, database: str) -> PostgresServer | ClickHouseServer:
+        """The server of a database, by the name that techniques give: `postgres` or `clickhouse`."""
+        return self.postgres if database == "postgres" else self.clickhouse
+
     def as_json(self) -> dict[str, Any]:
         """Plain values for the state file; holds passwords, so that file is private."""
         return asdict(self)

@@ -35,10 +35,10 @@ ARROW: dict[str, str | int] = {
 ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary": 1}
 
 
-def read_arrow(response: http.client.HTTPResponse) -> pa.Table:
-    """The Arrow stream in a response, decoded as it arrives."""
+def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False) -> pa.Table:
+    """The Arrow stream in a response, decoded as it arrives; `preallocated` as in the class of that name."""
     with response:
-        content = pa.ipc.open_stream(response).read_all()
+        content = pa.ipc.open_stream(Preallocated(response) if preallocated else response).read_all()
         response.read()  # the end of the body, so that the connection can be used again
     return content
 
@@ -84,26 +84,18 @@ class Preallocated:
         return pa.py_buffer(space[:filled])
 
 
-def read_arrow_preallocated(response: http.client.HTTPResponse) -> pa.Table:
-    """As `read_arrow`, with each message read into one allocation."""
-    with response:
-        content = pa.ipc.open_stream(Preallocated(response)).read_all()
-        response.read()
-    return content
-
-
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
 def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """`readinto` instead of `read`, dictionaries as above."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_polars(read_arrow_preallocated(connection.post(query, settings=ARROW_DICTIONARY)), table)
+    return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY), preallocated=True), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
 def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """`readinto` instead of `read`."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
-    return to_pandas(read_arrow_preallocated(connection.post(query, settings=ARROW)), table)
+    return to_pandas(read_arrow(connection.post(query, settings=ARROW), preallocated=True), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, lz4 -> Polars dataframe")
@@ -150,7 +142,7 @@ def polars_http_client_arrow_two_connections(
     def half(connection: HttpConnection, condition: str) -> pl.DataFrame:
         query = f"{select} WHERE _partition_id {condition} FORMAT ArrowStream"
         response = connection.post(query, settings=ARROW_DICTIONARY | {"max_threads": 1})
-        return to_polars(read_arrow_preallocated(response), table)
+        return to_polars(read_arrow(response, preallocated=True), table)
 
     with ThreadPoolExecutor(2) as pool:
         conditions = f"IN ({first})", f"IN ({second})"

@@ -36,9 +36,18 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
             raise ValueError(f"column {name} holds dates outside {FIRST_DATE} to {LAST_DATE}: make it a Date32")
 
 
+def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The frame in the table's dtypes. Raises ValueError for what ClickHouse would change: NULL, integers, dates."""
+    frame = fitting(frame, table)
+    check_dates(frame, table)
+    return frame
+
+
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
-    """The frame as Arrow. Raises ValueError for what ClickHouse would change without a word: NULL, integers, dates."""
-    content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
+    """The frame as Arrow. Raises ValueError as `storable` does."""
+    if isinstance(frame, pl.DataFrame):
+        return from_polars(storable(frame, table), table)
+    content = from_pandas(frame, table)
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
@@ -162,10 +171,9 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
 
 
 def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
-    """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `to_arrow` does."""
-    check_dates(frame, table)
+    """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `storable` does."""
     buffer = io.BytesIO()
-    fitting(frame, table).write_parquet(buffer, **options)
+    storable(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     connection.post(query, body=buffer.getvalue()).read()
 
@@ -206,9 +214,8 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
 
     https://github.com/encode/httpx/discussions/3353
     """
-    check_dates(frame, table)
     buffer = io.BytesIO()
-    fitting(frame, table).write_parquet(buffer)
+    storable(frame, table).write_parquet(buffer)
     buffer.seek(0)
 
     async def chunks(file: BinaryIO) -> Any:

@@ -23,13 +23,17 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.copy_binary import CopyDecoder
 from framehaul.frames import to_pandas, to_polars
-from framehaul.schema import Table
+from framehaul.schema import Table, quote_postgres_text
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
 
-PAGES = "SELECT pg_relation_size(to_regclass(%s)) / current_setting('block_size')::int"
+
+def pages_query(table: Table) -> str:
+    """A query for the number of pages of a table, without parameters: every driver writes those in its own way."""
+    name = quote_postgres_text(table.postgres_name)
+    return f"SELECT pg_relation_size(to_regclass({name})) / current_setting('block_size')::int"
 
 
 def page_ranges(pages: int) -> tuple[str, str]:
@@ -72,7 +76,7 @@ def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnectio
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         one.execute("SELECT pg_export_snapshot()")
         other.execute(f"SET TRANSACTION SNAPSHOT '{one.fetchone()[0]}'")
-        one.execute(PAGES.replace("%s", "$1"), (table.postgres_name,))
+        one.execute(pages_query(table))
         queries = [f"{query} WHERE {pages}" for pages in page_ranges(one.fetchone()[0])]
 
     def half(connection: AdbcConnection, query: str) -> pl.DataFrame:
@@ -122,7 +126,7 @@ async def polars_asyncpg_copy_decoded_two_connections(
     async with first.transaction(isolation="repeatable_read"), second.transaction(isolation="repeatable_read"):
         snapshot = await first.fetchval("SELECT pg_export_snapshot()")
         await second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        pages = await first.fetchval(PAGES.replace("%s", "$1"), table.postgres_name)
+        pages = await first.fetchval(pages_query(table))
         halves = map(copy_decoded, connections, (table, table), page_ranges(pages))
         return to_polars(pa.concat_tables(await asyncio.gather(*halves)), table)
 
@@ -145,8 +149,7 @@ def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
 def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     """Two connections read half of the pages each; rows written meanwhile may be in one half and not the other."""
     query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
-    name = table.postgres_name.replace("'", "''")
-    (pages,) = connectorx.read_sql(url, PAGES.replace("%s", f"'{name}'"), return_type="arrow")[0].to_pylist()
+    (pages,) = connectorx.read_sql(url, pages_query(table), return_type="arrow")[0].to_pylist()
     queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
     return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
 
@@ -217,7 +220,7 @@ def polars_psycopg_copy_text_two_connections(
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         snapshot = first.execute("SELECT pg_export_snapshot()").fetchall()[0][0]
         second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        pages = first.execute(PAGES, (table.postgres_name,)).fetchall()[0][0]
+        pages = first.execute(pages_query(table).encode()).fetchall()[0][0]
         with ThreadPoolExecutor(2) as pool:
             return pl.concat(pool.map(half, connections, page_ranges(pages)), rechunk=False)
 

@@ -7,6 +7,7 @@ the server's own throughout: no table is made unlogged, no commit relaxed.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -33,18 +34,30 @@ COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
 COPY_ROWS = 4096
 
 
-def copy_binary(
-    connection: psycopg.Connection[Any], table: Table, content: pa.Table, options: str = "FORMAT binary"
+def copy_batches(
+    connection: psycopg.Connection[Any],
+    table: Table,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    options: str = "FORMAT binary",
 ) -> None:
-    """Binary COPY of an Arrow table; pgpq encodes a batch in Rust while the server takes in the one before."""
-    encoder = pgpq.ArrowToPostgresBinaryEncoder(with_uuid_bytes(content.slice(0, 0), table).schema)
+    """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before."""
+    encoder = pgpq.ArrowToPostgresBinaryEncoder(with_uuid_bytes(schema.empty_table(), table).schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(encoder.write_header())
-        for start in range(0, content.num_rows, COPY_ROWS):
-            rows = with_uuid_bytes(content.slice(start, COPY_ROWS), table).combine_chunks()
-            copy.write(encoder.write_batch(rows.to_batches()[0]))
+        for batch in batches:
+            for start in range(0, batch.num_rows, COPY_ROWS):
+                rows = with_uuid_bytes(pa.Table.from_batches([batch.slice(start, COPY_ROWS)]), table)
+                copy.write(encoder.write_batch(rows.combine_chunks().to_batches()[0]))
         copy.write(encoder.finish())
+
+
+def copy_binary(
+    connection: psycopg.Connection[Any], table: Table, content: pa.Table, options: str = "FORMAT binary"
+) -> None:
+    """Binary COPY of an Arrow table."""
+    copy_batches(connection, table, content.schema, content.to_batches(), options)
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", client="psycopg")
@@ -193,7 +206,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
     connection.register("frame", from_polars(frame, table))
-    values = table.postgres_columns_uuid_as_text.replace("::text", "::uuid")
+    values = table.postgres_columns_uuid_as("uuid")
     connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from framehaul.clients import HttpConnection
+from collections.abc import Mapping
+
+from framehaul.clients import NO_SETTINGS, HttpConnection
 from framehaul.schema import Table
+from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY
 from framehaul.techniques.registry import technique
 
 
-def discard(connection: HttpConnection, query: str, **settings: str | int) -> int:
+def discard(connection: HttpConnection, query: str, settings: Mapping[str, str | int] = NO_SETTINGS) -> int:
     """Read a response into the same memory over and over; gives its length in bytes."""
     response, scratch, total = connection.post(query, settings=settings), bytearray(1 << 20), 0
     while count := response.readinto(scratch):
@@ -27,8 +30,5 @@ def none_http_client_arrow_discarded(connection: HttpConnection, table: Table) -
     return discard(
         connection,
         f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream",
-        output_format_arrow_string_as_string=1,
-        output_format_arrow_compression_method="none",
-        output_format_arrow_use_native_writer=1,
-        output_format_arrow_low_cardinality_as_dictionary=1,
+        ARROW_DICTIONARY,
     )

@@ -8,7 +8,7 @@ import polars as pl
 
 from framehaul.clients import HttpConnection
 from framehaul.frames import arrow_stream, from_polars
-from framehaul.schema import Table
+from framehaul.schema import Table, quote_clickhouse_text
 from framehaul.techniques.registry import technique
 
 # Smaller blocks and two insert threads are the server's fastest way with two cores.
@@ -38,8 +38,7 @@ def none_http_client_insert_select_unsorted(connection: HttpConnection, table: T
 @technique(family="server", label="limit: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
 def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> int:
     """Everything but sorting, compressing and writing; gives the number of rows that the server says it took."""
-    structure = table.clickhouse_structure.replace("\\", "\\\\").replace("'", "\\'")
-    query = f"INSERT INTO FUNCTION null('{structure}') FORMAT ArrowStream"
+    query = f"INSERT INTO FUNCTION null({quote_clickhouse_text(table.clickhouse_structure)}) FORMAT ArrowStream"
     response = connection.post(query, body=arrow_stream(from_polars(frame, table)))
     response.read()
     return int(json.loads(response.headers["X-ClickHouse-Summary"])["written_rows"])

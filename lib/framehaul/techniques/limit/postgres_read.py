@@ -9,7 +9,7 @@ import asyncpg
 import psycopg
 
 from framehaul.schema import Table
-from framehaul.techniques.beyond.postgres_read import PAGES, page_ranges
+from framehaul.techniques.beyond.postgres_read import page_ranges, pages_query
 from framehaul.techniques.registry import technique
 
 
@@ -38,7 +38,7 @@ async def none_asyncpg_copy_binary_two_connections(
     connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
 ) -> int:
     """Half of the pages each; gives the number of bytes thrown away."""
-    pages = await connections[0].fetchval(PAGES.replace("%s", "$1"), table.postgres_name)
+    pages = await connections[0].fetchval(pages_query(table))
 
     async def discard(connection: asyncpg.Connection[Any], condition: str) -> int:
         sizes = []
