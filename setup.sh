@@ -51,6 +51,8 @@ if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
     say "FRAMEHAUL_PYTHON=$FRAMEHAUL_PYTHON does not run or is older than 3.12; name another or unset it"
     exit 1
 fi
+# The python of an activated environment stands for the one beneath it, which is what uv builds on.
+[ -z "$python" ] || python=$("$python" -c 'import sys; print(sys._base_executable)')
 if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked --quiet ${python:+--python "$python"}; then
     [ -n "$python" ] || say "no Python 3.12 or newer was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
     exit 1

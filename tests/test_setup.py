@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from framehaul.settings import PROJECT
 
+BASE = sys._base_executable  # type: ignore[attr-defined]
 # All that the script needs besides uv and Python.
 TOOLS = ("sh", "dirname", "sed", "tail", "touch", "mkdir", "chmod", "rm")
 
@@ -46,7 +48,7 @@ def test_an_interpreter_that_does_not_run_is_passed_over(clone: Path) -> None:
     program(clone / "bin" / "python3.12", f'exec {sys.executable} "$@"')
     done = setup(clone)
     assert done.returncode == 0, done.stderr
-    assert (clone / "called").read_text().split() == ["sync", "--locked", "--quiet", "--python", "python3.12"]
+    assert (clone / "called").read_text().split() == ["sync", "--locked", "--quiet", "--python", BASE]
     assert (clone / ".venv" / ".complete").exists()
 
 
@@ -55,7 +57,14 @@ def test_interpreters_of_pyenv_are_found_though_not_on_the_path(clone: Path) -> 
     (clone / ".pyenv" / "versions" / "3.13.9" / "bin").mkdir(parents=True)
     program(clone / ".pyenv" / "versions" / "3.13.9" / "bin" / "python", f'exec {sys.executable} "$@"')
     assert setup(clone).returncode == 0
-    assert "versions/3.13.9/bin/python" in (clone / "called").read_text()
+    assert (clone / "called").read_text().split()[-2:] == ["--python", BASE]
+
+
+def test_the_python_of_an_activated_environment_stands_for_the_one_beneath(clone: Path) -> None:
+    program(clone / "bin" / "uv", f'echo "$@" > {clone}/called')
+    venv.create(clone / "activated", with_pip=False)
+    assert setup(clone, PATH=f"{clone}/activated/bin:{clone}/bin").returncode == 0
+    assert (clone / "called").read_text().split()[-1] == BASE
 
 
 def test_a_named_interpreter_that_does_not_run_is_an_error_that_names_it(clone: Path) -> None:
