@@ -44,7 +44,7 @@ def row(*fields: bytes | None) -> bytes:
 @pytest.mark.parametrize("rows", [0, 1, 2000])
 def test_gives_back_what_pgpq_encoded(table: Table, rows: int) -> None:
     content = datagen.arrow_table(table, rows, 1)
-    assert decoded(table, encoded(table, content)).equals(content)
+    assert decoded(table, encoded(table, content)).cast(table.arrow_schema).equals(content)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 300])
@@ -54,7 +54,7 @@ def test_parts_may_be_cut_anywhere(batch_bytes: int, monkeypatch: pytest.MonkeyP
     stream = encoded(SECOND_TABLE, content)
     for size in (1, 2, 7, 64):
         parts = [stream[at : at + size] for at in range(0, len(stream), size)]
-        assert decoded(SECOND_TABLE, *parts).equals(content)
+        assert decoded(SECOND_TABLE, *parts).cast(SECOND_TABLE.arrow_schema).equals(content)
 
 
 def test_a_batch_is_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_batch_is_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
         batches += decoder.take()
     assert len(batches) > 1
     batches += decoder.finish().to_batches()
-    assert pa.Table.from_batches(batches).equals(content)
+    assert pa.Table.from_batches(batches).cast(SECOND_TABLE.arrow_schema).equals(content)
 
 
 def test_a_header_may_carry_an_extension() -> None:
@@ -89,7 +89,7 @@ def test_dates_on_both_sides_of_the_epochs() -> None:
     rows = [row(struct.pack(">i", (day - dt.date(2000, 1, 1)).days)) for day in days]
     assert decoded(table, HEADER, *rows, row(None), TRAILER)["d"].to_pylist() == [*days, None]
     for infinity in (-(2**31), 2**31 - 1):
-        with pytest.raises(ValueError, match="column d holds the date infinity"):
+        with pytest.raises(ValueError, match="column d holds infinity"):
             decoded(table, HEADER, row(struct.pack(">i", infinity)), TRAILER)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -45,6 +46,17 @@ def test_compared_techniques_are_a_published_one_and_one_beyond() -> None:
     for (database, direction), names in scaling.COMPARED.items():
         known = {found.name: found.origin for found in techniques(database, direction)}  # type: ignore[arg-type]
         assert [known[name] for name in names] == ["published", "beyond"]
+
+
+def test_a_file_is_read_without_being_kept(tmp_path: Path) -> None:
+    file, groups = tmp_path / "rows.parquet", 12
+    group = pa.table({"noise": pa.array(np.random.default_rng(1).integers(0, 2**62, 500_000))})
+    with pq.ParquetWriter(file, group.schema) as writer:
+        for _ in range(groups):
+            writer.write_table(group)
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in streaming.read_batches(file)]
+    assert max(held) < 3 * group.nbytes < file.stat().st_size
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)

@@ -1,16 +1,26 @@
 """PostgreSQL's binary COPY as Arrow record batches, decoded by loops that numba compiles: no Python object per value.
 
+Text of more than 12 bytes stays where it arrived: a string view points there, as Polars' own strings do.
+
 The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 
+from framehaul.compiled import (
+    SLACK,
+    UUID_TEXT_BYTES,
+    compiled,
+    pairs_at_every_byte,
+    view_uuids,
+    words_at_every_byte,
+    write_view,
+)
 from framehaul.schema import Column, ColumnType, Table
 
 if TYPE_CHECKING:
@@ -18,26 +28,25 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    type Bytes = NDArray[np.uint8]
-    type Int32s = NDArray[np.int32]
-    type Int64s = NDArray[np.int64]
+    from framehaul.compiled import Bytes, Int32s, Int64s, Words
 
 BATCH_BYTES = 1 << 20
 """Bytes decoded at once: they and the batch made of them stay in the CPU's cache."""
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 FIXED_WIDTHS = {
-    ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8, ColumnType.FLOAT64: 8, ColumnType.UUID: 16,
+    ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8,
+    ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8,
+    ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.UUID: 16,
 }  # fmt: skip
-DAYS_TO_2000 = 10_957  # PostgreSQL counts days from 2000-01-01, Arrow from 1970-01-01
-DATE_INFINITY = np.iinfo(np.int32)  # -infinity and infinity are the least and the greatest day
+# PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
+DAYS_TO_2000 = 10_957
+MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
 TRAILER = -1
-HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
-DASH = ord("-")
 
 
 class CopyDecoder:
-    """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_schema` of them."""
+    """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -64,22 +73,22 @@ class CopyDecoder:
         self._decode()
         if not self._ended:
             raise ValueError(f"the binary COPY of {self._table.name} ended before its trailer")
-        return pa.Table.from_batches(self.take(), self._table.arrow_schema)
+        return pa.Table.from_batches(self.take(), self._table.arrow_view_schema)
 
     def _decode(self) -> None:
-        content = b"".join(self._pending)
-        begin = self._header_bytes(content)
+        content = b"".join((*self._pending, SLACK))
+        begin = self._header_bytes(content[: -len(SLACK)])
         if not self._begun:
             return
         data = np.frombuffer(content, np.uint8, offset=begin)
         columns = self._table.columns
         most_rows = len(data) // (2 + 4 * len(columns)) + 1  # the last may be cut
         starts, lengths = np.empty((2, len(columns), most_rows), np.int32)
-        rows, end, other = find_fields(data, starts, lengths)
+        rows, end, other = find_fields(data[: -len(SLACK)], starts, lengths)
         if other not in (0, TRAILER):
             raise ValueError(f"the binary COPY of {self._table.name} has rows of {other} fields, not of {len(columns)}")
         self._ended = self._ended or other == TRAILER
-        self._pending = [content[begin + end :]]
+        self._pending = [content[begin + end : -len(SLACK)]]
         self._pending_bytes = len(self._pending[0])
         self._enough_bytes = max(BATCH_BYTES, 2 * self._pending_bytes)  # a row may be longer than any batch
         if rows:
@@ -87,7 +96,7 @@ class CopyDecoder:
                 decode(column, data, start[:rows], length[:rows])
                 for column, start, length in zip(columns, starts, lengths, strict=True)
             ]
-            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._table.arrow_schema))
+            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._table.arrow_view_schema))
 
     def _header_bytes(self, content: bytes) -> int:
         """Length of the header at the start of the content, 0 once it was taken off; sets `_begun` at its end."""
@@ -109,43 +118,56 @@ def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.A
     width = FIXED_WIDTHS.get(column.type)
     if width is not None and not ((lengths == width) | null).all():
         raise ValueError(f"column {column.name} does not come as {column.type.value.postgres}")
-    buffers: list[Any]
-    if column.type is ColumnType.TEXT:
-        buffers = texts(copy_text, data, starts, np.where(null, 0, lengths))
-    elif column.type is ColumnType.UUID:
-        buffers = texts(write_uuids, data, starts, np.where(null, 0, 36))
-    elif column.type in (ColumnType.INT64, ColumnType.FLOAT64):
-        buffers = [np.empty(len(starts), np.int64)]
-        read_int64(data, starts, lengths, buffers[0])
-    else:
-        buffers = [np.empty(len(starts), np.int32)]
-        read_int32(data, starts, lengths, buffers[0])
-        if column.type is ColumnType.DATE:
-            buffers[0] = days_from_1970(column, buffers[0])
+    arrow = column.arrow_view
+    values: list[Any]
+    match column.type:
+        case ColumnType.TEXT | ColumnType.BYTES:
+            values = [np.empty((len(starts), 4), np.int32), data]
+            view_texts(words_at_every_byte(data), starts, lengths, values[0])
+        case ColumnType.UUID:
+            values = [np.empty((len(starts), 4), np.int32), np.empty(len(starts) * UUID_TEXT_BYTES, np.uint8)]
+            view_uuids(data, np.where(null, -1, starts), 0, pairs_at_every_byte(values[1]), values[0])
+        case ColumnType.BOOL:
+            values = [np.packbits(data[np.where(null, 0, starts)] != 0, bitorder="little")]
+        case ColumnType.INT16:
+            values = [integers(read_int16, np.int16, data, starts, lengths)]
+        case ColumnType.INT32:
+            values = [integers(read_int32, np.int32, data, starts, lengths)]
+        case ColumnType.DATE:
+            values = [since_1970(column, integers(read_int32, np.int32, data, starts, lengths), DAYS_TO_2000)]
+        case ColumnType.INT64 | ColumnType.FLOAT64:
+            values = [integers(read_int64, np.int64, data, starts, lengths)]
+        case ColumnType.DECIMAL:
+            raise ValueError(
+                f"column {column.name} is numeric, whose binary form is not decoded here: use ADBC or text"
+            )
+        case _:
+            arrow = pa.timestamp("us", arrow.tz)  # whatever a frame may hold, PostgreSQL has microseconds
+            values = [since_1970(column, integers(read_int64, np.int64, data, starts, lengths), MICROSECONDS_TO_2000)]
     validity = np.packbits(~null, bitorder="little") if null.any() else None
-    buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
-    return pa.Array.from_buffers(column.type.value.arrow, len(starts), buffers)
+    buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *values)]
+    return pa.Array.from_buffers(arrow, len(starts), buffers).cast(column.arrow_view)
 
 
-def texts(write: Callable[[Bytes, Int32s, Int32s, Bytes], None], data: Bytes, starts: Int32s, lengths: Int32s) -> Any:
-    """Offsets and content of an Arrow string array."""
-    offsets = np.zeros(len(starts) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    content = np.empty(offsets[-1], np.uint8)
-    write(data, starts, offsets, content)
-    return [offsets, content]
+def integers(
+    read: Callable[[Bytes, Int32s, Int32s, Any], None], dtype: type[Any], data: Bytes, starts: Int32s, lengths: Int32s
+) -> NDArray[Any]:
+    """Fields of one width as numbers; 0 where they are NULL."""
+    out = np.empty(len(starts), dtype)
+    read(data, starts, lengths, out)
+    return out
 
 
-def days_from_1970(column: Column, days: Int32s) -> Int32s:
-    """Days as Arrow counts them. Raises ValueError for infinite dates, which dataframes do not have."""
-    if len(days) and (days.min() == DATE_INFINITY.min or days.max() == DATE_INFINITY.max):
-        raise ValueError(f"column {column.name} holds the date infinity or -infinity, which no dataframe has")
-    return days + np.int32(DAYS_TO_2000)
+def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray[Any]:
+    """Days or microseconds as Arrow counts them. Raises ValueError for infinity, which dataframes do not have.
 
-
-def compiled[F: Callable[..., Any]](function: F) -> F:
-    """The function as machine code that does not hold the interpreter's lock; compiled once per machine."""
-    return cast("F", numba.njit(nogil=True, cache=True)(function))
+    The least and the greatest number stand for -infinity and infinity.
+    """
+    limits = np.iinfo(since_2000.dtype)
+    if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() == limits.max):
+        raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
+    shifted: NDArray[Any] = since_2000 + since_2000.dtype.type(offset)
+    return shifted
 
 
 @compiled
@@ -188,6 +210,14 @@ def find_fields(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[int, int,
 
 
 @compiled
+def read_int16(data: Bytes, starts: Int32s, lengths: Int32s, out: NDArray[np.int16]) -> None:
+    """Fields of two bytes; 0 where they are NULL."""
+    for row in range(len(starts)):
+        at = starts[row]
+        out[row] = np.int16((np.uint16(data[at]) << 8) | data[at + 1]) if lengths[row] > 0 else np.int16(0)
+
+
+@compiled
 def read_int32(data: Bytes, starts: Int32s, lengths: Int32s, out: Int32s) -> None:
     """Fields of four bytes; 0 where they are NULL."""
     for row in range(len(starts)):
@@ -206,26 +236,7 @@ def read_int64(data: Bytes, starts: Int32s, lengths: Int32s, out: Int64s) -> Non
 
 
 @compiled
-def copy_text(data: Bytes, starts: Int32s, offsets: Int32s, out: Bytes) -> None:
-    """Texts, one after the other; byte by byte is fastest for the short ones that tables hold."""
+def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Int32s) -> None:
+    """Fill in a view for each text."""
     for row in range(len(starts)):
-        start, offset = starts[row], offsets[row]
-        for index in range(offsets[row + 1] - offset):
-            out[offset + index] = data[start + index]
-
-
-@compiled
-def write_uuids(data: Bytes, starts: Int32s, offsets: Int32s, out: Bytes) -> None:
-    """UUIDs of 16 bytes as the 36 characters they are in a dataframe."""
-    for row in range(len(starts)):
-        at = offsets[row]
-        if at == offsets[row + 1]:
-            continue
-        for index in range(16):
-            if index in (4, 6, 8, 10):
-                out[at] = DASH
-                at += 1
-            byte = data[starts[row] + index]
-            out[at] = HEX_DIGITS[byte >> 4]
-            out[at + 1] = HEX_DIGITS[byte & 15]
-            at += 2
+        write_view(words, starts[row], max(lengths[row], 0), views, row)

@@ -90,6 +90,8 @@ LEVERS = (
           "polars_http_client_arrow_file", "polars_http_client_arrow_dictionary"),
     Lever("clickhouse", "read", "compression", "Arrow with LZ4 instead of none",
           "polars_http_client_arrow_dictionary", "polars_http_client_arrow_lz4"),
+    Lever("clickhouse", "read", "format", "Native decoded by compiled loops instead of an Arrow stream",
+          "polars_http_client_arrow_preallocated", "polars_http_client_native_decoded"),
     Lever("clickhouse", "read", "memory", "reads into preallocated memory",
           "polars_http_client_arrow_dictionary", "polars_http_client_arrow_preallocated"),
     Lever("clickhouse", "read", "HTTP client", "urllib3 instead of http.client",

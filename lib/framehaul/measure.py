@@ -119,7 +119,8 @@ class _Run:
             self._frames["pandas"] = to_pandas(content, self._table)
         self._sent = Sent(self._table, content)
         try:
-            self._sent.keep_reference(self._tables, self._reference)
+            if any(technique.direction == "write" for technique in self._techniques):
+                self._sent.keep_reference(self._tables, self._reference)
             if any(technique.direction == "read" for technique in self._techniques):
                 self._tables.create(self._table)
                 self._tables.load(self._table, content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import subprocess
 import sys
@@ -42,7 +43,7 @@ COMPARED = {
     ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_pgpq_key_last"),
     ("postgres", "read"): ("polars_psycopg_copy_text", "polars_asyncpg_copy_decoded_two_connections"),
     ("clickhouse", "write"): ("polars_httpx_parquet", "polars_http_client_arrow_two_connections"),
-    ("clickhouse", "read"): ("polars_urllib_csv", "polars_http_client_arrow_two_connections"),
+    ("clickhouse", "read"): ("polars_urllib_csv", "polars_http_client_native_decoded"),
 }
 """For each direction, the best published technique and the best other one of the reference runs."""
 PANELS = {
@@ -123,12 +124,11 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
                     bar.update()
             for size in stream_sizes:
                 content = datagen.arrow_table(table, size, seed)
-                for move in MOVES:
-                    for number, outcome in _move(both, table, content, move, passes):
-                        if stop.is_set():
-                            raise KeyboardInterrupt
-                        record(size, move, number, outcome, None)
-                    bar.update()
+                for move, number, outcome in _moves(both, table, content, passes):
+                    if stop.is_set():
+                        raise KeyboardInterrupt
+                    record(size, move, number, outcome, None)
+                    bar.update(number == passes)
 
         study.interruptible(work)
         server_facts = {"version": "; ".join(
@@ -203,47 +203,51 @@ def growth_table(found: pl.DataFrame) -> str:
     return charts.markdown_table(["technique", "rows/s, smallest", "rows/s, largest", "largest over smallest"], rows)
 
 
-def _move(
-    both: Servers, table: Table, content: pa.Table, move: Technique, passes: int
-) -> Iterator[tuple[int, Outcome]]:
-    """The passes of one move, in a process of its own, each verified."""
-    tables: Tables = tables_of(both.of(move.database))
+def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Iterator[tuple[Technique, int, Outcome]]:
+    """The passes of every move, each verified."""
     sent, reference = Sent(table, content), table.renamed(f"{table.name}_sent")
-    try:
-        with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
-            source, target = Path(directory) / "source.parquet", Path(directory) / "target.parquet"
-            if move.direction == "write":
-                pq.write_table(content, source)
+    for (database, direction), moves in itertools.groupby(MOVES, lambda move: (move.database, move.direction)):
+        tables = tables_of(both.of(database))
+        try:
+            if direction == "write":
                 sent.keep_reference(tables, reference)
             else:
                 tables.create(table)
                 tables.load(table, content)
                 tables.settle()
-            with _child(move.name, source if move.direction == "write" else target) as make_pass:
-                for number in range(1, passes + 1):
-                    if move.direction == "write":
-                        tables.create(table)
-                        tables.settle()
-                    cost = make_pass()
-                    if isinstance(cost, str):
-                        yield number, Outcome("failed", reason=cost)
-                        return
-                    if move.direction == "write":
-                        difference = sent.difference_on_server(tables)
-                    else:
-                        difference = sent.difference(to_polars(pq.read_table(target), table))
-                    seconds = cost.pop("seconds")
-                    yield (
-                        number,
-                        (
-                            Outcome("failed", reason=difference)
-                            if difference
-                            else Outcome("ok", seconds, Usage(**cost), EXACT)
-                        ),
-                    )
-    finally:
-        for ours in (table, reference):
-            tables.drop(ours)
+            for move in moves:
+                for number, outcome in enumerate(_passes(move, table, content, sent, tables, passes), 1):
+                    yield move, number, outcome
+        finally:
+            for ours in (table, reference):
+                tables.drop(ours)
+
+
+def _passes(
+    move: Technique, table: Table, content: pa.Table, sent: Sent, tables: Tables, passes: int
+) -> Iterator[Outcome]:
+    """The passes of one move, in a process of its own; the first that fails is the last."""
+    with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
+        file = Path(directory) / "rows.parquet"
+        if move.direction == "write":
+            pq.write_table(content, file)
+        with _child(move.name, file) as make_pass:
+            for _ in range(passes):
+                if move.direction == "write":
+                    tables.create(table)
+                    tables.settle()
+                cost = make_pass()
+                if isinstance(cost, str):
+                    yield Outcome("failed", reason=cost)
+                    return
+                if move.direction == "write":
+                    difference = sent.difference_on_server(tables)
+                else:
+                    difference = sent.difference(to_polars(pq.read_table(file), table))
+                if difference:
+                    yield Outcome("failed", reason=difference)
+                else:
+                    yield Outcome("ok", cost.pop("seconds"), Usage(**cost), EXACT)
 
 
 @contextmanager

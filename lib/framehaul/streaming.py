@@ -62,8 +62,11 @@ def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.Reco
 
 
 def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
-    """The record batches of a Parquet file, one at a time."""
-    with pq.ParquetFile(file) as parquet:
+    """The record batches of a Parquet file, one at a time.
+
+    By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
+    """
+    with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
         yield from parquet.iter_batches(BATCH_ROWS)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from framehaul.clients import NO_SETTINGS, HttpConnection
+from framehaul.clients import HttpConnection
 from framehaul.schema import Table
-from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY
+from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, LARGE_BLOCKS
 from framehaul.techniques.registry import technique
 
 
-def discard(connection: HttpConnection, query: str, settings: Mapping[str, str | int] = NO_SETTINGS) -> int:
+def discard(connection: HttpConnection, query: str, settings: Mapping[str, str | int]) -> int:
     """Read a response into the same memory over and over; gives its length in bytes."""
     response, scratch, total = connection.post(query, settings=settings), bytearray(1 << 20), 0
     while count := response.readinto(scratch):
@@ -21,7 +21,8 @@ def discard(connection: HttpConnection, query: str, settings: Mapping[str, str |
 @technique(family="server", label="limit: SELECT ... FORMAT Native, discarded (no decoding)")
 def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
     """ClickHouse's own format, the least work for the server."""
-    return discard(connection, f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native")
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+    return discard(connection, query, LARGE_BLOCKS)
 
 
 @technique(family="server", label="limit: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
