@@ -99,9 +99,9 @@ def test_gives_back_what_was_written(table: Table) -> None:
     assert frame(read_native(io.BytesIO(body), table), table).equals(frame(content, table))
 
 
-@pytest.mark.parametrize(("arena_bytes", "at_once"), [(16, 5), (64, 64), (1000, 77)])
-def test_blocks_may_be_cut_anywhere(arena_bytes: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_format, "ARENA_BYTES", arena_bytes)
+@pytest.mark.parametrize(("scratch_bytes", "at_once"), [(16, 5), (64, 64), (1000, 77)])
+def test_blocks_may_be_cut_anywhere(scratch_bytes: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_format, "SCRATCH_BYTES", scratch_bytes)
     monkeypatch.setattr(native_format, "READ_BYTES", at_once)
     content = datagen.arrow_table(SECOND_TABLE, 60, 1)
     body = b"".join(block(SECOND_TABLE, content.slice(start, 7)) for start in range(0, 60, 7))
@@ -145,8 +145,6 @@ def test_a_dictionary_of_another_kind_is_refused() -> None:
 
 
 def test_a_column_that_views_cannot_point_into_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_format, "ARENA_BYTES", 16)
-    monkeypatch.setattr(native_format, "READ_BYTES", 16)
     monkeypatch.setattr(native_format, "MOST_BYTES", 1000)
     body = block(NARROW, pa.table({"t": pa.array(["x" * 100] * 20)}))
     with pytest.raises(ValueError, match="more than 1,000 bytes: ask for smaller blocks"):

@@ -1,6 +1,6 @@
 """PostgreSQL's binary COPY as Arrow record batches, decoded by loops that numba compiles: no Python object per value.
 
-Text of more than 12 bytes stays where it arrived: a string view points there, as Polars' own strings do.
+Text becomes string views, as Polars' own strings are.
 
 The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
 """
@@ -15,11 +15,13 @@ import pyarrow as pa
 from framehaul.compiled import (
     SLACK,
     UUID_TEXT_BYTES,
-    compiled,
+    find_fields,
     pairs_at_every_byte,
+    read_int16,
+    read_int32,
+    read_int64,
     view_uuids,
-    words_at_every_byte,
-    write_view,
+    views_of,
 )
 from framehaul.schema import Column, ColumnType, Table
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from framehaul.compiled import Bytes, Int32s, Int64s, Words
+    from framehaul.compiled import Bytes, Int32s
 
 BATCH_BYTES = 1 << 20
 """Bytes decoded at once: they and the batch made of them stay in the CPU's cache."""
@@ -122,8 +124,7 @@ def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.A
     values: list[Any]
     match column.type:
         case ColumnType.TEXT | ColumnType.BYTES:
-            values = [np.empty((len(starts), 4), np.int32), data]
-            view_texts(words_at_every_byte(data), starts, lengths, values[0])
+            values = views_of(data, starts, lengths)
         case ColumnType.UUID:
             values = [np.empty((len(starts), 4), np.int32), np.empty(len(starts) * UUID_TEXT_BYTES, np.uint8)]
             view_uuids(data, np.where(null, -1, starts), 0, pairs_at_every_byte(values[1]), values[0])
@@ -168,75 +169,3 @@ def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray
         raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
     shifted: NDArray[Any] = since_2000 + since_2000.dtype.type(offset)
     return shifted
-
-
-@compiled
-def big_endian(data: Bytes, at: int) -> int:
-    """The four bytes at a place as a signed integer."""
-    unsigned = (
-        (np.uint32(data[at]) << 24) | (np.uint32(data[at + 1]) << 16)
-        | (np.uint32(data[at + 2]) << 8) | np.uint32(data[at + 3])
-    )  # fmt: skip
-    return np.int32(unsigned)  # type: ignore[return-value]
-
-
-@compiled
-def find_fields(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[int, int, int]:
-    """Fill in, [field, row], where every field of every whole row starts and how long it is; -1 is NULL.
-
-    Gives the number of rows, the bytes that they take (with the trailer), and what stands there instead of a row of
-    as many fields: a count that differs, the trailer, or 0 where the data end.
-    """
-    fields = len(starts)
-    row_at = row = 0
-    while row_at + 2 <= len(data):
-        count = np.int16((np.uint16(data[row_at]) << 8) | data[row_at + 1])
-        if count != fields:
-            return row, row_at + 2, count  # type: ignore[return-value]
-        at = row_at + 2
-        for field in range(fields):
-            if at + 4 > len(data):
-                return row, row_at, 0
-            length = big_endian(data, at)
-            at += 4
-            starts[field, row] = at
-            lengths[field, row] = length
-            at += max(length, 0)
-        if at > len(data):
-            break
-        row_at = at
-        row += 1
-    return row, row_at, 0
-
-
-@compiled
-def read_int16(data: Bytes, starts: Int32s, lengths: Int32s, out: NDArray[np.int16]) -> None:
-    """Fields of two bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        at = starts[row]
-        out[row] = np.int16((np.uint16(data[at]) << 8) | data[at + 1]) if lengths[row] > 0 else np.int16(0)
-
-
-@compiled
-def read_int32(data: Bytes, starts: Int32s, lengths: Int32s, out: Int32s) -> None:
-    """Fields of four bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        out[row] = big_endian(data, starts[row]) if lengths[row] > 0 else np.int32(0)
-
-
-@compiled
-def read_int64(data: Bytes, starts: Int32s, lengths: Int32s, out: Int64s) -> None:
-    """Fields of eight bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        if lengths[row] > 0:
-            high, low = big_endian(data, starts[row]), big_endian(data, starts[row] + 4)
-            out[row] = (np.int64(high) << 32) | np.int64(np.uint32(low))
-        else:
-            out[row] = 0
-
-
-@compiled
-def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Int32s) -> None:
-    """Fill in a view for each text."""
-    for row in range(len(starts)):
-        write_view(words, starts[row], max(lengths[row], 0), views, row)

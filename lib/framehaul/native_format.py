@@ -1,8 +1,7 @@
 """ClickHouse's Native format as Arrow record batches with string views, decoded by loops that numba compiles.
 
-Numbers stay where they arrived, and so does all text longer than the 12 bytes that a view holds itself: a string view
-points into the bytes that came over the wire, so nothing is copied that need not be. Columns are decoded while the
-server still writes those behind them.
+Columns are decoded while the server still writes those behind them, from memory that is used again for the next ones:
+what bounds such a read is the kernel, which has to find and zero each page of memory that is new.
 
 The format: https://clickhouse.com/docs/interfaces/formats/Native, of a SELECT of a table's own columns.
 """
@@ -17,23 +16,23 @@ import pyarrow as pa
 from framehaul.compiled import (
     SLACK,
     UUID_TEXT_BYTES,
-    compiled,
+    find_texts,
     pairs_at_every_byte,
+    read_varint,
     view_uuids,
-    words_at_every_byte,
-    write_view,
+    views_of,
 )
 from framehaul.schema import Column, ColumnType, Table
 
 if TYPE_CHECKING:
-    from framehaul.compiled import Bytes, Int32s, Words
+    from framehaul.compiled import Bytes, Int32s
 
-ARENA_BYTES = 16 << 20
-"""Bytes that share one allocation: so large that the system backs it by large pages."""
-MOST_BYTES = 1 << 30
-"""Of a column in one block: twice as many, and a view's offset of 32 bits would not reach its end."""
+SCRATCH_BYTES = 4 << 20
+"""Room for what was received and is not decoded yet, at first."""
 READ_BYTES = 1 << 18
 """Bytes asked for at once where the end of a column is not known."""
+MOST_BYTES = (1 << 31) - 1
+"""Of the text of a column in one block: as far as the offset in a view reaches."""
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
 SHARED_DICTIONARIES = 1
@@ -84,7 +83,7 @@ def read_column(source: Source, column: Column, rows: int) -> pa.Array:
     values: list[Any]
     match column.type:
         case ColumnType.TEXT | ColumnType.BYTES:
-            values = list(source.texts(rows))
+            values = views_of(*source.texts(rows))
         case ColumnType.UUID:
             views, text = np.empty((rows, 4), np.int32), np.empty(rows * UUID_TEXT_BYTES, np.uint8)
             starts = np.arange(0, 16 * rows, 16, dtype=np.int32)
@@ -95,7 +94,7 @@ def read_column(source: Source, column: Column, rows: int) -> pa.Array:
         case ColumnType.DATE:
             values = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
-            values = [source.take(arrow.bit_width // 8 * rows)]
+            values = [source.take(arrow.bit_width // 8 * rows).copy()]
     return array(arrow, rows, validity, values)
 
 
@@ -104,12 +103,12 @@ def read_dictionary(source: Source, column: Column, rows: int) -> pa.Array:
     version, flags, size = source.take(24).view("<u8").tolist()
     if version != SHARED_DICTIONARIES or not flags & OWN_KEYS or flags & GLOBAL_DICTIONARY:
         raise ValueError(f"column {column.name} came with a dictionary of another kind ({version}, {flags:#x})")
-    views, data = source.texts(size)
+    views, texts = views_of(*source.texts(size))
     source.take(8)  # the number of rows once more
     indexes = source.take(rows << (flags & INDEX_TYPE)).view(INDEX_TYPES[flags & INDEX_TYPE])
     # The first key of a nullable column stands for NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
-    return array(column.arrow_view, rows, validity, [views[indexes], data])
+    return array(column.arrow_view, rows, validity, [views[indexes], texts])
 
 
 def array(arrow: pa.DataType, rows: int, validity: Bytes | None, values: list[Any]) -> pa.Array:
@@ -119,12 +118,12 @@ def array(arrow: pa.DataType, rows: int, validity: Bytes | None, values: list[An
 
 
 class Source:
-    """Hands out a body piece by piece, each where it arrived."""
+    """Hands out a body piece by piece, each until the next one is asked for."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
+        self._data = np.empty(SCRATCH_BYTES + len(SLACK), np.uint8)
         self._at = self._end = 0
-        self._move_to_new_arena(np.empty(0, np.uint8), 0)
 
     def at_end(self) -> bool:
         """Whether everything was handed out and nothing follows."""
@@ -138,7 +137,7 @@ class Source:
         return self._data[self._at - length : self._at]
 
     def number(self) -> int:
-        """A LEB128 number."""
+        """A LEB128 number. Raises ValueError when it is not whole."""
         number, end = read_varint(self._data, self._at, self._end)
         while end < 0:
             self._more(1)
@@ -150,67 +149,37 @@ class Source:
         """A text behind its length."""
         return self.take(self.number()).tobytes().decode()
 
-    def texts(self, count: int) -> tuple[Int32s, Bytes]:
-        """Views of the next so many texts, and the bytes that they point into."""
-        views = np.empty((count, 4), np.int32)
-        done, begin = 0, self._at
-        at = begin
-        while True:
-            done, at = view_texts(self._data, self._words, at, self._end, views, done)
-            if done == count:
-                self._at = at
-                return views, self._data
-            data = self._data
+    def texts(self, count: int) -> tuple[Bytes, Int32s, Int32s]:
+        """The bytes of the next so many texts with slack behind them, where in there each starts, and its length.
+
+        Raises ValueError for more bytes than can be pointed into.
+        """
+        starts, lengths = np.empty((2, count), np.int32)
+        done, size = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
+        while done < count:
             self._more(1)
-            if self._data is not data:  # the column moved on to a new arena, as a whole
-                done, at = 0, self._at
+            done, size = find_texts(self._data[self._at : self._end], size, starts, lengths, done)
+        if size > MOST_BYTES:
+            raise ValueError(f"a column of a block takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
+        self._at += size
+        return self._data[self._at - size : self._at + len(SLACK)], starts, lengths
 
     def _more(self, length: int) -> None:
         if not self._receive(length):
             raise ValueError("the body ends inside a block")
 
     def _receive(self, length: int) -> bool:
-        """Receive something, at best so many bytes and more; moves what was not handed out to a new arena when full."""
-        if len(self._data) - len(SLACK) - self._end < max(length, 1):
-            self._move_to_new_arena(self._data[self._at : self._end], length)
-        free = len(self._data) - len(SLACK) - self._end
-        count = self._body.readinto(memoryview(self._data)[self._end : self._end + min(max(length, READ_BYTES), free)])
+        """Receive something, at best so many bytes and more; makes room where there is too little."""
+        if self._room() < length:
+            rest = self._data[self._at : self._end]
+            if len(self._data) < 2 * (len(rest) + length + len(SLACK)):
+                self._data = np.empty(2 * (len(rest) + length + len(SLACK)), np.uint8)
+            self._data[: len(rest)] = rest
+            self._at, self._end = 0, len(rest)
+        wanted = min(max(length, READ_BYTES), self._room())
+        count = self._body.readinto(memoryview(self._data)[self._end : self._end + wanted])
         self._end += count
         return count > 0
 
-    def _move_to_new_arena(self, rest: Bytes, length: int) -> None:
-        if len(rest) + length > MOST_BYTES:
-            raise ValueError(f"a column of a block takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
-        self._data = np.empty(max(ARENA_BYTES, 2 * (len(rest) + length)) + len(SLACK), np.uint8)
-        self._data[: len(rest)] = rest
-        self._words = words_at_every_byte(self._data)
-        self._at, self._end = 0, len(rest)
-
-
-@compiled
-def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """A LEB128 number and where it ends; -1 in place of the end where it goes on behind the data."""
-    number = shift = 0
-    while at < end:
-        byte = int(data[at])
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:  # noqa: PLR2004
-            return number, at
-        shift += 7
-    return 0, -1
-
-
-@compiled
-def view_texts(data: Bytes, words: Words, at: int, end: int, views: Int32s, done: int) -> tuple[int, int]:
-    """Fill in views of the texts from `at` on, the first of which is number `done`, as far as they are there.
-
-    Gives the number of those done and where they end.
-    """
-    for row in range(done, len(views)):
-        length, start = read_varint(data, at, end)
-        if start < 0 or start + length > end:
-            return row, at
-        write_view(words, start, length, views, row)
-        at = start + length
-    return len(views), at
+    def _room(self) -> int:
+        return len(self._data) - len(SLACK) - self._end

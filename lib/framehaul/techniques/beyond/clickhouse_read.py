@@ -24,8 +24,8 @@ from framehaul.native_format import read_native
 from framehaul.schema import Table
 from framehaul.techniques.registry import technique
 
-# By default a block, and so a record batch, ends at a megabyte: some eight thousand rows of an ordinary table. With more
-# room it ends at 65,409: https://clickhouse.com/docs/operations/settings/settings#preferred_block_size_bytes
+# By default a block, and so a record batch, ends at a megabyte, some eight thousand rows of an ordinary table. With
+# more room it ends at 65,409: https://clickhouse.com/docs/operations/settings/settings#preferred_block_size_bytes
 LARGE_BLOCKS: dict[str, str | int] = {"preferred_block_size_bytes": 16 << 20}
 # Text as Arrow strings instead of binary, and no compression, which on loopback costs more than it saves. The native
 # writer is ClickHouse's own, which a stock server uses by default and this one does not:
