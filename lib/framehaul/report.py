@@ -122,18 +122,16 @@ def _headline_html(directory: Path) -> str:
 
 def readme_blocks(runs: list[Path]) -> dict[str, str]:
     """The generated blocks of the README by name, from the results directories of the committed runs."""
-    blocks = {}
+    growth = results.read(SCALING_RUN / f"{results.SCALING}.csv")
+    medians = scaling.medians(growth)
+    blocks = {"streams": scaling.streams_table(medians), "growth": scaling.growth_table(medians)}
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
-        summary = study.Summary.of(directory)
+        summary = study.Summary.of(directory, growth)
         blocks[f"headline{suffix}"] = f"{_made(summary.facts, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = summary.past_published().data
         blocks[f"choices{suffix}"] = summary.choices().data
         blocks[f"agreement{suffix}"] = summary.agreement().data
-        streams = directory / f"{results.SCALING}.csv"
-        if streams.exists():
-            medians = scaling.medians(results.read(streams))
-            blocks[f"streams{suffix}"] = scaling.streams_table(medians.filter(pl.col("rows") == pl.col("rows").max()))
         blocks[f"matrix{suffix}"] = _matrix(summary.summary)
     return blocks
 
@@ -152,6 +150,10 @@ def refresh_readme(text: str, blocks: dict[str, str]) -> str:
         text,
         flags=re.DOTALL,
     )
+
+
+SCALING_RUN = PROJECT / "reference" / "10000000" / "results"
+"""Of the committed run that shows how cost grows."""
 
 
 def committed_runs() -> list[Path]:

@@ -122,8 +122,12 @@ def read_all(directory: Path) -> pl.DataFrame:
 def read_streams(directory: Path) -> pl.DataFrame:
     """The passes of the streamed moves of the scaling study; no rows when it was not run."""
     path = directory / f"{SCALING}.csv"
-    passes = read(path) if path.exists() else pl.DataFrame(schema=SCHEMA)
-    return passes.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
+    return streams_among(read(path)) if path.exists() else pl.DataFrame(schema=SCHEMA)
+
+
+def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
+    """Of the passes of the scaling study, those of the streamed moves."""
+    return growth.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
 
 
 def write_environment(path: Path, facts: dict[str, Any]) -> None:

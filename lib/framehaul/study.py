@@ -126,12 +126,13 @@ class Summary:
         self.facts, self._figures = facts, figures
 
     @classmethod
-    def of(cls, directory: Path) -> Self:
-        """What a results directory holds; raises ResultsError when there is nothing to compare."""
-        return cls(
-            results.read_all(directory), read_facts(directory), directory.parent / "figures",
-            results.read_streams(directory),
-        )  # fmt: skip
+    def of(cls, directory: Path, growth: pl.DataFrame | None = None) -> Self:
+        """What a results directory holds, with `growth` in place of its own passes of the scaling study.
+
+        Raises ResultsError when there is nothing to compare.
+        """
+        streams = results.read_streams(directory) if growth is None else results.streams_among(growth)
+        return cls(results.read_all(directory), read_facts(directory), directory.parent / "figures", streams)
 
     def winners(self) -> Markdown:
         """The fastest technique of each database and direction."""
@@ -225,7 +226,8 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> str:
             largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
             speed = charts.thousands(float(median(largest["rows_per_s"].to_list())))
             label, name = largest.row(0, named=True)["label"], largest.row(0, named=True)["technique"]
-            rows.append([f"{where}: more than fits in memory", label, f"`streaming.{name}`", f"{speed} rows/s"])
+            speed += f" rows/s at {largest['rows'][0]:,} rows"
+            rows.append([f"{where}: more than fits in memory", label, f"`streaming.{name}`", speed])
     return charts.markdown_table(["case", "technique", "function", "speed"], rows, text_columns=3)
 
 
