@@ -123,8 +123,7 @@ def _headline_html(directory: Path) -> str:
 def readme_blocks(runs: list[Path]) -> dict[str, str]:
     """The generated blocks of the README by name, from the results directories of the committed runs."""
     growth = results.read(SCALING_RUN / f"{results.SCALING}.csv")
-    medians = scaling.medians(growth)
-    blocks = {"streams": scaling.streams_table(medians), "growth": scaling.growth_table(medians)}
+    blocks = {"streams": scaling.streams_table(scaling.medians(growth))}
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
         summary = study.Summary.of(directory, growth)
         blocks[f"headline{suffix}"] = f"{_made(summary.facts, summary.summary)}\n\n{summary.winners().data}"

@@ -96,6 +96,9 @@ class Scaling:
 def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
     """Measure the compared techniques at every size up to `rows`, and the moves at a tenth of it and at all of it.
 
+    Sizes up to a tenth have a warm-up even where none is asked for: there loops are compiled and bytes counted, and
+    beside the largest size it costs little.
+
     Raises what `study.run` raises.
     """
     parameters = measure.Parameters(rows, passes, warmup, seed)
@@ -118,7 +121,7 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
                                                                        cast("Direction", direction))}  # fmt: skip
                     measure.run(
                         [known[name] for name in names], both.of(database), table,
-                        measure.Parameters(size, passes, warmup, seed),
+                        measure.Parameters(size, passes, max(warmup, int(size * 10 <= rows)), seed),
                         lambda *found, size=size: record(size, *found), stop=stop,
                     )  # fmt: skip
                     bar.update()
@@ -290,6 +293,9 @@ def _figure(found: pl.DataFrame, database: str, direction: str) -> Figure:
                 part = found.filter(database=database, direction=direction, technique=name).drop_nulls(column)
                 _line(axes, part, column, colour)
             axes.set_title(title, loc="left", fontsize=8)
+            if not axes.lines:
+                axes.set_axis_off()
+                axes.text(0, 0.5, "not measured in this run", fontsize=8, color=charts.FAINT)
         known = dict(found.filter(database=database, direction=direction).select("technique", "label").rows())
         labels = [str(known.get(name, name)) for name in names]
         handles = [mpl.lines.Line2D([], [], color=colour, marker="o") for colour in ("#999999", "#0072B2")]
