@@ -35,7 +35,7 @@ def text(value: str | bytes) -> bytes:
 
 def field(kind: ColumnType, value: Any) -> bytes:
     match kind:
-        case ColumnType.TEXT | ColumnType.BYTES:
+        case ColumnType.TEXT:
             return text("" if value is None else value)
         case ColumnType.UUID:
             raw = bytes(16) if value is None else UUID(value).bytes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numba
 import numpy as np
+import pyarrow as pa
 from numpy.lib.stride_tricks import as_strided
 
 if TYPE_CHECKING:
@@ -57,6 +58,20 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> list[Any]:
     texts = np.empty(kept + len(SLACK), np.uint8)
     view_texts(words_at_every_byte(data), starts, lengths, views, words_at_every_byte(texts))
     return [views, texts]
+
+
+def uuid_views_of(data: Bytes, starts: Int32s, *, flip: int) -> list[Any]:
+    """The two buffers of an array of string views of UUIDs as text; `starts` and `flip` as in `view_uuids`."""
+    views, texts = np.empty((len(starts), 4), np.int32), np.empty(len(starts) * UUID_TEXT_BYTES, np.uint8)
+    view_uuids(data, starts, flip, pairs_at_every_byte(texts), views)
+    return [views, texts]
+
+
+def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: list[Any]) -> pa.Array:
+    """An Arrow array of numpy buffers."""
+    return pa.Array.from_buffers(
+        arrow, rows, [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
+    )
 
 
 @compiled
@@ -173,14 +188,6 @@ def find_fields(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[int, int,
         row_at = at
         row += 1
     return row, row_at, 0
-
-
-@compiled
-def read_int16(data: Bytes, starts: Int32s, lengths: Int32s, out: NDArray[np.int16]) -> None:
-    """Fields of two bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        at = starts[row]
-        out[row] = np.int16((np.uint16(data[at]) << 8) | data[at + 1]) if lengths[row] > 0 else np.int16(0)
 
 
 @compiled

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 
 from framehaul import datagen
 from framehaul.clients import CLIENTS, UnavailableError
@@ -111,12 +112,11 @@ class _Run:
     async def all_rounds(self) -> None:
         self._progress("preparing data")
         content = datagen.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
-        kinds = {technique.frame for technique in self._techniques}
-        self._frames: dict[str, pl.DataFrame | pd.DataFrame] = {}
-        if "polars" in kinds:
-            self._frames["polars"] = to_polars(content, self._table)
-        if "pandas" in kinds:
-            self._frames["pandas"] = to_pandas(content, self._table)
+        convert: dict[str, Callable[[pa.Table, Table], pl.DataFrame | pd.DataFrame]] = {
+            "polars": to_polars, "pandas": to_pandas,
+        }  # fmt: skip
+        kinds = {technique.frame for technique in self._techniques if technique.direction == "write"}
+        self._frames = {kind: convert[kind](content, self._table) for kind in kinds & convert.keys()}
         self._sent = Sent(self._table, content)
         try:
             if any(technique.direction == "write" for technique in self._techniques):

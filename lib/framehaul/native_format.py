@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from framehaul.compiled import (
-    SLACK,
-    UUID_TEXT_BYTES,
-    find_texts,
-    pairs_at_every_byte,
-    read_varint,
-    view_uuids,
-    views_of,
-)
+from framehaul.compiled import SLACK, arrow_array, find_texts, read_varint, uuid_views_of, views_of
 from framehaul.schema import Column, ColumnType, Table
 
 if TYPE_CHECKING:
@@ -79,23 +71,17 @@ def read_column(source: Source, column: Column, rows: int) -> pa.Array:
     if column.low_cardinality:
         return read_dictionary(source, column, rows)
     validity = np.packbits(source.take(rows) == 0, bitorder="little") if column.nullable else None
-    arrow = column.arrow_view
-    values: list[Any]
+    buffers: list[Any]
     match column.type:
-        case ColumnType.TEXT | ColumnType.BYTES:
-            values = views_of(*source.texts(rows))
+        case ColumnType.TEXT:
+            buffers = views_of(*source.texts(rows))
         case ColumnType.UUID:
-            views, text = np.empty((rows, 4), np.int32), np.empty(rows * UUID_TEXT_BYTES, np.uint8)
-            starts = np.arange(0, 16 * rows, 16, dtype=np.int32)
-            view_uuids(source.take(16 * rows), starts, 7, pairs_at_every_byte(text), views)
-            values = [views, text]
-        case ColumnType.BOOL:
-            values = [np.packbits(source.take(rows), bitorder="little")]
+            buffers = uuid_views_of(source.take(16 * rows), np.arange(0, 16 * rows, 16, dtype=np.int32), flip=7)
         case ColumnType.DATE:
-            values = [source.take(2 * rows).view("<u2").astype(np.int32)]
+            buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
-            values = [source.take(arrow.bit_width // 8 * rows).copy()]
-    return array(arrow, rows, validity, values)
+            buffers = [source.take(column.arrow_view.bit_width // 8 * rows).copy()]
+    return arrow_array(column.arrow_view, rows, validity, buffers)
 
 
 def read_dictionary(source: Source, column: Column, rows: int) -> pa.Array:
@@ -108,13 +94,7 @@ def read_dictionary(source: Source, column: Column, rows: int) -> pa.Array:
     indexes = source.take(rows << (flags & INDEX_TYPE)).view(INDEX_TYPES[flags & INDEX_TYPE])
     # The first key of a nullable column stands for NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
-    return array(column.arrow_view, rows, validity, [views[indexes], texts])
-
-
-def array(arrow: pa.DataType, rows: int, validity: Bytes | None, values: list[Any]) -> pa.Array:
-    """An Arrow array of these buffers."""
-    buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *values)]
-    return pa.Array.from_buffers(arrow, rows, buffers)
+    return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
 
 
 class Source:

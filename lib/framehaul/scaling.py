@@ -108,7 +108,9 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
     with (
         servers.running(settings) as both,
         results.Writer(settings.out / "results" / f"{notebook}.csv") as writer,
-        tqdm(total=len(steps) * len(COMPARED) + len(stream_sizes) * len(MOVES), file=sys.stdout, ncols=100) as bar,
+        tqdm(
+            total=len(steps) * len(COMPARED) + len(stream_sizes) * len(MOVES) * passes, file=sys.stdout, ncols=100
+        ) as bar,
     ):
 
         def record(size: int, technique: Technique, number: int, outcome: Outcome, wire_bytes: int | None) -> None:
@@ -131,17 +133,13 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
                     if stop.is_set():
                         raise KeyboardInterrupt
                     record(size, move, number, outcome, None)
-                    bar.update(number == passes)
+                    bar.update()
 
         study.interruptible(work)
         server_facts = {"version": "; ".join(
             tables_of(both.of(database)).facts()["version"] for database in ("postgres", "clickhouse")
         ), "settings": {}}  # fmt: skip
-    facts = study.keep_facts(
-        settings,
-        notebook,
-        study.made(run_id, started, parameters, both.mode, server_facts),
-    )
+    facts = study.keep_facts(settings, notebook, study.made(run_id, started, parameters, both.mode, server_facts))
     return load(notebook, facts)
 
 
@@ -211,46 +209,43 @@ def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Itera
     sent, reference = Sent(table, content), table.renamed(f"{table.name}_sent")
     for (database, direction), moves in itertools.groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
-        try:
-            if direction == "write":
-                sent.keep_reference(tables, reference)
-            else:
-                tables.create(table)
-                tables.load(table, content)
-                tables.settle()
-            for move in moves:
-                for number, outcome in enumerate(_passes(move, table, content, sent, tables, passes), 1):
-                    yield move, number, outcome
-        finally:
-            for ours in (table, reference):
-                tables.drop(ours)
-
-
-def _passes(
-    move: Technique, table: Table, content: pa.Table, sent: Sent, tables: Tables, passes: int
-) -> Iterator[Outcome]:
-    """The passes of one move, in a process of its own; the first that fails is the last."""
-    with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
-        file = Path(directory) / "rows.parquet"
-        if move.direction == "write":
-            pq.write_table(content, file)
-        with _child(move.name, file) as make_pass:
-            for _ in range(passes):
-                if move.direction == "write":
+        with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
+            file = Path(directory) / "rows.parquet"
+            try:
+                if direction == "write":
+                    pq.write_table(content, file)
+                    sent.keep_reference(tables, reference)
+                else:
                     tables.create(table)
+                    tables.load(table, content)
                     tables.settle()
-                cost = make_pass()
-                if isinstance(cost, str):
-                    yield Outcome("failed", reason=cost)
-                    return
-                if move.direction == "write":
-                    difference = sent.difference_on_server(tables)
-                else:
-                    difference = sent.difference(to_polars(pq.read_table(file), table))
-                if difference:
-                    yield Outcome("failed", reason=difference)
-                else:
-                    yield Outcome("ok", cost.pop("seconds"), Usage(**cost), EXACT)
+                for move in moves:
+                    for number, outcome in enumerate(_passes(move, table, file, sent, tables, passes), 1):
+                        yield move, number, outcome
+            finally:
+                for ours in (table, reference):
+                    tables.drop(ours)
+
+
+def _passes(move: Technique, table: Table, file: Path, sent: Sent, tables: Tables, passes: int) -> Iterator[Outcome]:
+    """The passes of one move, in a process of its own; the first that fails is the last."""
+    with _child(move.name, file) as make_pass:
+        for _ in range(passes):
+            if move.direction == "write":
+                tables.create(table)
+                tables.settle()
+            cost = make_pass()
+            if isinstance(cost, str):
+                yield Outcome("failed", reason=cost)
+                return
+            if move.direction == "write":
+                difference = sent.difference_on_server(tables)
+            else:
+                difference = sent.difference(to_polars(pq.read_table(file), table))
+            if difference:
+                yield Outcome("failed", reason=difference)
+            else:
+                yield Outcome("ok", cost.pop("seconds"), Usage(**cost), EXACT)
 
 
 @contextmanager

@@ -78,11 +78,7 @@ def run(
         server_facts = tables_of(server).facts()
         interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
         bar.set_postfix_str("done")
-    facts = keep_facts(
-        settings,
-        notebook,
-        made(run_id, started, parameters, both.mode, server_facts),
-    )
+    facts = keep_facts(settings, notebook, made(run_id, started, parameters, both.mode, server_facts))
     return load(notebook, settings, facts)
 
 
@@ -105,11 +101,7 @@ class Summary:
     """The results of all notebooks, ready to be compared."""
 
     def __init__(
-        self,
-        passes: pl.DataFrame,
-        facts: dict[str, Any],
-        figures: Path,
-        streams: pl.DataFrame | None = None,
+        self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None
     ) -> None:
         self._streams = pl.DataFrame(schema=results.SCHEMA) if streams is None else streams
         if passes.is_empty():

@@ -197,7 +197,7 @@ def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> 
 
 @technique(family="http_native", label="http.client SELECT ... FORMAT Native, decoded by numba -> Polars dataframe")
 def polars_http_client_native_decoded(connection: HttpConnection, table: Table) -> pl.DataFrame:
-    """Polars' strings are views into the bytes that came over the wire: the least work on both sides."""
+    """Columns become Polars' own string views as they arrive: the least work on both sides."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
     with connection.post(query, settings=LARGE_BLOCKS) as response:
         return to_polars(read_native(response, table), table)
