@@ -191,6 +191,14 @@ def find_fields(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[int, int,
 
 
 @compiled
+def read_int16(data: Bytes, starts: Int32s, lengths: Int32s, out: NDArray[np.int16]) -> None:
+    """Fields of two bytes; 0 where they are NULL."""
+    for row in range(len(starts)):
+        at = starts[row]
+        out[row] = np.int16((np.uint16(data[at]) << 8) | data[at + 1]) if lengths[row] > 0 else np.int16(0)
+
+
+@compiled
 def read_int32(data: Bytes, starts: Int32s, lengths: Int32s, out: Int32s) -> None:
     """Fields of four bytes; 0 where they are NULL."""
     for row in range(len(starts)):

@@ -12,10 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from framehaul.compiled import SLACK, arrow_array, find_fields, read_int32, read_int64, uuid_views_of, views_of
+from framehaul.compiled import (
+    SLACK,
+    arrow_array,
+    find_fields,
+    read_int16,
+    read_int32,
+    read_int64,
+    uuid_views_of,
+    views_of,
+)
 from framehaul.schema import Column, ColumnType, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from framehaul.compiled import Bytes, Int32s
 
 BATCH_BYTES = 1 << 20
@@ -23,10 +36,13 @@ BATCH_BYTES = 1 << 20
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 FIXED_WIDTHS = {
-    ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8, ColumnType.FLOAT64: 8, ColumnType.UUID: 16,
+    ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8,
+    ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8,
+    ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.UUID: 16,
 }  # fmt: skip
-DAYS_TO_2000 = 10_957  # PostgreSQL counts days from 2000-01-01, Arrow from 1970-01-01
-DATE_INFINITY = np.iinfo(np.int32)  # -infinity and infinity are the least and the greatest day
+# PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
+DAYS_TO_2000 = 10_957
+MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
 TRAILER = -1
 
 
@@ -103,26 +119,50 @@ def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.A
     width = FIXED_WIDTHS.get(column.type)
     if width is not None and not ((lengths == width) | null).all():
         raise ValueError(f"column {column.name} does not come as {column.type.value.postgres}")
+    arrow = column.arrow_view
     buffers: list[Any]
     match column.type:
-        case ColumnType.TEXT:
+        case ColumnType.TEXT | ColumnType.BYTES:
             buffers = views_of(data, starts, lengths)
         case ColumnType.UUID:
             buffers = uuid_views_of(data, np.where(null, -1, starts), flip=0)
+        case ColumnType.BOOL:
+            buffers = [np.packbits(data[np.where(null, 0, starts)] != 0, bitorder="little")]
+        case ColumnType.INT16:
+            buffers = [integers(read_int16, np.int16, data, starts, lengths)]
+        case ColumnType.INT32:
+            buffers = [integers(read_int32, np.int32, data, starts, lengths)]
+        case ColumnType.DATE:
+            buffers = [since_1970(column, integers(read_int32, np.int32, data, starts, lengths), DAYS_TO_2000)]
         case ColumnType.INT64 | ColumnType.FLOAT64:
-            buffers = [np.empty(len(starts), np.int64)]
-            read_int64(data, starts, lengths, buffers[0])
-        case ColumnType.INT32 | ColumnType.DATE:
-            buffers = [np.empty(len(starts), np.int32)]
-            read_int32(data, starts, lengths, buffers[0])
-            if column.type is ColumnType.DATE:
-                buffers[0] = days_from_1970(column, buffers[0])
+            buffers = [integers(read_int64, np.int64, data, starts, lengths)]
+        case ColumnType.DECIMAL:
+            raise ValueError(
+                f"column {column.name} is numeric, whose binary form is not decoded here: use ADBC or text"
+            )
+        case _:
+            arrow = pa.timestamp("us", arrow.tz)  # whatever a frame may hold, PostgreSQL has microseconds
+            buffers = [since_1970(column, integers(read_int64, np.int64, data, starts, lengths), MICROSECONDS_TO_2000)]
     validity = np.packbits(~null, bitorder="little") if null.any() else None
-    return arrow_array(column.arrow_view, len(starts), validity, buffers)
+    return arrow_array(arrow, len(starts), validity, buffers).cast(column.arrow_view)
 
 
-def days_from_1970(column: Column, days: Int32s) -> Int32s:
-    """Days as Arrow counts them. Raises ValueError for infinite dates, which dataframes do not have."""
-    if len(days) and (days.min() == DATE_INFINITY.min or days.max() == DATE_INFINITY.max):
-        raise ValueError(f"column {column.name} holds infinity or -infinity for a date, which no dataframe has")
-    return days + np.int32(DAYS_TO_2000)
+def integers(
+    read: Callable[[Bytes, Int32s, Int32s, Any], None], dtype: type[Any], data: Bytes, starts: Int32s, lengths: Int32s
+) -> NDArray[Any]:
+    """Fields of one width as numbers; 0 where they are NULL."""
+    out = np.empty(len(starts), dtype)
+    read(data, starts, lengths, out)
+    return out
+
+
+def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray[Any]:
+    """Days or microseconds as Arrow counts them. Raises ValueError for infinity, which dataframes do not have.
+
+    The least and the greatest number stand for -infinity and infinity.
+    """
+    limits = np.iinfo(since_2000.dtype)
+    if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() == limits.max):
+        raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
+    shifted: NDArray[Any] = since_2000 + since_2000.dtype.type(offset)
+    return shifted

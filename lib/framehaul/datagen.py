@@ -26,6 +26,8 @@ ROWS_PER_ENTITY = 4
 """An entity returns this often, on different days: keys repeat, a key with its date does not."""
 AWKWARD_SHARE = 100
 """One row in so many carries awkward text, in one text column chosen by the row."""
+MOMENTS = 10**15
+"""Ticks that timestamps are spread over, and from which on."""
 NULL_SHARE = 10
 """One value in so many of a nullable column is NULL."""
 
@@ -100,8 +102,6 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             # Where it is part of the key an integer is a source with few values, elsewhere a metric with many.
             spread = 50 if column.name in table.key else 1_000_000
             return pa.array((random % np.uint64(spread)).astype(np.int32) - np.int32(spread // 10))
-        case ColumnType.INT64:
-            return pa.array(random.astype(np.int64) >> np.int64(8))
         case ColumnType.FLOAT64:
             return pa.array((random >> np.uint64(11)).astype(np.float64) * 2.0**-53 * 1e4 - 500.0)
         case ColumnType.TEXT:
@@ -110,6 +110,29 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             codes = (random % np.uint64(cardinality)).astype(np.int32)
             vocabulary = pa.array([_phrase(code) for code in range(min(cardinality, int(codes.max(initial=0)) + 1))])
             return vocabulary.take(pa.array(codes))
+        case _:
+            return _plain_values(column.type, random)
+
+
+def _plain_values(column_type: ColumnType, random: UInt64s) -> pa.Array:
+    """Values of a type that plays no part in keys: any that all servers hold."""
+    numbers = random.astype(np.int64) >> np.int64(24)
+    match column_type:
+        case ColumnType.BOOL:
+            return pa.array(random % np.uint64(2) == 1)
+        case ColumnType.INT16:
+            return pa.array(numbers.astype(np.int16))
+        case ColumnType.INT64:
+            return pa.array(random.astype(np.int64) >> np.int64(8))
+        case ColumnType.BYTES:
+            fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(random), [None, pa.py_buffer(random)])
+            return fixed.cast(pa.binary())
+        case ColumnType.DECIMAL:
+            return pa.array(numbers).cast(column_type.value.arrow)
+        case _:
+            # Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds.
+            ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
+            return pa.array(ticks).cast(column_type.value.arrow)
 
 
 def _with_awkward_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:

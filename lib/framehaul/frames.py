@@ -57,7 +57,9 @@ def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
     """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`."""
     columns: dict[str, Any] = {}
     for column in table.columns:
-        values = arrow.column(column.name)
+        values, wanted = arrow.column(column.name), column.type.value.arrow
+        if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
+            values = values.cast(wanted)
         # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
         series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
         if column.pandas_dtype == "object":

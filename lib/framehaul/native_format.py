@@ -73,10 +73,12 @@ def read_column(source: Source, column: Column, rows: int) -> pa.Array:
     validity = np.packbits(source.take(rows) == 0, bitorder="little") if column.nullable else None
     buffers: list[Any]
     match column.type:
-        case ColumnType.TEXT:
+        case ColumnType.TEXT | ColumnType.BYTES:
             buffers = views_of(*source.texts(rows))
         case ColumnType.UUID:
             buffers = uuid_views_of(source.take(16 * rows), np.arange(0, 16 * rows, 16, dtype=np.int32), flip=7)
+        case ColumnType.BOOL:
+            buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DATE:
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:

@@ -27,15 +27,36 @@ class ColumnType(Enum):
     """What a column holds, and what that is called everywhere.
 
     A UUID is text in a dataframe: neither pandas nor Polars has a type for it. A date is an object column of
-    `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it.
+    `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
+    ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
     """
 
     UUID = _Types("uuid", "UUID", pa.string(), pl.String(), "str", "str")
     DATE = _Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
+    BOOL = _Types("boolean", "Bool", pa.bool_(), pl.Boolean(), "bool", "boolean")
+    INT16 = _Types("smallint", "Int16", pa.int16(), pl.Int16(), "int16", "Int16")
     INT32 = _Types("integer", "Int32", pa.int32(), pl.Int32(), "int32", "Int32")
     INT64 = _Types("bigint", "Int64", pa.int64(), pl.Int64(), "int64", "Int64")
     FLOAT64 = _Types("double precision", "Float64", pa.float64(), pl.Float64(), "float64", "Float64")
+    DECIMAL = _Types(
+        "numeric(38, 10)", "Decimal(38, 10)", pa.decimal128(38, 10), pl.Decimal(38, 10), "object", "object"
+    )
     TEXT = _Types("text", "String", pa.string(), pl.String(), "str", "str")
+    BYTES = _Types("bytea", "String", pa.binary(), pl.Binary(), "object", "object")
+    TIMESTAMP = _Types(
+        "timestamp", "DateTime64(6)", pa.timestamp("us"), pl.Datetime("us"), "datetime64[us]", "datetime64[us]"
+    )
+    TIMESTAMP_NS = _Types(
+        "timestamp", "DateTime64(9)", pa.timestamp("ns"), pl.Datetime("ns"), "datetime64[ns]", "datetime64[ns]"
+    )
+    TIMESTAMP_UTC = _Types(
+        "timestamp with time zone", "DateTime64(6, 'UTC')", pa.timestamp("us", "UTC"), pl.Datetime("us", "UTC"),
+        "datetime64[us, UTC]", "datetime64[us, UTC]",
+    )  # fmt: skip
+    TIMESTAMP_BERLIN = _Types(
+        "timestamp with time zone", "DateTime64(6, 'Europe/Berlin')", pa.timestamp("us", "Europe/Berlin"),
+        pl.Datetime("us", "Europe/Berlin"), "datetime64[us, Europe/Berlin]", "datetime64[us, Europe/Berlin]",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,9 +90,9 @@ class Column:
 
     @property
     def arrow_view(self) -> pa.DataType:
-        """The column's Arrow type with text as views, which is how Polars holds it."""
+        """The column's Arrow type with text and bytes as views, which is how Polars holds them."""
         arrow = self.type.value.arrow
-        return pa.string_view() if arrow == pa.string() else arrow
+        return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
 
     @property
     def pandas_dtype(self) -> str:
@@ -185,7 +206,7 @@ class Table:
 
     @property
     def arrow_view_schema(self) -> pa.Schema:
-        """`arrow_schema` with text as views."""
+        """`arrow_schema` with text and bytes as views."""
         return pa.schema([pa.field(c.name, c.arrow_view, c.nullable) for c in self.columns])
 
     @property

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Protocol
 
 import httpx
@@ -19,7 +21,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.ipc
 
-from framehaul.schema import COMMENT, Table, quote_clickhouse, quote_postgres
+from framehaul.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
 
 LOAD_ROWS = 2_500_000
@@ -156,6 +158,12 @@ class PostgresTables:
         return {"version": version[0], "settings": dict(settings), "extensions": dict(extensions)}
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates takes longer than a query."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class ClickHouseTables:
     """`Tables` on ClickHouse."""
 
@@ -168,6 +176,7 @@ class ClickHouseTables:
             response = httpx.post(
                 self._server.url, auth=(self._server.user, self._server.password), content=body, timeout=600,
                 params={"database": self._server.database, "query": query, **settings}, trust_env=False,
+                verify=_tls(),
             )  # fmt: skip
         except httpx.TransportError as error:
             raise ServerError(f"ClickHouse at {where} cannot be used: {_one_line(error)}") from error
@@ -216,11 +225,11 @@ class ClickHouseTables:
     def content(self, table: Table) -> pl.DataFrame:
         answer = self._run(
             f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT ArrowStream",
-            output_format_arrow_string_as_string=1,
+            output_format_arrow_string_as_string=0,
         )
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
         assert isinstance(frame, pl.DataFrame)
-        return frame
+        return frame.cast({column.name: pl.String for column in table.columns if column.type is ColumnType.TEXT})
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # Numbers become text first: that tells -0.0 from 0.0, and a NULL's flag tells it from any text.

@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 from framehaul.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint
 from framehaul.frames import to_pandas, to_polars
 from framehaul.native_format import read_native
-from framehaul.schema import Table
+from framehaul.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
 
 # By default a block, and so a record batch, ends at a megabyte, some eight thousand rows of an ordinary table. With
@@ -214,7 +214,9 @@ def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table
 def polars_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
     """The driver's own way into Polars."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
-    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="polars")
+    frame = client.query_df_arrow(
+        query, settings=ARROW, use_strings=not table.columns_of(ColumnType.BYTES), dataframe_library="polars"
+    )
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -223,15 +225,24 @@ def polars_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, ta
 def pandas_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver's own way into pandas through Arrow: every column has an Arrow-backed dtype."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
-    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="pandas")
+    frame = client.query_df_arrow(
+        query, settings=ARROW, use_strings=not table.columns_of(ColumnType.BYTES), dataframe_library="pandas"
+    )
     assert isinstance(frame, pd.DataFrame)
     return frame
+
+
+def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
+    """The driver's own frame; bytes, of which it would make text, stay bytes, and no rows have columns as well."""
+    as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    return client.query_df(query, column_formats=as_bytes).reindex(columns=table.column_names)
 
 
 @technique(family="http_native", label="clickhouse-connect query_df -> Pandas dataframe")
 def pandas_clickhouse_connect_query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver decodes Native blocks, in Python and Cython."""
-    return client.query_df(f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}")
+    return query_df(client, table)
 
 
 @technique(
@@ -241,7 +252,7 @@ def pandas_clickhouse_connect_query_df(client: ClickHouseConnectClient, table: T
 )
 def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver decodes Native blocks, in Rust."""
-    return client.query_df(f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}")
+    return query_df(client, table)
 
 
 @technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")

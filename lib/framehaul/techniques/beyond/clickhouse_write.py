@@ -233,10 +233,23 @@ def polars_clickhouse_connect_insert_arrow(client: ClickHouseConnectClient, tabl
     client.insert_arrow(table.clickhouse_name, to_arrow(frame, table))
 
 
+def as_in_table(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The frame. Raises ValueError for columns that are not the table's, in its order: the driver goes by their place.
+
+    And for NULL where there may be none, for which the driver would send a zero; NaN is a value.
+    """
+    if list(frame.columns) != table.column_names:
+        raise ValueError(f"the frame has the columns {list(frame.columns)}, and the table {table.column_names}")
+    for column in table.columns:
+        if not column.nullable and column.type is not ColumnType.FLOAT64 and frame[column.name].hasnans:
+            raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
+    return frame
+
+
 @technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
 def pandas_clickhouse_connect_insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Python and Cython."""
-    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names)
+    client.insert_df(table.clickhouse_name, as_in_table(frame, table), column_names=table.column_names)
 
 
 @technique(
@@ -248,7 +261,7 @@ def pandas_clickhouse_connect_insert_df_rust(
     client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
-    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names)
+    client.insert_df(table.clickhouse_name, as_in_table(frame, table), column_names=table.column_names)
 
 
 @technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")

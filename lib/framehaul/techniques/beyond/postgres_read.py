@@ -23,11 +23,12 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.copy_binary import CopyDecoder
 from framehaul.frames import from_polars, to_pandas, to_polars
-from framehaul.schema import Table, quote_postgres_text
+from framehaul.schema import ColumnType, Table, quote_postgres_text
 from framehaul.techniques.registry import technique
 
-# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
-COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
+# one is empty text: PostgreSQL, Polars and Arrow can tell them apart, and no text that somebody typed becomes NULL.
+COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
 
 def pages_query(table: Table) -> str:
@@ -155,8 +156,13 @@ def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
 
 
-def copy_text(connection: psycopg.Connection[Any], query: str) -> io.BytesIO:
-    """The result of a query as tab-delimited CSV."""
+def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
+    """Rows as tab-delimited CSV. Raises ValueError for bytes, whose text form a parser would keep as it is."""
+    if bytes_columns := table.columns_of(ColumnType.BYTES):
+        raise ValueError(
+            f"columns {bytes_columns} are bytea, which is not parsed from text here: use ADBC or binary COPY"
+        )
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     buffer = io.BytesIO()
     with connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
         for row in copy:
@@ -174,27 +180,27 @@ def parse_text(text: io.BytesIO, table: Table) -> pl.DataFrame:
         separator="\t",
         has_header=False,
         schema=table.polars_schema,
-        null_values=r"\N",
-        empty_string_is_null=False,
     )
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
 def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """The published way, with a type given for every column."""
-    return parse_text(copy_text(connection, f"SELECT {table.postgres_columns} FROM {table.postgres_name}"), table)
+    return parse_text(copy_text(connection, table), table)
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed, through Arrow -> Pandas dataframe")
 def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """Arrow's CSV reader parses on all cores, and its text becomes pandas' without a copy."""
-    text = copy_text(connection, f"SELECT {table.postgres_columns} FROM {table.postgres_name}")
+    text = copy_text(connection, table)
+    if not text.getbuffer().nbytes:
+        return to_pandas(table.arrow_schema.empty_table(), table)
     content = pa.csv.read_csv(
         text,
         pa.csv.ReadOptions(column_names=table.column_names),
         pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True),
         pa.csv.ConvertOptions(
-            column_types=table.arrow_schema, null_values=[r"\N"], strings_can_be_null=True,
+            column_types=table.arrow_schema, null_values=[""], strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )  # fmt: skip
@@ -211,10 +217,9 @@ def polars_psycopg_copy_text_two_connections(
 ) -> pl.DataFrame:
     """Two backends write half of the pages each, and both see the table as of one moment: an exported snapshot."""
     first, second = connections
-    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
 
     def half(connection: psycopg.Connection[Any], pages: str) -> pl.DataFrame:
-        return parse_text(copy_text(connection, f"{query} WHERE {pages}"), table)
+        return parse_text(copy_text(connection, table, pages), table)
 
     with first.transaction(), second.transaction():
         for connection in connections:

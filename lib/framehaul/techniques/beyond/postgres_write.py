@@ -22,12 +22,38 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from psycopg import sql
 
-from framehaul.frames import BATCH_ROWS, from_pandas, from_polars, with_uuid_bytes
+from framehaul.frames import BATCH_ROWS, fitting, from_pandas, from_polars, with_uuid_bytes
 from framehaul.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
 
-# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
-COPY_TEXT = r"FORMAT csv, DELIMITER E'\t', NULL '\N'"
+# COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
+# one is empty text: PostgreSQL and Polars agree on that by default, and no text that somebody typed is taken for NULL.
+COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
+
+
+def check_moments(frame: pl.DataFrame, table: Table) -> None:
+    """Raises ValueError for nanoseconds, which PostgreSQL would cut off."""
+    for name in table.columns_of(ColumnType.TIMESTAMP_NS):
+        if (frame[name].to_physical() % 1000 != 0).any():
+            raise ValueError(f"column {name} holds nanoseconds, and PostgreSQL microseconds: round it")
+
+
+def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The frame in the table's dtypes. Raises ValueError for what would be changed: NULL, integers, nanoseconds."""
+    frame = fitting(frame, table)
+    check_moments(frame, table)
+    return frame
+
+
+def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
+    """The frame as Arrow. Raises ValueError as `storable` does."""
+    if isinstance(frame, pl.DataFrame):
+        return from_polars(storable(frame, table), table)
+    content = from_pandas(frame, table)
+    moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
+    assert isinstance(moments, pl.DataFrame)
+    check_moments(moments, table)
+    return content
 
 
 # Rows encoded at once: about as many bytes as the socket holds, so that the server never waits for the next batch.
@@ -63,25 +89,25 @@ def copy_binary(
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", client="psycopg")
 def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """No Python object per value: Polars gives Arrow, pgpq encodes it."""
-    copy_binary(connection, table, from_polars(frame, table))
+    copy_binary(connection, table, to_arrow(frame, table))
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow", client="psycopg")
 def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """No Python object per value where pandas has none: its text is Arrow already, pgpq encodes it."""
-    copy_binary(connection, table, from_pandas(frame, table))
+    copy_binary(connection, table, to_arrow(frame, table))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg")
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    copy_binary(connection, table, from_polars(frame.sort(table.key), table))
+    copy_binary(connection, table, to_arrow(frame.sort(table.key), table))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg")
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars; Arrow sorts, because pandas would sort Python objects."""
-    content = from_pandas(frame, table)
+    content = to_arrow(frame, table)
     copy_binary(connection, table, content.sort_by([(name, "ascending") for name in table.key]))
 
 
@@ -94,7 +120,7 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = from_polars(frame.sort(table.key), table)
+    content = to_arrow(frame.sort(table.key), table)
     middle = content.num_rows // 2
     halves = content.slice(0, middle), content.slice(middle)
     with ThreadPoolExecutor(2) as pool:
@@ -123,7 +149,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
-    copy_then_build_key(connection, table, from_polars(frame, table))
+    copy_then_build_key(connection, table, to_arrow(frame, table))
 
 
 @technique(
@@ -131,7 +157,7 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 )
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
-    copy_then_build_key(connection, table, from_pandas(frame, table))
+    copy_then_build_key(connection, table, to_arrow(frame, table))
 
 
 @technique(
@@ -146,7 +172,7 @@ def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, f
         if connection.execute(f"SELECT FROM {table.postgres_name} LIMIT 1".encode()).fetchone() is not None:
             raise ValueError(f"table {table.name} is not empty: COPY with FREEZE wants one that it may truncate first")
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
-        copy_binary(connection, table, from_polars(frame, table), "FORMAT binary, FREEZE")
+        copy_binary(connection, table, to_arrow(frame, table), "FORMAT binary, FREEZE")
 
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
@@ -156,7 +182,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.set_types([column.type.value.postgres for column in table.columns])
-        for row in frame.iter_rows():
+        for row in storable(frame, table).iter_rows():
             values = list(row)
             for at in uuids:
                 values[at] = values[at] and UUID(values[at])
@@ -168,15 +194,15 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        for part in frame.iter_slices(BATCH_ROWS):
-            copy.write(part.write_csv(include_header=False, separator="\t", null_value=r"\N"))
+        for part in storable(frame, table).iter_slices(BATCH_ROWS):
+            copy.write(part.write_csv(include_header=False, separator="\t"))
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     with connection.cursor() as cursor:
-        cursor.adbc_ingest(table.name, with_uuid_bytes(from_polars(frame, table), table), mode="append")
+        cursor.adbc_ingest(table.name, with_uuid_bytes(to_arrow(frame, table), table), mode="append")
     connection.commit()
 
 
@@ -184,7 +210,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     with connection.cursor() as cursor:
-        cursor.adbc_ingest(table.name, with_uuid_bytes(from_pandas(frame, table), table), mode="append")
+        cursor.adbc_ingest(table.name, with_uuid_bytes(to_arrow(frame, table), table), mode="append")
     connection.commit()
 
 
@@ -193,7 +219,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE framehaul_staging (LIKE {table.postgres_name}) ON COMMIT DROP")
-        content = with_uuid_bytes(from_polars(frame, table), table)
+        content = with_uuid_bytes(to_arrow(frame, table), table)
         cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
         cursor.execute(
             f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
@@ -205,7 +231,7 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
-    connection.register("frame", from_polars(frame, table))
+    connection.register("frame", to_arrow(frame, table))
     values = table.postgres_columns_uuid_as("uuid")
     connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
 
@@ -218,7 +244,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
 def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """A Parquet file over the connection: no directory has to be shared with the server."""
     buffer = io.BytesIO()
-    pq.write_table(with_uuid_bytes(from_polars(frame, table), table), buffer)
+    pq.write_table(with_uuid_bytes(to_arrow(frame, table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(buffer.getbuffer())
