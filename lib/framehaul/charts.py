@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from framehaul.techniques import FAMILIES
 
@@ -137,6 +138,61 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
     return figure
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell of an outcome map can be: its colour, its letter, and what that means."""
+
+    colour: str
+    letter: str
+    meaning: str
+
+
+def outcome_map(
+    cells: pl.DataFrame, title: str, across: str, order: list[str], kind: str, outcomes: dict[str, Outcome], empty: str
+) -> Figure:
+    """A heat map of techniques by what the column `across` holds, in that order; `kind` is the outcome's column.
+
+    `empty` says what a place without a cell means.
+    """
+    labels = cells["label"].unique(maintain_order=True).to_list()
+    found = set(cells[across])
+    columns = [name for name in order if name in found]
+    at = {(row["label"], row[across]): outcomes[row[kind]] for row in cells.to_dicts()}
+    origins = dict(cells.select("label", "origin").iter_rows())
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(13, 3.2 + 0.21 * len(labels)), layout="constrained")
+        axes = figure.subplots()
+        for y, label in enumerate(labels):
+            for x, column in enumerate(columns):
+                if outcome := at.get((label, column)):
+                    axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, color=outcome.colour, linewidth=0))
+                    axes.text(x, y, outcome.letter, ha="center", va="center", fontsize=7)
+        axes.set_xlim(-0.5, max(len(columns), 8) - 0.5)
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.set_xticks(range(len(columns)), columns, rotation=55, ha="right", fontsize=8)
+        axes.set_yticks(range(len(labels)), labels, fontsize=8)
+        for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
+            tick.set_color(PUBLISHED_INK if origins[label] == "published" else INK)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        shown = set(cells[kind])
+        legend = [Patch(color=one.colour, label=one.meaning) for name, one in outcomes.items() if name in shown]
+        legend.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
+        figure.legend(handles=legend, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def text_table(header: list[str], rows: list[list[str]]) -> str:
+    """An HTML table of text, which may hold markup, left-aligned and wrapped."""
+    head = "".join(f"<th>{name}</th>" for name in header)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return (
+        f'<div class="results"><style>{TABLE_CSS}</style><table class="texts"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
 def html_table(summary: pl.DataFrame) -> str:
     """The summary of one database and direction as an HTML table that scrolls sideways where it must."""
     header = ["technique", "origin", "avg s", "mean rows/s", "min", "max", "median", "ratio to best published",
@@ -179,6 +235,7 @@ TABLE_CSS = """
 .results td:nth-child(9) { white-space: normal; font-size: 10px; text-align: left; }
 .results th:first-child, .results td[colspan] { text-align: left; font-weight: normal; }
 .results td[colspan] { white-space: normal; }
+.results .texts th, .results .texts td { text-align: left; white-space: normal; vertical-align: top; font-size: 11px; }
 .results tbody tr { border-top: 1px solid #e4e4e4; } .results thead th { border-bottom: 1px solid #888; }
 .results .skipped { color: #777; } .results .failed { color: #B00020; } .results p { font-size: 11px; color: #555; }
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.charts import DATABASES, ratio_text, thousands
+from framehaul.charts import DATABASES, markdown_table, ratio_text, thousands
 from framehaul.techniques import DRIVERS, FAMILIES
 
 
@@ -69,6 +70,28 @@ def past_published(summary: pl.DataFrame) -> list[Past]:
             limits = timed_limits(group).to_dicts()
             found.append(Past(str(database), str(direction), published[0], beyond[0], single, limits))
     return found
+
+
+def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
+    """How a technique did in the fidelity matrix, in a few words: `37 exact, 1 lost, 2 refused`."""
+    counts = collections.Counter(
+        cells.filter(database=row["database"], direction=row["direction"], technique=row["technique"])["outcome"]
+    )
+    words = (("exact", "exact"), ("loss", "lost"), ("error", "refused"))
+    return ", ".join(f"{counts[outcome]} {word}" for outcome, word in words if counts[outcome])
+
+
+def fidelity_counts(cells: pl.DataFrame) -> str:
+    """How many awkward cases came to which outcome, by direction and origin, as a Markdown table."""
+    rows = []
+    for (database, direction, origin), group in cells.group_by("database", "direction", "origin", maintain_order=True):
+        counts = collections.Counter(group["outcome"])
+        explained = group.filter(outcome="loss")["why"].n_unique()
+        rows.append(
+            [f"{DATABASES[str(database)]} {direction}", str(origin), str(group["technique"].n_unique()),
+             str(counts["exact"]), f"{counts['loss']} ({explained} kinds)" if explained else "0", str(counts["error"])]
+        )  # fmt: skip
+    return markdown_table(["direction", "origin", "techniques", "exact", "lost", "loud error"], rows, text_columns=2)
 
 
 def on_two_connections(row: dict[str, Any]) -> bool:

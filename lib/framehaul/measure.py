@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import random
 import threading
 import time
@@ -22,7 +23,7 @@ import pyarrow as pa
 from framehaul import datagen
 from framehaul.clients import CLIENTS, UnavailableError
 from framehaul.frames import to_pandas, to_polars
-from framehaul.relay import Relay
+from framehaul.relay import Relay, relayed
 from framehaul.resources import Meter, Usage
 from framehaul.results import Status
 from framehaul.schema import Table
@@ -197,16 +198,11 @@ class _Run:
     @contextmanager
     def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
         """In the warm-up the way to the server leads through a relay, where it can."""
-        server = self._server
-        if number != WARM_UP or not _can_be_relayed(server):
-            yield server, None
-            return
-        if isinstance(server, PostgresServer):
-            with Relay((server.host, server.port)) as relay:
-                yield server.through(*relay.ports), relay
+        if number == WARM_UP:
+            with relayed(self._server, Relay) as found:
+                yield found
         else:
-            with Relay((server.host, server.http_port), (server.host, server.native_port)) as relay:
-                yield server.through(*relay.ports), relay
+            yield self._server, None
 
     def _wait_for_server(self, reason: str) -> None:
         deadline = time.monotonic() + SERVER_RETURN_SECONDS
@@ -242,11 +238,15 @@ async def opened(technique: Technique, server: PostgresServer | ClickHouseServer
             yield client
 
 
-def _can_be_relayed(server: PostgresServer | ClickHouseServer) -> bool:
-    """Not when encryption binds the connection to its host name, nor when it is a Unix socket."""
-    if isinstance(server, ClickHouseServer):
-        return not server.secure
-    return not server.host.startswith("/") and not any(key.startswith("ssl") for key, _ in server.options)
+@contextmanager
+def quiet_drivers() -> Iterator[None]:
+    """Where errors are what is looked for, drivers do not log them as well."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def describe(error: BaseException) -> str:

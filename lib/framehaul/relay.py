@@ -8,8 +8,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
+
+from framehaul.servers import ClickHouseServer, PostgresServer
 
 CHUNK_BYTES = 1 << 18
 
@@ -32,12 +36,18 @@ class Relay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:
-            left = list(self._open)
-        for connection in (*self._listeners, *left):
-            _end(connection)
+        for listener in self._listeners:
+            _end(listener)
+        self.end_connections()
         for listener in self._listeners:
             listener.close()
+
+    def end_connections(self) -> None:
+        """End every connection that is open; further ones are forwarded as before."""
+        with self._lock:
+            left = list(self._open)
+        for connection in left:
+            _end(connection)
 
     def _accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
         while True:
@@ -61,22 +71,48 @@ class Relay:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             back = threading.Thread(target=self._forward, args=(server, client), daemon=True)
             back.start()
-            self._forward(client, server)
+            self._forward(client, server, from_client=True)
             back.join()
             with self._lock:
                 self._open -= {client, server}
 
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, *, from_client: bool = False) -> None:
         buffer = memoryview(bytearray(CHUNK_BYTES))
         try:
             while count := source.recv_into(buffer):
                 with self._lock:
                     self.total_bytes += count
-                sink.sendall(buffer[:count])
+                if self._lets_through(count, from_client=from_client):
+                    sink.sendall(buffer[:count])
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             _end(source)  # either side is gone: so is the connection
             _end(sink)
+
+    def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  for relays that interfere
+        """Whether these bytes go on; raises OSError to cut the connection."""
+        return True
+
+
+@contextmanager
+def relayed[R: Relay](
+    server: PostgresServer | ClickHouseServer, kind: type[R]
+) -> Iterator[tuple[PostgresServer | ClickHouseServer, R | None]]:
+    """The server as it is reached through a relay of this kind, or, where it cannot be, as it is and None.
+
+    It cannot be when encryption binds the connection to its host name, nor when it is a Unix socket.
+    """
+    if isinstance(server, PostgresServer):
+        if server.host.startswith("/") or any(key.startswith("ssl") for key, _ in server.options):
+            yield server, None
+        else:
+            with kind((server.host, server.port)) as relay:
+                yield server.through(*relay.ports), relay
+    elif server.secure:
+        yield server, None
+    else:
+        with kind((server.host, server.http_port), (server.host, server.native_port)) as relay:
+            yield server.through(*relay.ports), relay
 
 
 def _end(connection: socket.socket) -> None:

@@ -10,16 +10,23 @@ import secrets
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from _typeshed import DataclassInstance
 
 Status = Literal["ok", "skipped", "failed"]
 DIRECTIONS = ("01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read")
 """The notebooks that measure every technique of a database and direction."""
 SCALING = "06_scaling"
 """The notebook that measures how cost grows with rows."""
+FIDELITY, FAULTS = "fidelity.csv", "faults.csv"
+"""What became of awkward values, and of faults, on every path; written by `08_fidelity` and `09_faults`."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
@@ -117,6 +124,30 @@ def read_all(directory: Path) -> pl.DataFrame:
     """The rows of the complete results files of the four directions in a directory; studies beside them stay apart."""
     files = sorted(directory / f"{name}.csv" for name in DIRECTIONS if (directory / f"{name}.csv").exists())
     return pl.concat([pl.DataFrame(schema=SCHEMA), *map(read, files)])
+
+
+def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
+    """Write dataclasses of one kind as CSV, all at once: an interrupted run leaves the last complete file in place.
+
+    Raises ResultsError when the file cannot be written.
+    """
+    partial = path.with_suffix(".partial.csv")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", newline="", encoding="utf8") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(cells[0])], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(asdict(cell) for cell in cells)
+        partial.replace(path)
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
+
+
+def read_cells(path: Path) -> pl.DataFrame:
+    """What `write_cells` wrote, all of it text; raises ResultsError when it is not there."""
+    if not path.exists():
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
+    return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
 
 
 def read_streams(directory: Path) -> pl.DataFrame:

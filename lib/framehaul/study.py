@@ -101,9 +101,15 @@ class Summary:
     """The results of all notebooks, ready to be compared."""
 
     def __init__(
-        self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None
+        self,
+        passes: pl.DataFrame,
+        facts: dict[str, Any],
+        figures: Path,
+        streams: pl.DataFrame | None = None,
+        fidelity: pl.DataFrame | None = None,
     ) -> None:
         self._streams = pl.DataFrame(schema=results.SCHEMA) if streams is None else streams
+        self._fidelity = fidelity
         if passes.is_empty():
             raise results.ResultsError("there are no results yet; run the other notebooks first (make all)")
         order = {
@@ -118,17 +124,20 @@ class Summary:
         self.facts, self._figures = facts, figures
 
     @classmethod
-    def of(cls, directory: Path, growth: pl.DataFrame | None = None) -> Self:
+    def of(cls, directory: Path, growth: pl.DataFrame | None = None, trials: Path | None = None) -> Self:
         """What a results directory holds, with `growth` in place of its own passes of the scaling study.
 
+        The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it.
         Raises ResultsError when there is nothing to compare.
         """
         streams = results.read_streams(directory) if growth is None else results.streams_among(growth)
-        return cls(results.read_all(directory), read_facts(directory), directory.parent / "figures", streams)
+        matrix = (trials or directory) / results.FIDELITY
+        fidelity = results.read_cells(matrix) if matrix.exists() else None
+        return cls(results.read_all(directory), read_facts(directory), directory.parent / "figures", streams, fidelity)
 
     def winners(self) -> Markdown:
-        """The fastest technique of each database and direction."""
-        return Markdown(winners_table(self.summary))
+        """The fastest technique of each database and direction, and what survives it."""
+        return Markdown(winners_table(self.summary, self._fidelity))
 
     def past_published(self) -> Markdown:
         """How far past the published techniques one gets, and how far that is from the server's own limits."""
@@ -164,22 +173,20 @@ class Summary:
         return Markdown("\n\n".join(versions_text(self.facts, notebook) for notebook in sorted(self.facts["runs"])[:1]))
 
 
-def winners_table(summary: pl.DataFrame) -> str:
-    """Winners as Markdown: median, min to max, dtypes, and the distance to the best published technique."""
-    return charts.markdown_table(
-        ["direction", "fastest technique", "median rows/s", "min to max", "MB on the wire", "dtypes"],
-        [
-            [
-                f"{charts.DATABASES[row['database']]} {row['direction']}", row["label"],
-                f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
-                f"{charts.thousands(row['min_rows_per_s'])} to {charts.thousands(row['max_rows_per_s'])}",
-                "" if row["wire_bytes"] is None else f"{row['wire_bytes'] / 1e6:.1f}",
-                "" if row["direction"] == "write" else charts.dtypes_text(row["dtypes"]),
-            ]
-            for row in findings.winners(summary).to_dicts()
-        ],
-        text_columns=2,
-    )  # fmt: skip
+def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> str:
+    """Winners as Markdown: median, min to max, bytes, dtypes and, where it was tried, what survives of awkward data."""
+    header = ["direction", "fastest technique", "median rows/s", "min to max", "MB on the wire", "dtypes"]
+    rows = []
+    for row in findings.winners(summary).to_dicts():
+        cells = [
+            f"{charts.DATABASES[row['database']]} {row['direction']}", row["label"],
+            f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
+            f"{charts.thousands(row['min_rows_per_s'])} to {charts.thousands(row['max_rows_per_s'])}",
+            "" if row["wire_bytes"] is None else f"{row['wire_bytes'] / 1e6:.1f}",
+            "" if row["direction"] == "write" else charts.dtypes_text(row["dtypes"]),
+        ]  # fmt: skip
+        rows.append(cells if fidelity is None else [*cells, findings.survival(fidelity, row)])
+    return charts.markdown_table(header if fidelity is None else [*header, "awkward data"], rows, text_columns=2)
 
 
 def past_table(summary: pl.DataFrame) -> str:
@@ -275,6 +282,22 @@ def versions_text(facts: dict[str, Any], notebook: str) -> str:
             f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
             f"- Server: {made['server']['version']}; {settings}",
             f"- Python {facts['python']}; {libraries}",
+        ]
+    )
+
+
+def trial_versions_text(facts: dict[str, Any], notebook: str) -> str:
+    """Machine, versions, run and what could not be tried, of a study of outcomes instead of times, as Markdown."""
+    made, machine = facts["runs"][notebook], facts["machine"]
+    libraries = ", ".join(f"{name} {version}" for name, version in facts["libraries"].items())
+    return "\n".join(
+        [
+            f"- Run {made['run_id']}: {made['what']}, {made['servers']} servers, started {made['started']}, "
+            f"commit {facts['commit']}",
+            f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
+            f"- {made['server']['postgres']}; ClickHouse {made['server']['clickhouse']}",
+            f"- Python {facts['python']}; {libraries}",
+            *(f"- Not tried: `{name}`: {reason}" for name, reason in made["unavailable"].items()),
         ]
     )
 

@@ -1,0 +1,95 @@
+"""One form for every way a path may give a value; what is not the value stays different."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from framehaul.schema import ColumnType
+from framehaul.values import first_difference, plain_values
+
+UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
+DAY = dt.date(2026, 1, 2)
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901)
+BERLIN = "Europe/Berlin"
+
+SAME: list[tuple[ColumnType, list[Any], Any]] = [
+    (ColumnType.INT32, [1, None], pl.Series([1.0, None])),
+    (ColumnType.INT32, [1, None], pd.Series([1.0, math.nan])),
+    (ColumnType.INT64, [2**62, None], pd.Series([2**62, None], dtype="Int64")),
+    (ColumnType.BOOL, [True, False, None], pd.Series(["t", "f", None], dtype=object)),
+    (ColumnType.BOOL, [True, False], pl.Series([1, 0])),
+    (ColumnType.FLOAT64, [1.0, 0.0], pl.Series([1, 0])),
+    (ColumnType.FLOAT64, [math.nan, -0.0], pd.Series([math.nan, -0.0])),
+    (ColumnType.DECIMAL, [Decimal("1.5")], pl.Series([1.5])),
+    (ColumnType.DECIMAL, [Decimal("9" * 28 + "." + "9" * 10)], pl.Series(["9" * 28 + "." + "9" * 10])),
+    (ColumnType.TEXT, ["é", ""], pl.Series(["é".encode(), b""])),
+    (ColumnType.BYTES, [b"A\xff", b""], pl.Series(["\\x41ff", "\\x"])),
+    (ColumnType.UUID, [UUID_TEXT, None], pl.Series([UUID(UUID_TEXT).bytes, None])),
+    (ColumnType.UUID, [UUID_TEXT], pd.Series([UUID(UUID_TEXT)], dtype=object)),
+    (ColumnType.DATE, [DAY, None], pl.Series(["2026-01-02", None])),
+    (ColumnType.DATE, [DAY], pl.Series([dt.datetime(2026, 1, 2)])),
+    (ColumnType.DATE, [DAY], pl.Series([20_455], dtype=pl.UInt16)),
+    (ColumnType.TIMESTAMP, [MOMENT, None], pl.Series(["2026-01-02 03:04:05.678901", None])),
+    (ColumnType.TIMESTAMP, [MOMENT], pl.Series([MOMENT], dtype=pl.Datetime("ns"))),
+    (ColumnType.TIMESTAMP, [MOMENT], pd.Series([pd.Timestamp(MOMENT)], dtype=object)),
+    (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901+02"])),
+    (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)],
+     pd.Series([MOMENT.replace(tzinfo=dt.UTC)]).dt.tz_convert(BERLIN)),
+]  # fmt: skip
+
+DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
+    (ColumnType.INT32, [1], pl.Series([1.5])),
+    (ColumnType.INT32, [7], pl.Series(["007"])),
+    (ColumnType.INT64, [2**53 + 1, None], pd.Series([float(2**53 + 1), math.nan])),
+    (ColumnType.FLOAT64, [-0.0], pl.Series([0.0])),
+    (ColumnType.FLOAT64, [None], pd.Series([math.nan])),
+    (ColumnType.FLOAT64, [-0.0], pl.Series([0])),
+    (ColumnType.DECIMAL, [Decimal("0.1")], pl.Series([0.1])),
+    (ColumnType.TEXT, [""], pl.Series([None], dtype=pl.String)),
+    (ColumnType.TEXT, ["e\u0301"], pl.Series(["é"])),
+    (ColumnType.TEXT, ["007"], pl.Series([7])),
+    (ColumnType.DATE, [DAY], pl.Series([dt.datetime(2026, 1, 2, 1)])),
+    (ColumnType.TIMESTAMP, [MOMENT], pl.Series([MOMENT.replace(microsecond=678_000)])),
+    (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901"])),
+]
+
+
+@pytest.mark.parametrize(("kind", "sent", "found"), SAME)
+def test_other_dtypes_that_say_the_same(kind: ColumnType, sent: list[Any], found: Any) -> None:
+    ours = plain_values(pa.array(sent, kind.value.arrow), kind)
+    assert first_difference(ours, plain_values(found, kind)) is None
+
+
+@pytest.mark.parametrize(("kind", "sent", "found"), DIFFERENT)
+def test_what_is_not_the_same(kind: ColumnType, sent: list[Any], found: Any) -> None:
+    ours = plain_values(pa.array(sent, kind.value.arrow), kind)
+    assert " became " in (first_difference(ours, plain_values(found, kind)) or "")
+
+
+def test_nan_is_nan_whatever_its_payload() -> None:
+    (odd,) = struct.unpack(">d", bytes.fromhex("fff8000000000abc"))
+    ours, theirs = (plain_values(pl.Series(np.array([value])), ColumnType.FLOAT64) for value in (math.nan, odd))
+    assert first_difference(ours, theirs) is None
+
+
+def test_rows_that_are_missing_are_told() -> None:
+    assert first_difference([1, 2], [1]) == "1 rows instead of 2"
+
+
+def test_a_difference_is_told_in_one_short_line() -> None:
+    assert first_difference([None], ["x" * 200]) == "NULL became 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (202 characters)"
+    day = plain_values(pl.Series([dt.date(1969, 12, 31)]), ColumnType.DATE)
+    moment = plain_values(pl.Series([MOMENT]), ColumnType.TIMESTAMP)
+    assert first_difference(day, [None]) == "1969-12-31 became NULL"
+    assert first_difference(moment, [None]) == "2026-01-02T03:04:05.678901000 became NULL"
