@@ -5,11 +5,12 @@ ROWS ?= 100000
 PASSES ?= 3
 WARMUP ?= 1
 SEED ?= 20260407
+HOLD ?= 120
 SERVERS ?=
 OUT ?=
 NOTEBOOKS ?=
 
-KNOWN := ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS
+KNOWN := ROWS PASSES WARMUP SEED HOLD SERVERS OUT NOTEBOOKS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -25,7 +26,7 @@ ENVIRONMENT := .venv/.complete
 endif
 
 # Values reach the program as they are, whatever characters they hold.
-export ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS
+export ROWS PASSES WARMUP SEED HOLD SERVERS OUT NOTEBOOKS
 FRAMEHAUL = $(PYTHON) -m framehaul
 WHERE = --servers="$$SERVERS" --out="$$OUT"
 
@@ -34,7 +35,7 @@ WHERE = --servers="$$SERVERS" --out="$$OUT"
 
 help: ## list the targets and variables
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
-	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
+	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
 
 setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
 
@@ -42,13 +43,13 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 	@sh setup.sh
 
 all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
-	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED"
+	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD"
 
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="05 07"
 
 test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
-	@unset ROWS PASSES WARMUP SEED SERVERS OUT NOTEBOOKS; $(PYTHON) -m pytest
+	@unset ROWS PASSES WARMUP SEED HOLD SERVERS OUT NOTEBOOKS; $(PYTHON) -m pytest
 
 lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff check .

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from framehaul.measure import called, opened
 from framehaul.servers import Servers, running
-from framehaul.settings import Settings
+from framehaul.settings import PROJECT, Settings
 from framehaul.techniques import Technique
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
@@ -44,6 +46,24 @@ def servers(settings: Settings) -> Iterator[Servers]:
     """Both servers, for as long as the tests run."""
     with running(settings) as found:
         yield found
+
+
+def run_command(*arguments: str, state_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "framehaul", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False,
+        env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state_dir)} | environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Path:
+    """What `make all` leaves at tiny size: results, figures and reports."""
+    directory = tmp_path_factory.mktemp("out")
+    done = run_command(
+        "run", "--rows=300", "--passes=2", "--warmup=1", "--hold=3", f"--out={directory}", state_dir=settings.state_dir
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return directory
 
 
 def call(technique: Technique, servers: Servers, *arguments: object) -> Any:

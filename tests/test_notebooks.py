@@ -10,39 +10,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
 
+from conftest import run_command
 from framehaul import scaling
 from framehaul.run import NOTEBOOKS, chosen_notebooks
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
-from framehaul.settings import PROJECT, Settings, SettingsError
+from framehaul.settings import PROJECT, SettingsError
 from framehaul.streaming import MOVES
 from framehaul.techniques import techniques
 
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
-
-
-def run_command(*arguments: str, state_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "framehaul", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False,
-        env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state_dir)} | environment,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("out")
-    done = run_command(
-        "run", "--rows=300", "--passes=2", "--warmup=1", f"--out={directory}", state_dir=settings.state_dir
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    yield directory
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
@@ -108,6 +91,7 @@ def test_environment_is_recorded(out: Path) -> None:
     facts = json.loads((out / "results" / "environment.json").read_text())
     assert set(facts["runs"]) == {
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
+        "08_fidelity", "09_faults",
     }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
@@ -125,6 +109,12 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "01_postgres_write.svg", "02_postgres_read.svg", "03_clickhouse_write.svg", "04_clickhouse_read.svg",
         "05_published_against_measured.svg", "06_scaling_clickhouse_read.svg", "06_scaling_clickhouse_write.svg",
         "06_scaling_postgres_read.svg", "06_scaling_postgres_write.svg", "07_levers.svg",
+        *(
+            f"{study}_{database}_{direction}.svg"
+            for study in ("08_fidelity", "09_faults")
+            for database in ("clickhouse", "postgres")
+            for direction in ("read", "write")
+        ),
     ]  # fmt: skip
 
 

@@ -36,7 +36,10 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     from framehaul import run  # it imports all of Jupyter; the other commands need none of it
 
     parameters = run.parameters_from({name: getattr(arguments, name) for name in ("rows", "passes", "warmup", "seed")})
-    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, settings)
+    hold = run.whole_number("hold", arguments.hold)
+    if hold < 1:
+        raise SettingsError(f"HOLD={hold}: give a whole number of at least 1")
+    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, settings)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / 'index.html'}")
     return 0 if ok else 1
@@ -87,6 +90,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--passes", default="3")
     parser.add_argument("--warmup", default="1")
     parser.add_argument("--seed", default="20260407")
+    parser.add_argument("--hold", default="120")
     return parser.parse_args()
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from nbconvert import HTMLExporter
 from traitlets.config import Config
 
-from framehaul import charts, findings, results, scaling, study
+from framehaul import charts, faults, fidelity, findings, results, scaling, study
 from framehaul.settings import PROJECT
 
 TEMPLATES = Path(__file__).parent
@@ -66,7 +66,7 @@ def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any]) -> N
     lines = []
     for entry in entries:
         made = facts["runs"].get(entry.name)
-        when = f"{made['rows']:,} rows, {made['passes']} passes, {made['started']}" if made else ""
+        when = f"{made.get('what') or _size(made)}, {made['started']}" if made else ""
         trouble = f' <strong class="problem">{html.escape(entry.problem)}</strong>' if entry.problem else ""
         lines.append(
             f'<li><a href="{html.escape(entry.link)}">{html.escape(entry.title)}</a>{trouble}'
@@ -84,6 +84,10 @@ def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any]) -> N
         INDEX.format(lines="\n".join(lines), where=where, headline=_headline_html(summary), year=dt.date.today().year),
         encoding="utf8",
     )
+
+
+def _size(made: dict[str, Any]) -> str:
+    return f"{made['rows']:,} rows, {made['passes']} passes"
 
 
 INDEX = """<!doctype html>
@@ -123,9 +127,13 @@ def _headline_html(directory: Path) -> str:
 def readme_blocks(runs: list[Path]) -> dict[str, str]:
     """The generated blocks of the README by name, from the results directories of the committed runs."""
     growth = results.read(SCALING_RUN / f"{results.SCALING}.csv")
-    blocks = {"streams": scaling.streams_table(scaling.medians(growth))}
+    blocks = {
+        "streams": scaling.streams_table(scaling.medians(growth)),
+        "fidelity": fidelity.readme_text(results.read_cells(runs[0] / results.FIDELITY)),
+        "faults": faults.counts_table(results.read_cells(runs[0] / results.FAULTS)),
+    }
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
-        summary = study.Summary.of(directory, growth)
+        summary = study.Summary.of(directory, growth, runs[0])
         blocks[f"headline{suffix}"] = f"{_made(summary.facts, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = summary.past_published().data
@@ -163,7 +171,7 @@ def committed_runs() -> list[Path]:
 
 def _made(facts: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
-    machine, made = facts["machine"], next(iter(facts["runs"].values()))
+    machine, made = facts["machine"], facts["runs"]["01_postgres_write"]
     return (
         f"{summary['rows'][0]:,} rows, {made['passes']} passes, {made['started'].split()[0]}, {machine['cores']} cores "
         f"({machine['cpu']}), {machine['memory_gib']} GiB, client and servers on this one machine; "

@@ -36,8 +36,10 @@ def chosen_notebooks(numbers: str) -> list[Path]:
     )
 
 
-def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bool:
+def run(notebooks: list[Path], parameters: Parameters, hold: int, settings: Settings) -> bool:
     """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
+
+    Those that only read results come last. `hold` is for how many seconds the faults study holds a load.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -61,8 +63,8 @@ def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bo
     with ExitStack() as stack:
         if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
-        for notebook in notebooks:
-            problem = _execute(notebook, parameters, reports)
+        for notebook in sorted(notebooks, key=lambda path: path.stem in READ_RESULTS):
+            problem = _execute(notebook, vars(parameters) | {"hold": hold}, reports)
             if problem:
                 problems[notebook.stem] = problem
     _check_techniques(settings.out / "results", notebooks, problems)
@@ -75,19 +77,19 @@ def run(notebooks: list[Path], parameters: Parameters, settings: Settings) -> bo
     return not problems
 
 
-def _execute(notebook: Path, parameters: Parameters, reports: Path) -> str | None:
+def _execute(notebook: Path, parameters: dict[str, int], reports: Path) -> str | None:
     """Execute one notebook and export it; what went wrong, or None."""
     print(f"== {notebook.stem}", flush=True)
     unfinished = reports / "failed" / notebook.name
     page = reports / "failed" / f"{notebook.stem}.html"
     wanted = papermill.inspect_notebook(notebook)
-    values = {name: value for name, value in vars(parameters).items() if name in wanted}
-    rounds = parameters.rows * (parameters.passes + parameters.warmup)
+    values = {name: value for name, value in parameters.items() if name in wanted}
+    rounds = parameters["rows"] * (parameters["passes"] + parameters["warmup"])
     problem = None
     try:
         papermill.execute_notebook(
             notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-            stdout_file=sys.stdout, execution_timeout=600 + rounds // 500,
+            stdout_file=sys.stdout, execution_timeout=1800 + parameters["hold"] + rounds // 500,
             # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
             config=Config({"KernelManager": {"transport": "ipc"}}),
         )  # fmt: skip
@@ -136,13 +138,16 @@ def _make_index(reports: Path, problems: dict[str, str]) -> None:
     report.write_index(reports, entries, study.read_facts(reports.parent / "results"))
 
 
+def whole_number(name: str, text: str) -> int:
+    """A number from the command line; raises SettingsError that names it."""
+    if not text.strip().lstrip("-").isdecimal():
+        raise SettingsError(f"{name.upper()}={text!r}: give a whole number")
+    return int(text)
+
+
 def parameters_from(text: dict[str, str]) -> Parameters:
     """Parameters from the command line; raises SettingsError that names the one that is no whole number."""
-    numbers: dict[str, Any] = {}
-    for name, value in text.items():
-        if not value.strip().lstrip("-").isdecimal():
-            raise SettingsError(f"{name.upper()}={value!r}: give a whole number")
-        numbers[name] = int(value)
+    numbers: dict[str, Any] = {name: whole_number(name, value) for name, value in text.items()}
     try:
         return Parameters(**numbers)
     except ValueError as error:

@@ -8,7 +8,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from framehaul.servers.address import ClickHouseServer, ServerError
@@ -23,7 +24,7 @@ CONFIGURATION = """<clickhouse>
   <http_port>{http_port}</http_port>
   <tcp_port>{native_port}</tcp_port>
   <users_config>users.xml</users_config>
-  <default_profile>default</default_profile>
+  <default_profile>default</default_profile>{disks}
 </clickhouse>
 """
 
@@ -35,7 +36,7 @@ CONFIGURATION = """<clickhouse>
 USERS = """<clickhouse>
   <profiles>
     <default>
-      <async_insert>0</async_insert>
+      <async_insert>0</async_insert>{profile}
     </default>
     <serving>
       <max_sessions_for_user>1</max_sessions_for_user>
@@ -67,11 +68,16 @@ USERS = """<clickhouse>
 
 @dataclass
 class EmbeddedClickHouse:
-    """One ClickHouse under `state_dir`; start, watch and stop it."""
+    """One ClickHouse under `state_dir`; start, watch and stop it.
+
+    `profile` holds further settings of its user; below `disks`, tables may have disks of their own.
+    """
 
     state_dir: Path
     http_port: int
     native_port: int
+    profile: Mapping[str, str | int] = field(default_factory=dict)
+    disks: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
@@ -81,15 +87,20 @@ class EmbeddedClickHouse:
         password = password_in(home / "password")
         write_private(
             home / "config.xml",
-            CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port),
-        )
-        digest = hashlib.sha256(password.encode()).hexdigest()
-        write_private(home / "users.xml", USERS.format(user=USER, password_sha256=digest))
-        output = (home / "output.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"],
-            cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
+            CONFIGURATION.format(
+                http_port=self.http_port, native_port=self.native_port,
+                disks=f"<custom_local_disks_base_directory>{self.disks}/</custom_local_disks_base_directory>"
+                if self.disks else "",
+            ),
         )  # fmt: skip
+        digest = hashlib.sha256(password.encode()).hexdigest()
+        profile = "".join(f"<{name}>{value}</{name}>" for name, value in self.profile.items())
+        write_private(home / "users.xml", USERS.format(user=USER, password_sha256=digest, profile=profile))
+        with (home / "output.log").open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"],
+                cwd=home, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
         self._wait_until_ready(home)
         return ClickHouseServer(
             "127.0.0.1", self.http_port, self.native_port, USER, password, DATABASE, process_id=self._process.pid

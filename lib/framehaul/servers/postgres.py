@@ -71,16 +71,16 @@ class EmbeddedPostgres:
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
         data, exchange = self._home / "data", self._home / "exchange"
-        self._own(exchange)
+        self.own(exchange)
         if not (data / "PG_VERSION").exists():
             self._initialise(data, password)
         self._write_configuration()
         self._end_orphans(data)
-        log = (self._home / "server.log").open("ab")
-        self._process = subprocess.Popen(
-            [self._binaries / "postgres", "-D", data, "-c", f"config_file={self._home / 'postgresql.conf'}"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
-        )  # fmt: skip
+        with (self._home / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", data, "-c", f"config_file={self._home / 'postgresql.conf'}"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
+            )  # fmt: skip
         self._leash = subprocess.Popen(
             ["/bin/sh", "-c", LEASH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
@@ -115,7 +115,7 @@ class EmbeddedPostgres:
         # A directory of its own first, renamed when complete: an interrupted initdb leaves nothing that looks usable.
         fresh = data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
-        self._own(fresh)
+        self.own(fresh)
         password_file = fresh.with_name("initdb-password")
         write_private(password_file, password)
         self._give(password_file)
@@ -196,7 +196,8 @@ class EmbeddedPostgres:
             "user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "umask": 0o077, "cwd": self._home,
         }  # fmt: skip
 
-    def _own(self, directory: Path) -> None:
+    def own(self, directory: Path) -> None:
+        """Make a directory, if it is not there, that belongs to the account that the server runs as."""
         directory.mkdir(mode=0o700, exist_ok=True)
         self._give(directory)
 
