@@ -39,7 +39,7 @@ def chosen_notebooks(numbers: str) -> list[Path]:
 def run(notebooks: list[Path], parameters: Parameters, hold: int, settings: Settings) -> bool:
     """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
 
-    Those that only read results come last. `hold` is for how many seconds the faults study holds a load.
+    `hold` is for how many seconds the faults study holds a load.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -63,7 +63,7 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, settings: Sett
     with ExitStack() as stack:
         if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
-        for notebook in sorted(notebooks, key=lambda path: path.stem in READ_RESULTS):
+        for notebook in notebooks:
             problem = _execute(notebook, vars(parameters) | {"hold": hold}, reports)
             if problem:
                 problems[notebook.stem] = problem

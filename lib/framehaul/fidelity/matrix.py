@@ -84,6 +84,7 @@ def run() -> Matrix:
 
         facts = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
         study.interruptible(lambda stop: run_cells(both, record, skip, chosen=chosen, stop=stop))
+        bar.total = bar.n  # what a table or a frame cannot hold was not tried
     place: dict[tuple[str, str, str], int] = {
         (found.database, found.direction, found.name): at for at, found in enumerate(chosen)
     }

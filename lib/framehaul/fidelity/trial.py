@@ -169,13 +169,14 @@ class _Trial:
             returned, error, silent = await path.call(table, *([case.frame(path.technique.frame)] if write else []))
             if not silent:
                 break
-        if error is not None:
-            return "error", error
         try:
             found = self._tables.content(table) if write else returned
-        except psycopg.DataError as error_of_psycopg:
+        except psycopg.DataError as unreadable:
             # PostgreSQL holds more dates than Python: infinity, and those before the year 1.
-            return "loss", f"what is stored cannot be read back: {describe(error_of_psycopg)}"
+            return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
+        if error is not None:
+            stored = len(found) if write else 0
+            return ("loss", f"{stored} rows are stored in spite of {error}") if stored else ("error", error)
         assert isinstance(found, pl.DataFrame | pd.DataFrame)
         if lost := difference_of(case, found):
             return "loss", lost
