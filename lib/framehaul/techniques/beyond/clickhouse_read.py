@@ -210,13 +210,18 @@ def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table
     return to_polars(client.query_arrow(query, settings=ARROW, use_strings=True), table)
 
 
+def text_query(table: Table) -> str:
+    """SELECT of a table whose strings are all text; raises ValueError where some are bytes: the driver has one type."""
+    if names := table.columns_of(ColumnType.BYTES):
+        raise ValueError(f"columns {names} are bytes, of which query_df_arrow would make text: use query_arrow")
+    return f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+
+
 @technique(family="arrow", label="clickhouse-connect query_df_arrow -> Polars dataframe")
 def polars_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
     """The driver's own way into Polars."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
-    frame = client.query_df_arrow(
-        query, settings=ARROW, use_strings=not table.columns_of(ColumnType.BYTES), dataframe_library="polars"
-    )
+    query = text_query(table)
+    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="polars")
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -224,10 +229,8 @@ def polars_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, ta
 @technique(family="arrow", label="clickhouse-connect query_df_arrow -> Pandas dataframe")
 def pandas_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver's own way into pandas through Arrow: every column has an Arrow-backed dtype."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
-    frame = client.query_df_arrow(
-        query, settings=ARROW, use_strings=not table.columns_of(ColumnType.BYTES), dataframe_library="pandas"
-    )
+    query = text_query(table)
+    frame = client.query_df_arrow(query, settings=ARROW, use_strings=True, dataframe_library="pandas")
     assert isinstance(frame, pd.DataFrame)
     return frame
 
