@@ -226,6 +226,18 @@ async def called(technique: Technique, *arguments: object) -> Any:
     return await returned if inspect.isawaitable(returned) else returned
 
 
+async def attempted(technique: Technique, *arguments: object) -> tuple[Any, str | None]:
+    """What the technique returned, or, in one line, what it raised."""
+    try:
+        return await called(technique, *arguments), None
+    except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
+        return None, describe(error)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust: no Exception, but an error that a caller sees
+            raise
+        return None, f"panic: {describe(error)}"
+
+
 @asynccontextmanager
 async def opened(technique: Technique, server: PostgresServer | ClickHouseServer) -> AsyncIterator[object]:
     """The technique's client, whichever kind of context manager opens it."""

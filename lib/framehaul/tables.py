@@ -170,7 +170,8 @@ class ClickHouseTables:
     def __init__(self, server: ClickHouseServer) -> None:
         self._server = server
 
-    def _run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
+    def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
+        """What the server answers; raises ServerError."""
         where = f"{self._server.host}:{self._server.http_port}"
         try:
             response = httpx.post(
@@ -186,13 +187,13 @@ class ClickHouseTables:
 
     def _rows(self, query: str, **parameters: str) -> list[list[Any]]:
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
-        answer = self._run(f"{query} FORMAT JSONCompact", b"", **bound)
+        answer = self.run(f"{query} FORMAT JSONCompact", b"", **bound)
         rows: list[list[Any]] = json.loads(answer)["data"]
         return rows
 
     def create(self, table: Table) -> None:
         self.drop(table)
-        self._run(table.clickhouse_ddl)
+        self.run(table.clickhouse_ddl)
 
     def drop(self, table: Table) -> None:
         found = self._rows(
@@ -203,7 +204,7 @@ class ClickHouseTables:
             return
         if found[0][0] != COMMENT:
             raise ServerError(_not_ours("ClickHouse", table))
-        self._run(f"DROP TABLE {table.clickhouse_name} SYNC")
+        self.run(f"DROP TABLE {table.clickhouse_name} SYNC")
 
     def settle(self) -> None:
         while int(self._rows("SELECT count() FROM system.merges WHERE database = currentDatabase()")[0][0]):
@@ -215,7 +216,7 @@ class ClickHouseTables:
             stream.write_table(content, max_chunksize=65_536)  # a record batch is whole in the server's memory
         columns = f"{table.clickhouse_name} ({table.clickhouse_columns})"
         # One block, so that each partition is one part and no merge starts; a few of them where one would not fit.
-        self._run(
+        self.run(
             f"INSERT INTO {columns} FORMAT ArrowStream", buffer.getvalue(),
             min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)), min_insert_block_size_bytes=0,
             async_insert=0,
@@ -223,7 +224,7 @@ class ClickHouseTables:
         self.settle()
 
     def content(self, table: Table) -> pl.DataFrame:
-        answer = self._run(
+        answer = self.run(
             f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT ArrowStream",
             output_format_arrow_string_as_string=0,
         )

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import psycopg
 
@@ -22,6 +21,7 @@ from framehaul.servers import ClickHouseServer, PostgresServer, ServerError, Ser
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
+from framehaul.tables import ClickHouseTables
 
 TABLE = Table(
     "framehaul_faults",
@@ -127,11 +127,12 @@ def run_postgres(server: PostgresServer, *statements: str) -> list[tuple[Any, ..
 
 def run_clickhouse(server: ClickHouseServer, *statements: str) -> str:
     """Run statements; gives what the last one answers. Raises ServerError."""
-    for statement in statements:
-        response = httpx.post(
-            server.url, auth=(server.user, server.password), content=statement.encode(), trust_env=False, timeout=600,
-            params={"database": server.database},
-        )  # fmt: skip
-        if response.is_error:
-            raise ServerError(response.text[:400])
-    return response.text
+    answers = [ClickHouseTables(server).run(statement) for statement in statements]
+    return answers[-1].decode()
+
+
+def numbers(server: PostgresServer | ClickHouseServer, query: str) -> list[int]:
+    """The one row that a query gives on either server, all of it numbers."""
+    if isinstance(server, PostgresServer):
+        return [int(value) for value in run_postgres(server, query)[0]]
+    return [int(value) for value in run_clickhouse(server, query).split()]

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import psutil
 
-from framehaul.faults.breakable import TABLE, BreakableServers, run_clickhouse, run_postgres
+from framehaul.faults.breakable import TABLE, BreakableServers, numbers
 from framehaul.frames import from_polars
 from framehaul.measure import called, opened
 from framehaul.servers import ClickHouseServer, PostgresServer
@@ -86,14 +86,9 @@ class _Load:
                 wrong += not frame.sort("id").equals(self._still)
         return frames, wrong
 
-    def found(self) -> tuple[int, int, int]:
+    def found(self) -> list[int]:
         """Rows, different ids and the sum of the ids in the table that was written."""
-        query = f"SELECT count(*), count(DISTINCT id), sum(id) FROM {self._written.postgres_name}"
-        if isinstance(self._server, PostgresServer):
-            rows, ids, total = map(int, run_postgres(self._server, query)[0])
-        else:
-            rows, ids, total = map(int, run_clickhouse(self._server, query).split())
-        return rows, ids, total
+        return numbers(self._server, f"SELECT count(*), count(DISTINCT id), sum(id) FROM {self._written.postgres_name}")
 
 
 def hold_load(broken: BreakableServers, database: Database, seconds: float, stop: threading.Event) -> Held:

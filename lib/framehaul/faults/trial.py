@@ -18,15 +18,17 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.clients import UnavailableError
-from framehaul.faults.breakable import TABLE, TIMEOUT_SECONDS, BreakableServers, run_clickhouse, run_postgres
+from framehaul.faults.breakable import TABLE, TIMEOUT_SECONDS, BreakableServers, numbers, run_clickhouse, run_postgres
 from framehaul.faults.wire import BreakingRelay
 from framehaul.frames import to_pandas
-from framehaul.measure import called, describe, opened, quiet_drivers
+from framehaul.measure import attempted, called, describe, opened, quiet_drivers
+from framehaul.relay import relayed
 from framehaul.schema import Table, quote_clickhouse_text, quote_postgres
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.tables import tables_of
 from framehaul.techniques import Technique
 
+type Server = PostgresServer | ClickHouseServer
 type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent"]
 
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
@@ -262,16 +264,16 @@ class Trial:
 
     def measure_bytes(self) -> None:
         """Make a pass without any fault, to know how many bytes there are. Raises what the technique raises."""
-        with self._relay() as relay:
-            self._client_bytes, self._server_bytes = asyncio.run(self._pass(relay, self._target(None)))
+        with self._relayed() as (server, relay):
+            asyncio.run(self._pass(server, relay, self._target(None)))
 
     def run(self, fault: Fault) -> None:
         """Let the fault happen, and record what became of it."""
         shares = STRIKES.get((fault.name, fault.direction), (0.0,))
         for share in shares:
             target = self._target(fault)
-            with self._relay() as relay:
-                verdict, rows, usable, detail = asyncio.run(self._outcome(relay, fault, target, share))
+            with self._relayed() as (server, relay):
+                verdict, rows, usable, detail = asyncio.run(self._outcome(server, relay, fault, target, share))
             if relay.struck or not share:
                 break
         else:
@@ -285,11 +287,11 @@ class Trial:
         )  # fmt: skip
 
     async def _outcome(
-        self, relay: BreakingRelay, fault: Fault, target: Table, share: float
+        self, server: Server, relay: BreakingRelay, fault: Fault, target: Table, share: float
     ) -> tuple[Verdict, str, str, str]:
         """Verdict, rows, whether the client could be used afterwards, and what was said."""
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(opened(self.technique, self._through(relay)))
+            client = await stack.enter_async_context(opened(self.technique, server))
             self._arm(relay, fault, share)
             returned, error = await self._try(client, target, fault)
             if fault.name == "server killed":
@@ -298,8 +300,7 @@ class Trial:
             relay.mend()
             said = error or ""
             if fault.name.startswith("answer lost"):
-                with self._relay() as another:
-                    said = f"{error or 'no error'}; then: {await self._error_of_pass(another, target) or 'no error'}"
+                said = f"{error or 'no error'}; then: {await self._error_of_another(target) or 'no error'}"
             usable = ""
             if error is not None:  # on another table: a client may still hold locks on this one
                 _, still_wrong = await self._try(client, self._target(None, self._another), None)
@@ -325,25 +326,19 @@ class Trial:
 
     async def _try(self, client: object, target: Table, fault: Fault | None) -> tuple[Any, str | None]:
         """What the technique returned, or what it raised."""
-        try:
-            return await called(self.technique, client, target, *self._arguments(fault)), None
-        except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
-            return None, describe(error)
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of Rust: a caller sees it as an error
-                raise
-            return None, f"panic: {describe(error)}"
+        return await attempted(self.technique, client, target, *self._arguments(fault))
 
-    async def _pass(self, relay: BreakingRelay, target: Table) -> tuple[int, int]:
-        """Make a pass with a client of its own; gives the bytes that the client and the server sent meanwhile."""
-        async with opened(self.technique, self._through(relay)) as client:
+    async def _pass(self, server: Server, relay: BreakingRelay, target: Table) -> None:
+        async with opened(self.technique, server) as client:
             relay.count()
             await called(self.technique, client, target, *self._arguments(None))
-            return relay.from_client_bytes, relay.from_server_bytes
+            self._client_bytes, self._server_bytes = relay.from_client_bytes, relay.from_server_bytes
 
-    async def _error_of_pass(self, relay: BreakingRelay, target: Table) -> str | None:
+    async def _error_of_another(self, target: Table) -> str | None:
+        """What is raised when another client does the same."""
         try:
-            await self._pass(relay, target)
+            async with opened(self.technique, self._server) as client:
+                await called(self.technique, client, target, *self._arguments(None))
         except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
             return describe(error)
         return None
@@ -354,17 +349,14 @@ class Trial:
         make = {"source fails": self._frames.failing, "duplicate key": self._frames.duplicate}
         return [make.get(fault.name if fault else "", self._frames.good)(self.technique.frame)]
 
-    def _relay(self) -> BreakingRelay:
-        server = self._server
-        if isinstance(server, ClickHouseServer):
-            return BreakingRelay((server.host, server.http_port), (server.host, server.native_port))
-        return BreakingRelay((server.host, server.port))
-
-    def _through(self, relay: BreakingRelay) -> PostgresServer | ClickHouseServer:
-        return self._server.through(*relay.ports)
+    @contextlib.contextmanager
+    def _relayed(self) -> Iterator[tuple[Server, BreakingRelay]]:
+        with relayed(self._server, BreakingRelay) as (server, relay):
+            assert relay is not None  # the servers are ours: no encryption, no Unix socket
+            yield server, relay
 
     @property
-    def _server(self) -> PostgresServer | ClickHouseServer:
+    def _server(self) -> Server:
         return self._broken.servers.of(self.technique.database)
 
     def _target(self, fault: Fault | None, table: Table | None = None) -> Table:
@@ -381,12 +373,9 @@ class Trial:
 
     def _stored(self) -> str:
         """Which rows there are: none, all, part; doubled where an id is there twice, changed where one differs."""
-        table, server = self._table, self._server
-        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {table.postgres_name}"
-        if isinstance(server, PostgresServer):
-            rows, ids, right = run_postgres(server, query)[0]
-        else:
-            rows, ids, right = map(int, run_clickhouse(server, query).split())
+        name = self._table.postgres_name  # ClickHouse knows these quotes as well
+        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {name}"
+        rows, ids, right = numbers(self._server, query)
         if rows > ids:
             return "doubled"
         if right < rows:

@@ -19,7 +19,7 @@ import psycopg
 from framehaul.clients import UnavailableError
 from framehaul.fidelity.cases import BOTH, CASES, KEY, Case
 from framehaul.fidelity.losses import why
-from framehaul.measure import called, describe, opened, quiet_drivers
+from framehaul.measure import attempted, describe, opened, quiet_drivers
 from framehaul.relay import Relay, relayed
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.tables import Tables, tables_of
@@ -201,15 +201,9 @@ class _Path:
         if self._client is None:
             self._client = await self._stack.enter_async_context(opened(self.technique, self._server))
         with _ended_when_silent(self._relay) as silent:
-            try:
-                return await called(self.technique, self._client, *arguments), None, False
-            except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
-                said = describe(error)
-            except BaseException as error:
-                # A panic in Rust is no Exception, but it is an error that a caller sees.
-                if type(error).__name__ != "PanicException":
-                    raise
-                said = f"panic: {describe(error)}"
+            returned, said = await attempted(self.technique, self._client, *arguments)
+        if said is None:
+            return returned, None, False
         await self.close()
         return None, f"{SILENT}; ended, it says {said}" if silent.is_set() else said, silent.is_set()
 
