@@ -92,5 +92,5 @@ def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
     )  # fmt: skip
     found: list[Cell] = []
     case = next(case for case in CASES if case.name == "text: NULL and empty")
-    run_cells(servers, found.append, lambda _technique, _reason: None, cases=(case,), chosen=[liar])
+    run_cells(servers, [liar], found.append, lambda _technique, _reason: None, cases=(case,))
     assert [(cell.outcome, cell.detail) for cell in found] == [("loss", "'' became 'x'")]

@@ -99,7 +99,7 @@ def test_random_tables_arrive_to_the_bit(
     @given(cases(carried))
     def trial(case: Case) -> None:
         cells: list[Cell] = []
-        run_cells(servers, cells.append, lambda _, reason: unavailable.append(reason), cases=(case,), chosen=[found])
+        run_cells(servers, [found], cells.append, lambda _, reason: unavailable.append(reason), cases=(case,))
         assert [(cell.outcome, cell.detail) for cell in cells if cell.outcome != "exact"] == []
 
     trial()

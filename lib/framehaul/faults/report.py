@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import html
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -12,7 +10,6 @@ from pathlib import Path
 
 import polars as pl
 from IPython.display import HTML, SVG, Markdown
-from tqdm import tqdm
 
 from framehaul import charts, levers, results, study
 from framehaul.faults.breakable import breakable
@@ -20,8 +17,8 @@ from framehaul.faults.held import Held, hold_load, survives_a_crash
 from framehaul.faults.trial import FAULTS, Cell, run_cells
 from framehaul.settings import Settings, load_settings
 from framehaul.tables import tables_of
-from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database
+from framehaul.trials import Run
 
 NOTEBOOK = "09_faults"
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -105,49 +102,28 @@ def run(hold: int) -> Report:
     """
     if type(hold) is not int or hold < 1:
         raise ValueError(f"HOLD={hold!r}: give a whole number of at least 1")
-    settings = load_settings()
-    chosen = [technique for technique in techniques() if technique.origin != "limit"]
-    cells: list[Cell] = []
-    unavailable: dict[str, str] = {}
-    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
-    expected = sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen)
-    with (
-        breakable(settings.postgres_extensions) as broken,
-        tqdm(total=expected, file=sys.stdout, mininterval=1, unit="trial", ncols=100) as bar,
-    ):
-
-        def record(cell: Cell) -> None:
-            cells.append(cell)
-            bar.set_postfix_str(f"{cell.fault}: {cell.technique}"[:48], refresh=False)
-            bar.update()
-
-        def skip(technique: Technique, reason: str) -> None:
-            unavailable[f"{technique.database} {technique.direction} {technique.name}"] = reason
-
-        held: list[Held] = []
-        recovery: dict[str, tuple[int, int]] = {}
+    settings, made = load_settings(), Run[Cell]()
+    expected = sum(fault.direction == technique.direction for fault in FAULTS for technique in made.chosen)
+    held: list[Held] = []
+    recovery: dict[str, tuple[int, int]] = {}
+    with breakable(settings.postgres_extensions) as broken, made.bar(expected, "trial"):
 
         def work(stop: threading.Event) -> None:
-            run_cells(broken, chosen, record, skip, stop)
+            run_cells(broken, made.chosen, made.record, made.skip, stop)
             recovery.update(survives_a_crash(broken))
             with ThreadPoolExecutor(len(DATABASES)) as pool:
                 held.extend(pool.map(lambda database: hold_load(broken, database, hold, stop), DATABASES))
 
         study.interruptible(work)
         versions = {name: tables_of(broken.servers.of(name)).facts()["version"] for name in charts.DATABASES}
-        if broken.small_disk is None:
-            unavailable["disk full"] = "making a file system takes root"
-    place: dict[tuple[str, str, str], int] = {
-        (found.database, found.direction, found.name): at for at, found in enumerate(chosen)
-    }
-    cells.sort(key=lambda cell: place[cell.database, cell.direction, cell.technique])
-    results.write_cells(settings.out / "results" / results.FAULTS, cells)
-    made = {
-        "run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "servers": "embedded", "server": versions,
-        "what": f"{len(chosen)} techniques, {len(FAULTS)} faults", "unavailable": unavailable, "recovery": recovery,
-        "held": [asdict(load) for load in held],
-    }  # fmt: skip
-    study.keep_facts(settings, NOTEBOOK, made)
+    if broken.small_disk is None:
+        made.unavailable["disk full"] = "making a file system takes root"
+    what = f"{len(made.chosen)} techniques, {len(FAULTS)} faults"
+    made.keep(
+        settings, NOTEBOOK, results.FAULTS,
+        {"servers": "embedded", "server": versions, "what": what, "recovery": recovery,
+         "held": [asdict(load) for load in held]},
+    )  # fmt: skip
     return load(settings)
 
 

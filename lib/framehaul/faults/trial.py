@@ -17,6 +17,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul import trials
 from framehaul.clients import UnavailableError
 from framehaul.faults.breakable import TABLE, TIMEOUT_SECONDS, BreakableServers, numbers, run_clickhouse, run_postgres
 from framehaul.faults.wire import BreakingRelay
@@ -76,16 +77,9 @@ STRIKES = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(trials.Tried):
     """What one fault did on one path. The fields are the columns of `faults.csv`."""
 
-    database: str
-    direction: str
-    technique: str
-    label: str
-    origin: str
-    family: str
-    frame: str
     fault: str
     verdict: Verdict
     rows: str
@@ -93,6 +87,11 @@ class Cell:
     usable: str
     """Whether the same client could do its work afterwards: `yes` or `no`; empty when there was no error."""
     detail: str
+
+    @property
+    def headline(self) -> str:
+        """The fault as well."""
+        return f"{self.fault}: {self.technique}"
 
 
 class SourceError(RuntimeError):
@@ -160,7 +159,7 @@ def run_cells(
     """Try every technique with every fault of its direction; `unavailable` gets those that cannot run, and why."""
     fill_what_is_read(broken, rows)
     frames = {database: Frames(number) for database, number in rows.items()}
-    trials = []
+    ready = []
     for at, technique in enumerate(chosen):
         trial = Trial(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), frames[technique.database], record)
         try:
@@ -168,9 +167,9 @@ def run_cells(
         except UnavailableError as error:
             unavailable(technique, str(error))
         else:
-            trials.append(trial)
+            ready.append(trial)
     for fault in faults:
-        affected = [trial for trial in trials if trial.technique.direction == fault.direction]
+        affected = [trial for trial in ready if trial.technique.direction == fault.direction]
         if fault.name == "disk full" and broken.small_disk is None:
             continue
         with prepared(broken, fault), quiet_drivers():
@@ -280,11 +279,10 @@ class Trial:
             raise RuntimeError(f"{fault.name}: {self.technique.name} was over before it could happen")
         for table in (self._table, self._another):  # the small disk is for the next
             tables_of(self._server).drop(table)
-        found = self.technique
-        self._record(
-            Cell(found.database, found.direction, found.name, found.label, found.origin, found.family, found.frame,
-                 fault.name, verdict, rows, usable, detail)
-        )  # fmt: skip
+        cell = Cell(
+            **trials.of(self.technique), fault=fault.name, verdict=verdict, rows=rows, usable=usable, detail=detail
+        )
+        self._record(cell)
 
     async def _outcome(
         self, server: Server, relay: BreakingRelay, fault: Fault, target: Table, share: float

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import html
-import sys
 from pathlib import Path
 
 import polars as pl
 from IPython.display import HTML, SVG, Markdown
-from tqdm import tqdm
 
 from framehaul import charts, findings, results, servers, study
 from framehaul.fidelity.cases import CASES
 from framehaul.fidelity.trial import Cell, run_cells
 from framehaul.settings import Settings, load_settings
 from framehaul.tables import tables_of
-from framehaul.techniques import Technique, techniques
+from framehaul.trials import Run
 
 NOTEBOOK = "08_fidelity"
 OUTCOMES = {
@@ -64,37 +61,12 @@ def run() -> Matrix:
 
     Raises ServerError when a server cannot be had, and ResultsError when the file cannot be written.
     """
-    settings = load_settings()
-    chosen = [technique for technique in techniques() if technique.origin != "limit"]
-    cells: list[Cell] = []
-    unavailable: dict[str, str] = {}
-    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
-    with (
-        servers.running(settings) as both,
-        tqdm(total=len(chosen) * len(CASES), file=sys.stdout, mininterval=1, unit="cell", ncols=100) as bar,
-    ):
-
-        def record(cell: Cell) -> None:
-            cells.append(cell)
-            bar.set_postfix_str(cell.technique[:48], refresh=False)
-            bar.update()
-
-        def skip(technique: Technique, reason: str) -> None:
-            unavailable[f"{technique.database} {technique.direction} {technique.name}"] = reason
-
-        facts = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
-        study.interruptible(lambda stop: run_cells(both, record, skip, chosen=chosen, stop=stop))
-        bar.total = bar.n  # what a table or a frame cannot hold was not tried
-    place: dict[tuple[str, str, str], int] = {
-        (found.database, found.direction, found.name): at for at, found in enumerate(chosen)
-    }
-    cells.sort(key=lambda cell: place[cell.database, cell.direction, cell.technique])
-    results.write_cells(settings.out / "results" / results.FIDELITY, cells)
-    made = {
-        "run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "servers": both.mode, "server": facts,
-        "what": f"{len(chosen) - len(unavailable)} techniques, {len(CASES)} cases", "unavailable": unavailable,
-    }  # fmt: skip
-    study.keep_facts(settings, NOTEBOOK, made)
+    settings, made = load_settings(), Run[Cell]()
+    with servers.running(settings) as both, made.bar(len(made.chosen) * len(CASES), "cell"):
+        versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
+        study.interruptible(lambda stop: run_cells(both, made.chosen, made.record, made.skip, stop=stop))
+    what = f"{len(made.chosen) - len(made.unavailable)} techniques, {len(CASES)} cases"
+    made.keep(settings, NOTEBOOK, results.FIDELITY, {"servers": both.mode, "server": versions, "what": what})
     return load(settings)
 
 

@@ -23,7 +23,8 @@ from framehaul.measure import attempted, describe, opened, quiet_drivers
 from framehaul.relay import Relay, relayed
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.tables import Tables, tables_of
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique
+from framehaul.trials import Tried, of
 from framehaul.values import first_difference, plain_values
 from framehaul.verify import dtype_drift
 
@@ -36,16 +37,9 @@ SILENT = "hangs: client and server wait for each other"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Tried):
     """What one technique did with one case. The fields are the columns of `fidelity.csv`."""
 
-    database: str
-    direction: str
-    technique: str
-    label: str
-    origin: str
-    family: str
-    frame: str
     case: str
     outcome: Result
     detail: str
@@ -54,11 +48,11 @@ class Cell:
 
 def run_cells(
     both: Servers,
+    chosen: list[Technique],
     record: Callable[[Cell], None],
     unavailable: Callable[[Technique, str], None],
     *,
     cases: tuple[Case, ...] = CASES,
-    chosen: list[Technique] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Try every technique with every case; `unavailable` gets those that cannot run here, with the reason.
@@ -74,7 +68,6 @@ def run_cells(
 
     # The servers do not meet, and nothing is measured: both at once.
     with quiet_drivers(), ThreadPoolExecutor(len(BOTH)) as pool:
-        chosen = chosen or [found for found in techniques() if found.origin != "limit"]
         running = [pool.submit(try_all, found) for found in _by_server(chosen)]
         done, _ = wait(running, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
@@ -156,10 +149,8 @@ class _Trial:
     async def _cell(self, path: _Path, case: Case) -> Cell:
         found = path.technique
         outcome, detail = await self._outcome(path, case)
-        return Cell(
-            found.database, found.direction, found.name, found.label, found.origin, found.family, found.frame,
-            case.name, outcome, detail, why(found, case.name, detail) if outcome == "loss" else "",
-        )  # fmt: skip
+        reason = why(found, case.name, detail) if outcome == "loss" else ""
+        return Cell(**of(found), case=case.name, outcome=outcome, detail=detail, why=reason)
 
     async def _outcome(self, path: _Path, case: Case) -> tuple[Result, str]:
         table, write = case.table, path.technique.direction == "write"
