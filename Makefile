@@ -6,11 +6,15 @@ PASSES ?= 3
 WARMUP ?= 1
 SEED ?= 20260407
 HOLD ?= 120
+CONNECTIONS ?= 8
+DURATION ?= 1
+WARMUP_DURATION ?= 0.25
+RATE ?= 0
 SERVERS ?=
 OUT ?=
 NOTEBOOKS ?=
 
-KNOWN := ROWS PASSES WARMUP SEED HOLD SERVERS OUT NOTEBOOKS
+KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE SERVERS OUT NOTEBOOKS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -26,7 +30,7 @@ ENVIRONMENT := .venv/.complete
 endif
 
 # Values reach the program as they are, whatever characters they hold.
-export ROWS PASSES WARMUP SEED HOLD SERVERS OUT NOTEBOOKS
+export $(KNOWN)
 FRAMEHAUL = $(PYTHON) -m framehaul
 WHERE = --servers="$$SERVERS" --out="$$OUT"
 
@@ -35,7 +39,7 @@ WHERE = --servers="$$SERVERS" --out="$$OUT"
 
 help: ## list the targets and variables
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
-	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
+	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) CONNECTIONS=$(CONNECTIONS) DURATION=$(DURATION) WARMUP_DURATION=$(WARMUP_DURATION) RATE=$(RATE) SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
 
 setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
 
@@ -43,13 +47,14 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 	@sh setup.sh
 
 all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
-	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD"
+	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD" \
+		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE"
 
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="05 07"
 
 test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
-	@unset ROWS PASSES WARMUP SEED HOLD SERVERS OUT NOTEBOOKS; $(PYTHON) -m pytest
+	@unset $(KNOWN); $(PYTHON) -m pytest
 
 lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff check .

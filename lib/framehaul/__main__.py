@@ -39,7 +39,9 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     hold = run.whole_number("hold", arguments.hold)
     if hold < 1:
         raise SettingsError(f"HOLD={hold}: give a whole number of at least 1")
-    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, settings)
+    names = ("connections", "duration", "warmup_duration", "rate")
+    load = run.load_from({name: getattr(arguments, name) for name in names})
+    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, load, settings)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / 'index.html'}")
     return 0 if ok else 1
@@ -91,6 +93,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--warmup", default="1")
     parser.add_argument("--seed", default="20260407")
     parser.add_argument("--hold", default="120")
+    parser.add_argument("--connections", default="8")
+    parser.add_argument("--duration", default="1")
+    parser.add_argument("--warmup-duration", default="0.25")
+    parser.add_argument("--rate", default="0")
     return parser.parse_args()
 
 

@@ -31,8 +31,8 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.address import TIMEOUT_SECONDS
 
-TIMEOUT_SECONDS = 600
 NO_SETTINGS: Mapping[str, str | int] = {}
 
 # Created, and preloaded as it must be (as far as this user may know): https://github.com/CrunchyData/pg_parquet

@@ -35,13 +35,13 @@ class Meter:
         pa.default_memory_pool().release_unused()
         _trim_heap()
         self._server_cpu = self._server_cpu_s()
-        self._rss_bytes = _reset_peak_rss()
+        self._rss_bytes = reset_peak_rss()
         self._client_cpu = _client_cpu_s()
 
     def stop(self) -> Usage:
         """What was used since `start`."""
         client = _client_cpu_s() - self._client_cpu
-        peak = _peak_rss_bytes()
+        peak = peak_rss_bytes()
         server = self._server_cpu_s()
         return Usage(
             client_cpu_s=client,
@@ -77,18 +77,22 @@ def _trim_heap() -> None:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _reset_peak_rss() -> int | None:
-    """Set the kernel's high-water mark to the present size and return it; see clear_refs in proc(5)."""
+def reset_peak_rss(process_id: int | None = None) -> int | None:
+    """Set the kernel's high-water mark to the present size and return it, in bytes; see clear_refs in proc(5).
+
+    Of this process, or of another of ours. None where this system cannot tell: the column stays empty.
+    """
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        Path(f"/proc/{process_id or 'self'}/clear_refs").write_text("5")
     except OSError:
-        return None  # not Linux, or not allowed: the column stays empty
-    return _peak_rss_bytes()
+        return None  # not Linux, or not allowed
+    return peak_rss_bytes(process_id)
 
 
-def _peak_rss_bytes() -> int | None:
+def peak_rss_bytes(process_id: int | None = None) -> int | None:
+    """The high-water mark since the last reset."""
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path(f"/proc/{process_id or 'self'}/status").read_text()
     except OSError:
         return None
     line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,8 @@ SCALING = "06_scaling"
 """The notebook that measures how cost grows with rows."""
 FIDELITY, FAULTS = "fidelity.csv", "faults.csv"
 """What became of awkward values, and of faults, on every path; written by `08_fidelity` and `09_faults`."""
+DRIVERS = {"10_postgres_drivers": "postgres_drivers.csv", "11_clickhouse_clients": "clickhouse_clients.csv"}
+"""The notebooks that compare drivers, and the passes that each writes."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
@@ -58,10 +60,22 @@ class Result:
     reason: str | None
 
 
-COLUMNS = [field.name.rstrip("_") for field in fields(Result)]
-_NUMBERS = {"seconds", "rows_per_s", "client_cpu_s", "server_cpu_s"}
-_INTEGERS = {"rows", "pass", "peak_rss_bytes", "wire_bytes"}
-SCHEMA = {name: pl.Float64 if name in _NUMBERS else pl.Int64 if name in _INTEGERS else pl.String for name in COLUMNS}
+def columns_of(kind: type[DataclassInstance]) -> list[str]:
+    """The columns of a file of such rows."""
+    return [field.name.rstrip("_") for field in fields(kind)]
+
+
+def schema_of(kind: type[DataclassInstance]) -> dict[str, type[pl.DataType]]:
+    """Its columns with their types, read back."""
+    hints = get_type_hints(kind)
+    numbers = {int: pl.Int64, int | None: pl.Int64, float: pl.Float64, float | None: pl.Float64}
+    return {
+        column: numbers.get(hints[field.name], pl.String)
+        for column, field in zip(columns_of(kind), fields(kind), strict=True)
+    }
+
+
+SCHEMA = schema_of(Result)
 
 
 class ResultsError(RuntimeError):
@@ -80,8 +94,8 @@ class Writer:
     of an earlier complete run stay in `NAME.csv`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, kind: type[DataclassInstance] = Result) -> None:
+        self.path, self._columns = path, columns_of(kind)
         self._partial = path.with_suffix(".partial.csv")
 
     def __enter__(self) -> Self:
@@ -91,10 +105,10 @@ class Writer:
         except OSError as error:
             raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
         self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(COLUMNS)
+        self._writer.writerow(self._columns)
         return self
 
-    def write(self, result: Result) -> None:
+    def write(self, result: DataclassInstance) -> None:
         """Append one row and wait until it is on disk."""
         self._writer.writerow("" if value is None else value for value in asdict(result).values())
         self._file.flush()
@@ -108,14 +122,14 @@ class Writer:
             self._partial.replace(self.path)
 
 
-def read(path: Path) -> pl.DataFrame:
+def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     """The rows of a results file; raises ResultsError when it is missing or has other columns."""
     if not path.exists():
-        raise ResultsError(
-            f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS='{path.stem[:2]}')"
-        )
-    frame = pl.read_csv(path, schema_overrides=SCHEMA)
-    if frame.columns != COLUMNS:
+        only = f" NOTEBOOKS='{path.stem[:2]}'" if path.stem[:2].isdigit() else ""
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
+    schema = schema_of(kind)
+    frame = pl.read_csv(path, schema_overrides=schema)
+    if frame.columns != [*schema]:
         raise ResultsError(f"{path} has other columns than this version writes; delete it and run again")
     return frame
 

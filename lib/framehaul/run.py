@@ -15,6 +15,9 @@ from papermill.exceptions import PapermillException
 from traitlets.config import Config
 
 from framehaul import report, results, servers, study
+from framehaul.drivers import programs
+from framehaul.drivers.shapes import POSTGRES_SHAPES
+from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
 from framehaul.settings import PROJECT, Settings, SettingsError
 
@@ -36,10 +39,10 @@ def chosen_notebooks(numbers: str) -> list[Path]:
     )
 
 
-def run(notebooks: list[Path], parameters: Parameters, hold: int, settings: Settings) -> bool:
+def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, settings: Settings) -> bool:
     """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
 
-    `hold` is for how many seconds the faults study holds a load.
+    `hold` is for how many seconds the faults study holds a load, `load` what the study of drivers asks of the server.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -64,7 +67,7 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, settings: Sett
         if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
         for notebook in notebooks:
-            problem = _execute(notebook, vars(parameters) | {"hold": hold}, reports)
+            problem = _execute(notebook, vars(parameters) | {"hold": hold} | vars(load), reports)
             if problem:
                 problems[notebook.stem] = problem
     _check_techniques(settings.out / "results", notebooks, problems)
@@ -77,7 +80,7 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, settings: Sett
     return not problems
 
 
-def _execute(notebook: Path, parameters: dict[str, int], reports: Path) -> str | None:
+def _execute(notebook: Path, parameters: dict[str, Any], reports: Path) -> str | None:
     """Execute one notebook and export it; what went wrong, or None."""
     print(f"== {notebook.stem}", flush=True)
     unfinished = reports / "failed" / notebook.name
@@ -85,11 +88,13 @@ def _execute(notebook: Path, parameters: dict[str, int], reports: Path) -> str |
     wanted = papermill.inspect_notebook(notebook)
     values = {name: value for name, value in parameters.items() if name in wanted}
     rounds = parameters["rows"] * (parameters["passes"] + parameters["warmup"])
+    tests = len(programs.POSTGRES) * len(POSTGRES_SHAPES) * parameters["passes"]
+    driven = tests * (parameters["duration"] + parameters["warmup_duration"])
     problem = None
     try:
         papermill.execute_notebook(
             notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-            stdout_file=sys.stdout, execution_timeout=1800 + parameters["hold"] + rounds // 500,
+            stdout_file=sys.stdout, execution_timeout=1800 + parameters["hold"] + rounds // 500 + 3 * round(driven),
             # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
             config=Config({"KernelManager": {"transport": "ipc"}}),
         )  # fmt: skip
@@ -115,13 +120,15 @@ def _strip_paths(path: Path) -> None:
 
 def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str, str]) -> None:
     for notebook in notebooks:
-        path = directory / f"{notebook.stem}.csv"
+        drivers = notebook.stem in results.DRIVERS
+        path = directory / results.DRIVERS.get(notebook.stem, f"{notebook.stem}.csv")
         if notebook.stem in problems or not path.exists():
             continue
-        failed = results.read(path).filter(status="failed").unique("technique", maintain_order=True)
+        what, passes = ("driver", results.read(path, Measurement)) if drivers else ("technique", results.read(path))
+        failed = passes.filter(status="failed").unique(what, maintain_order=True)
         if len(failed):
-            told = "; ".join(f"{name}: {reason}" for name, reason in failed.select("technique", "reason").rows())
-            problems[notebook.stem] = f"{len(failed)} techniques failed: {told}"
+            told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
+            problems[notebook.stem] = f"{len(failed)} {what}s failed: {told}"
 
 
 def _make_index(reports: Path, problems: dict[str, str]) -> None:
@@ -145,10 +152,29 @@ def whole_number(name: str, text: str) -> int:
     return int(text)
 
 
+def number(name: str, text: str) -> float:
+    """A number from the command line, which may have a fraction; raises SettingsError that names it."""
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingsError(f"{name.upper()}={text!r}: give a number") from None
+
+
 def parameters_from(text: dict[str, str]) -> Parameters:
     """Parameters from the command line; raises SettingsError that names the one that is no whole number."""
     numbers: dict[str, Any] = {name: whole_number(name, value) for name, value in text.items()}
     try:
         return Parameters(**numbers)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def load_from(text: dict[str, str]) -> Load:
+    """What the study of drivers asks of a server, as given to make; raises SettingsError that names what is bad."""
+    numbers: dict[str, Any] = {
+        name: (whole_number if name == "connections" else number)(name, value) for name, value in text.items()
+    }
+    try:
+        return Load(**numbers)
     except ValueError as error:
         raise SettingsError(str(error)) from error

@@ -75,23 +75,40 @@ class PostgresTables:
         with connection:
             yield connection
 
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives, if it gives any; raises ServerError."""
+        with self._connection() as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(statement.encode())
+            except psycopg.Error as error:
+                raise ServerError(f"PostgreSQL answered: {_one_line(error)}") from error
+            return cursor.fetchall() if cursor.description else []
+
     def create(self, table: Table) -> None:
-        self.drop(table)
+        self.create_as(table.name, table.postgres_ddl)
+
+    def create_as(self, name: str, ddl: str) -> None:
+        """As `create`, with a statement of one's own."""
+        self.drop_named(name)
         with self._connection() as connection, connection.transaction():
-            connection.execute(table.postgres_ddl.encode())
-            connection.execute(f"COMMENT ON TABLE {table.postgres_name} IS '{COMMENT}'".encode())
+            connection.execute(ddl.encode())
+            connection.execute(f"COMMENT ON TABLE {quote_postgres(name)} IS '{COMMENT}'".encode())
 
     def drop(self, table: Table) -> None:
+        self.drop_named(table.name)
+
+    def drop_named(self, name: str) -> None:
+        """As `drop`."""
+        quoted = quote_postgres(name)
         with self._connection() as connection:
             found = connection.execute(
-                "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)",
-                (table.postgres_name,),
+                "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)", (quoted,)
             ).fetchone()
             if found is None:
                 return
             if found[0] != COMMENT:
-                raise ServerError(_not_ours("PostgreSQL", table))
-            connection.execute(f"DROP TABLE {table.postgres_name}".encode())
+                raise ServerError(_not_ours("PostgreSQL", name))
+            connection.execute(f"DROP TABLE {quoted}".encode())
 
     def settle(self) -> None:
         with self._connection() as connection:
@@ -192,19 +209,26 @@ class ClickHouseTables:
         return rows
 
     def create(self, table: Table) -> None:
-        self.drop(table)
-        self.run(table.clickhouse_ddl)
+        self.create_as(table.name, table.clickhouse_ddl)
+
+    def create_as(self, name: str, ddl: str) -> None:
+        """As `create`, with a statement of one's own, which gives the table our comment."""
+        self.drop_named(name)
+        self.run(ddl)
 
     def drop(self, table: Table) -> None:
+        self.drop_named(table.name)
+
+    def drop_named(self, name: str) -> None:
+        """As `drop`."""
         found = self._rows(
-            "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}",
-            name=table.name,
+            "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}", name=name
         )
         if not found:
             return
         if found[0][0] != COMMENT:
-            raise ServerError(_not_ours("ClickHouse", table))
-        self.run(f"DROP TABLE {table.clickhouse_name} SYNC")
+            raise ServerError(_not_ours("ClickHouse", name))
+        self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
     def settle(self) -> None:
         while int(self._rows("SELECT count() FROM system.merges WHERE database = currentDatabase()")[0][0]):
@@ -270,9 +294,9 @@ def _quoted(table: Table) -> list[str]:
     return [quote_clickhouse(name) for name in table.column_names]
 
 
-def _not_ours(database: str, table: Table) -> str:
+def _not_ours(database: str, name: str) -> str:
     return (
-        f"{database} holds a table {table.name} that framehaul did not make; it stays as it is. "
+        f"{database} holds a table {name} that framehaul did not make; it stays as it is. "
         "Rename it, or give framehaul another database"
     )
 

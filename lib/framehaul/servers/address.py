@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+TIMEOUT_SECONDS = 600
+"""How long a client waits for an answer."""
+
 
 class ServerError(RuntimeError):
     """A server cannot be started, reached or used; the message says why and what to do."""

@@ -1,0 +1,184 @@
+"""The programs that drive the drivers: built where they must be, started, asked, and ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from framehaul.clients import UnavailableError
+from framehaul.settings import PROJECT, Settings
+
+SOURCES = PROJECT / "drivers"
+PATIENCE_SECONDS = 120
+"""How long an answer may take beyond the time that was asked for."""
+
+type Command = Callable[[Settings], list[str]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One driver in one way of using it: how tables and charts call it, and the program that drives it.
+
+    `origin` is `published` for those that the article compared.
+    """
+
+    name: str
+    label: str
+    language: str
+    origin: str
+    command: Command
+
+
+class ProgramError(RuntimeError):
+    """A program ended, or did not answer."""
+
+
+class Program:
+    """A running program: one request, one answer."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: Any) -> None:
+        self._process, self._errors = process, errors
+
+    @property
+    def process_id(self) -> int:
+        """To look at what it takes of the machine."""
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer; raises ProgramError when there is none, UnavailableError when the driver cannot do this."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        patience = PATIENCE_SECONDS + request.get("seconds", 0) + request.get("warmup_seconds", 0)
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            ready, _, _ = select.select([self._process.stdout], [], [], patience)
+            line = self._process.stdout.readline() if ready else None
+        except BrokenPipeError:
+            line = b""
+        if line is None:
+            self._process.kill()
+            raise ProgramError(f"no answer within {patience:.0f} s")
+        if not line:
+            self._errors.seek(0)
+            told = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise ProgramError(told[-1][:400] if told else "the program ended without a word")
+        answer: dict[str, Any] = json.loads(line)
+        if "unavailable" in answer:
+            raise UnavailableError(answer["unavailable"])
+        if "error" in answer:
+            raise ProgramError(answer["error"])
+        return answer
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[Program]:
+    """A program that ends with the block, and with this process: its input ends then."""
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        ) as process,
+    ):  # fmt: skip
+        try:
+            yield Program(process, errors)
+        finally:
+            # What it is doing has no use any more; it keeps nothing.
+            process.kill()
+
+
+def python(database: str, name: str) -> Command:
+    """The program of Python's drivers."""
+    return lambda _: [sys.executable, "-m", "framehaul.drivers.program", database, name]
+
+
+def go(name: str) -> Command:
+    """The program of Go's drivers."""
+
+    def command(settings: Settings) -> list[str]:
+        target = settings.state_dir / "drivers" / "go"
+        target.mkdir(parents=True, exist_ok=True)
+        _tool("go", "Go: install it (https://go.dev/dl/)")
+        _run(["go", "build", "-o", str(target / "drivers"), "."], SOURCES / "go", "Go's drivers were not built")
+        return [str(target / "drivers"), name]
+
+    return command
+
+
+def node(name: str) -> Command:
+    """The program of Node's drivers, with its packages installed beside a copy of it."""
+
+    def command(settings: Settings) -> list[str]:
+        target = settings.state_dir / "drivers" / "node"
+        for tool in ("node", "npm"):
+            _tool(tool, "Node.js with npm: install it (https://nodejs.org)")
+        shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
+        lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
+        installed = target / "node_modules" / ".framehaul"
+        if not installed.exists() or installed.read_text() != lock:
+            _run(["npm", "ci", "--no-progress"], target, "Node's drivers were not installed")
+            installed.write_text(lock)
+        return ["node", str(target / "main.js"), name]
+
+    return command
+
+
+def _tool(name: str, what: str) -> None:
+    if shutil.which(name) is None:
+        raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
+
+
+def _run(command: list[str], directory: Path, failed: str) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {said}")
+
+
+POSTGRES = (
+    Contender("asyncpg", "asyncpg, asyncio", "Python", "beyond", python("postgres", "asyncpg")),
+    Contender("asyncpg_uvloop", "asyncpg, uvloop", "Python", "published", python("postgres", "asyncpg_uvloop")),
+    Contender("psycopg", "psycopg 3, threads", "Python", "beyond", python("postgres", "psycopg")),
+    Contender("psycopg_binary", "psycopg 3 binary, threads", "Python", "beyond", python("postgres", "psycopg_binary")),
+    Contender("psycopg_async", "psycopg 3, uvloop", "Python", "beyond", python("postgres", "psycopg_async")),
+    Contender("psycopg_async_binary", "psycopg 3 binary, uvloop", "Python", "beyond",
+              python("postgres", "psycopg_async_binary")),
+    Contender("psycopg2", "psycopg2, threads", "Python", "beyond", python("postgres", "psycopg2")),
+    Contender("psycopg2_dict", "psycopg2 DictCursor, threads", "Python", "beyond", python("postgres", "psycopg2_dict")),
+    Contender("aiopg", "aiopg, uvloop", "Python", "published", python("postgres", "aiopg")),
+    Contender("aiopg_dict", "aiopg DictCursor, uvloop", "Python", "published", python("postgres", "aiopg_dict")),
+    Contender("pg8000", "pg8000, threads", "Python", "beyond", python("postgres", "pg8000")),
+    Contender("adbc", "ADBC to Arrow, threads", "Python", "beyond", python("postgres", "adbc")),
+    Contender("go_pgx", "Go pgx", "Go", "beyond", go("pgx")),
+    Contender("go_pq", "Go lib/pq, all decoded", "Go", "beyond", go("pq")),
+    Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded")),
+    Contender("node_pg", "Node pg", "Node", "published", node("pg")),
+    Contender("node_pg_native", "Node pg-native", "Node", "published", node("pg_native")),
+)  # fmt: skip
+
+CLICKHOUSE = (
+    Contender("connect_async", "clickhouse-connect async", "Python", "published",
+              python("clickhouse", "connect_async")),
+    Contender("connect_async_rust", "clickhouse-connect async, Rust codec", "Python", "beyond",
+              python("clickhouse", "connect_async_rust")),
+    Contender("connect", "clickhouse-connect", "Python", "beyond", python("clickhouse", "connect")),
+    Contender("connect_rust", "clickhouse-connect, Rust codec", "Python", "beyond",
+              python("clickhouse", "connect_rust")),
+    Contender("aiochlite_rows", "aiochlite (Row)", "Python", "published", python("clickhouse", "aiochlite_rows")),
+    Contender("aiochlite_tuples", "aiochlite (tuples)", "Python", "published",
+              python("clickhouse", "aiochlite_tuples")),
+    Contender("aiochclient", "aiochclient", "Python", "published", python("clickhouse", "aiochclient")),
+    Contender("asynch", "asynch", "Python", "beyond", python("clickhouse", "asynch")),
+    Contender("clickhouse_driver", "clickhouse-driver", "Python", "beyond", python("clickhouse", "clickhouse_driver")),
+    Contender("httpx_json", "httpx, JSONCompactEachRow", "Python", "beyond", python("clickhouse", "httpx_json")),
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""What the drivers are asked to do: the shapes of queries, what they need on the server, and what must come back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+type Kind = Literal["fetch", "copy", "insert"]
+type Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of query, as the programs get it.
+
+    A `fetch` runs `sql` with `arguments`. A `copy` or `insert` sends `count` times `row` into `columns` of `table`.
+    """
+
+    name: str
+    label: str
+    kind: Kind
+    sql: str = ""
+    arguments: tuple[Any, ...] = ()
+    table: str | None = None
+    columns: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    row: Row = ()
+    count: int = 0
+
+    def rows(self) -> list[Row]:
+        """The rows that a `copy` or `insert` sends."""
+        return [self.row] * self.count
+
+
+BLOBS, ARRAYS, RECORDS = "framehaul_blobs", "framehaul_arrays", "framehaul_records"
+RECORD = (10, 11, 10, "TESTTESTTEST", 10.333, 12341234, "123412341234")
+RECORD_COLUMNS = ("a", "b", "c", "d", "e", "f", "g")
+RECORD_TYPES = ("int4", "int4", "int4", "text", "float8", "int4", "text")
+
+POSTGRES_TABLES = {
+    BLOBS: (
+        f"CREATE TABLE {BLOBS} (b bytea)",
+        f"INSERT INTO {BLOBS} SELECT convert_to(repeat('a', 1000), 'UTF8') FROM generate_series(1, 100)",
+    ),
+    ARRAYS: (
+        f"CREATE TABLE {ARRAYS} (a int[])",
+        f"INSERT INTO {ARRAYS} SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) "
+        "FROM generate_series(1, 100)",
+    ),
+    RECORDS: (
+        f"CREATE TABLE {RECORDS} ("
+        + ", ".join(f"{name} {kind}" for name, kind in zip(RECORD_COLUMNS, RECORD_TYPES, strict=True))
+        + ")",
+    ),
+}
+"""The tables of the shapes: how each is made, and filled."""
+
+# The queries of https://github.com/MagicStack/pgbench, with which asyncpg was published, and of its later versions.
+POSTGRES_SHAPES = (
+    Shape(
+        "pg_type", "wide rows: all of pg_type", "fetch",
+        "SELECT typname, typnamespace, typowner, typlen, typbyval, typcategory, typispreferred, typisdefined, "
+        "typdelim, typrelid, typelem, typarray FROM pg_type WHERE typtypmod = $1 AND typisdefined = $2",
+        (-1, True),
+    ),
+    Shape("integers", "1,000 rows of an integer", "fetch", "SELECT i FROM generate_series(1, $1) AS i", (1000,)),
+    Shape("blobs", "100 rows of 1 KB of bytes", "fetch", f"SELECT b FROM {BLOBS}"),
+    Shape("arrays", "100 rows of an array of 100 integers", "fetch", f"SELECT a FROM {ARRAYS}"),
+    Shape("copy", "COPY of 10,000 rows", "copy", table=RECORDS, columns=RECORD_COLUMNS, types=RECORD_TYPES,
+          row=RECORD, count=10_000),
+    Shape("insert", "batch INSERT of 1,000 rows", "insert", table=RECORDS, columns=RECORD_COLUMNS, types=RECORD_TYPES,
+          row=RECORD, count=1_000),
+    Shape("one", "round trip: SELECT 1+1", "fetch", "SELECT 1+1"),
+)  # fmt: skip
+PUBLISHED_SHAPES = ("pg_type", "integers", "blobs", "arrays")
+"""The four whose geometric mean was published."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A table that ClickHouse fills by itself, and the row that must stand there for each number."""
+
+    name: str
+    label: str
+    columns: str
+    select: str
+    row: Callable[[int], Row]
+
+    @property
+    def table(self) -> str:
+        """Its name on the server."""
+        return f"framehaul_{self.name}"
+
+    def shape(self, rows: int) -> Shape:
+        """The query for the first `rows` of its rows, in order."""
+        return Shape(self.name, self.label, "fetch", f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id")
+
+
+def _flat(number: int) -> Row:
+    prices = [Decimal((number + step) % 1000) / 100 for step in range(3)]
+    event = dt.datetime.fromtimestamp(1_734_160_800 + number, dt.UTC)
+    return number, event, ("evt", number % 65_535), prices
+
+
+def _texts(number: int) -> Row:
+    return number, *(f"v{at}-{number % 500}" for at in range(9))
+
+
+def _nested(number: int) -> Row:
+    tags = {"a": [number % 255], "b": [1, 2]}
+    return number, [[], [0], [0, 1]], tags, [number, None, 2 + number]
+
+
+# The first is the table of https://github.com/DarkStussy/aiochlite/tree/master/benchmarks as published; the others are
+# those of its later versions.
+CLICKHOUSE_TABLES = (
+    Generated(
+        "flat", "id, time, tuple, decimals",
+        "id UInt64, event_time DateTime('UTC'), payload Tuple(String, UInt16), prices Array(Decimal(10, 2))",
+        "number, toDateTime(1734160800 + number, 'UTC'), tuple('evt', toUInt16(number % 65535)), "
+        "arrayMap(step -> toDecimal64((number + step) % 1000, 2) / 100, [0, 1, 2])",
+        _flat,
+    ),
+    Generated(
+        "texts", "id and nine texts",
+        "id UInt64, " + ", ".join(f"s{at} String" for at in range(9)),
+        "number, " + ", ".join(f"concat('v{at}-', toString(number % 500))" for at in range(9)),
+        _texts,
+    ),
+    Generated(
+        "nested", "nested arrays, map, NULLs",
+        "id UInt64, nested Array(Array(UInt8)), tags Map(String, Array(UInt8)), opt Array(Nullable(UInt64))",
+        "number, arrayMap(x -> range(x % 3), range(3)), map('a', [toUInt8(number % 255)], 'b', [1, 2]), "
+        "arrayMap(x -> if(x % 2, NULL, toUInt64(x + number)), range(3))",
+        _nested,
+    ),
+)  # fmt: skip
+PUBLISHED_TABLE = CLICKHOUSE_TABLES[0].name
