@@ -15,6 +15,7 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from framehaul import charts, faults, fidelity, findings, results, scaling, study
+from framehaul.drivers import report as drivers
 from framehaul.settings import PROJECT
 
 TEMPLATES = Path(__file__).parent
@@ -101,8 +102,8 @@ td:last-child, th:last-child {{ text-align: right; }}
 </style></head><body>
 <h1>framehaul</h1>
 <p>Your data is a pandas or Polars dataframe. What is the fastest trustworthy way to push it into PostgreSQL or
-ClickHouse, and to read it back? Start with the summary; each of the other pages explains and
-measures one direction.</p>
+ClickHouse, and to read it back? Start with the summary; each of the other pages measures one direction, or studies one
+question.</p>
 {headline}
 <ul>
 {lines}
@@ -131,6 +132,7 @@ def readme_blocks(runs: list[Path]) -> dict[str, str]:
         "streams": scaling.streams_table(scaling.medians(growth)),
         "fidelity": fidelity.readme_text(results.read_cells(runs[0] / results.FIDELITY)),
         "faults": faults.counts_table(results.read_cells(runs[0] / results.FAULTS)),
+        **drivers.readme_blocks(runs[0]),
     }
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
         summary = study.Summary.of(directory, growth, runs[0])

@@ -133,7 +133,8 @@ async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
     """httpx bound to the server, its login and its database."""
     return httpx.AsyncClient(
         base_url=server.url, auth=(server.user, server.password), timeout=TIMEOUT_SECONDS,
-        params={"database": server.database, "output_format_json_quote_decimals": 1},
+        params={"database": server.database, "output_format_json_quote_decimals": 1,
+                "output_format_json_quote_64bit_integers": 0},
         headers={"Accept-Encoding": "identity"}, trust_env=False,
     )  # fmt: skip
 

@@ -176,10 +176,10 @@ async def aiopg_insert(connection: aiopg.Connection, shape: Shape) -> None:
 def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
     """A connection in autocommit."""
     parts = urlsplit(dsn)
-    options = dict(parse_qsl(parts.query))
+    options, host, port = dict(parse_qsl(parts.query)), unquote(parts.hostname or ""), parts.port or 5432
     connection = pg8000.dbapi.connect(
-        user=unquote(parts.username or ""), password=unquote(parts.password or ""), host=unquote(parts.hostname or ""),
-        port=parts.port or 5432, database=unquote(parts.path[1:]),
+        user=unquote(parts.username or ""), password=unquote(parts.password or ""), host=host, port=port,
+        database=unquote(parts.path[1:]), unix_sock=f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None,
         ssl_context=True if options.get("sslmode", "prefer") in ("require", "verify-ca", "verify-full") else None,
     )  # fmt: skip
     connection.autocommit = True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import select
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,27 @@ def node(name: str) -> Command:
         return ["node", str(target / "main.js"), name]
 
     return command
+
+
+def versions() -> dict[str, str]:
+    """The toolchains that are there, each with the drivers that are built by it."""
+    found = {}
+    if shutil.which("go"):
+        required = re.findall(r"^\t(\S+) (v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
+        found["Go"] = f"{_said('go', 'version').split()[2].removeprefix('go')} ({_listed(required)})"
+    if shutil.which("node"):
+        package = json.loads((SOURCES / "node" / "package.json").read_text())
+        packages = package["dependencies"] | package["optionalDependencies"]
+        found["Node"] = f"{_said('node', '--version')} ({_listed(packages.items())})"
+    return found
+
+
+def _listed(packages: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in packages)
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _tool(name: str, what: str) -> None:

@@ -131,6 +131,10 @@ class Drivers:
         """Rows/s against the number of queries at once."""
         return Markdown(concurrency_table(self.passes))
 
+    def fastest(self) -> Markdown:
+        """The fastest of each shape, and who spends least CPU and has the shortest tail."""
+        return Markdown(fastest_table(self.passes))
+
     def claims(self) -> Markdown:
         """What was published about asyncpg, beside what was measured."""
         return Markdown(claims_table(self.passes))
@@ -145,7 +149,9 @@ class Drivers:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(study.trial_versions_text(self._facts, self.notebook))
+        tools = self._facts["runs"][self.notebook]["toolchains"]
+        lines = [study.trial_versions_text(self._facts, self.notebook), *(f"- {name} {tools[name]}" for name in tools)]
+        return Markdown("\n".join(lines))
 
     def _saved(self, figure: Figure, suffix: str) -> SVG:
         return SVG(charts.save(figure, self._figures / f"{self.notebook}{suffix}.svg"))
@@ -198,6 +204,15 @@ def load(notebook: str) -> Drivers:
     return Drivers(notebook, passes, study.read_facts(directory), settings.out / "figures")
 
 
+def readme_blocks(directory: Path) -> dict[str, str]:
+    """The tables that the README shows, from a results directory; raises ResultsError when a study was not run."""
+    postgres, clickhouse = (results.read(directory / name, Measurement) for name in results.DRIVERS.values())
+    return {
+        "drivers": overall_table(postgres), "drivers-claims": claims_table(postgres),
+        "clients": speeds_table(clickhouse), "clients-published": published_clients_table(clickhouse),
+    }  # fmt: skip
+
+
 def _run(
     notebook: str, tests: list[Test], ground_of: Callable[[Servers], AbstractContextManager[Ground]], *,
     warmup: int, passes: int, seed: int, what: str,
@@ -234,10 +249,11 @@ def _run(
         study.interruptible(work)
         versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
         mode = both.mode
+    toolchains = programs.versions() if notebook == POSTGRES_NOTEBOOK else {}
     study.keep_facts(
         settings, notebook,
         {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "what": what, "servers": mode,
-         "server": versions, "unavailable": {}},
+         "server": versions, "unavailable": {}, "toolchains": toolchains},
     )  # fmt: skip
     return load(notebook)
 
@@ -302,6 +318,34 @@ def overall_table(passes: pl.DataFrame) -> str:
     header = ["driver", "rows/s, geometric mean of the published four", "ratio to asyncpg under uvloop (95% interval)",
               "client CPU, µs per row (same mean)", *(shape.label for shape in shapes)]  # fmt: skip
     return charts.markdown_table(header, rows)
+
+
+def fastest_table(passes: pl.DataFrame) -> str:
+    """For each shape the fastest driver, that of Python, the least CPU per row and the lowest p99, as Markdown."""
+    everything = with_overall(passes)
+    found = summary(everything).filter(status="ok")
+    labels = {OVERALL: "geometric mean of the published four"} | {shape.name: shape.label for shape in POSTGRES_SHAPES}
+    rows = []
+    for shape, label in labels.items():
+        here = found.filter(shape=shape).sort("rows_per_s", descending=True)
+        if here.is_empty():
+            continue
+        first, mine = here.row(0, named=True), here.filter(language="Python").row(0, named=True)
+        thrifty = here.sort("client_cpu_s_per_row").row(0, named=True)
+        quick = here.sort("latency_p99_ms", nulls_last=True).row(0, named=True)
+        rows.append(
+            [
+                label,
+                f"{first['label']}: {charts.thousands(first['rows_per_s'])}",
+                f"{mine['label']}: {charts.thousands(mine['rows_per_s'])}",
+                charts.ratio_text(ratio(everything, shape, mine["driver"], POSTGRES_BASE)),
+                f"{thrifty['label']}: {thrifty['client_cpu_s_per_row'] * 1e6:.2f} µs",
+                "" if quick["latency_p99_ms"] is None else f"{quick['label']}: {quick['latency_p99_ms']:.2f} ms",
+            ]
+        )
+    header = ["shape", "fastest, rows/s", "fastest of Python, rows/s", "that over asyncpg, uvloop (95% interval)",
+              "least client CPU per row", "shortest p99"]  # fmt: skip
+    return charts.markdown_table(header, rows, text_columns=6)
 
 
 def latency_table(passes: pl.DataFrame, shape: str) -> str:
@@ -372,6 +416,18 @@ def clients_table(passes: pl.DataFrame) -> str:
     header = ["table", "client", "ms", "rows/s", "µs per row", "ratio to clickhouse-connect async (95% interval)",
               "client CPU, µs per row", "peak RSS growth"]  # fmt: skip
     return charts.markdown_table(header, rows, text_columns=2)
+
+
+def speeds_table(passes: pl.DataFrame) -> str:
+    """Rows/s of each ClickHouse client on each table, fastest first, as Markdown."""
+    one = passes.filter(connections=passes["connections"].min())
+    found = summary(one)
+    rows = [
+        [found.filter(driver=driver)["label"][0],
+         *(_speed(found.filter(driver=driver, shape=table.name).row(0, named=True)) for table in CLICKHOUSE_TABLES)]
+        for driver in _order(found)
+    ]  # fmt: skip
+    return charts.markdown_table(["client", *(f"{table.label}, rows/s" for table in CLICKHOUSE_TABLES)], rows)
 
 
 def concurrency_table(passes: pl.DataFrame) -> str:
@@ -507,7 +563,8 @@ def _panels(
             axes.set_title(labels[shape], loc="left", fontsize=9, fontweight="bold")
         present = set(found["language"])
         patches = [Patch(color=colour, label=name) for name, colour in LANGUAGE_COLOURS.items() if name in present]
-        figure.legend(handles=patches, loc="outside lower right", ncols=3, frameon=False)
+        if len(patches) > 1:
+            figure.legend(handles=patches, loc="outside lower right", ncols=3, frameon=False)
         figure.supxlabel(f"{legend}; names in grey: published", fontsize=8, x=0.01, ha="left")
     return figure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import threading
@@ -19,7 +20,7 @@ from framehaul.drivers.programs import Contender, Program, ProgramError, started
 from framehaul.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Generated, Shape
 from framehaul.results import Status
 from framehaul.schema import COMMENT
-from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
 from framehaul.settings import Settings
 from framehaul.tables import ClickHouseTables, PostgresTables
 
@@ -116,8 +117,7 @@ def rounds(
     A driver that is wrong, fails or is not there is recorded, and the others go on. Raises KeyboardInterrupt after
     `stop` was set, between two tests, and ServerError when the server is gone.
     """
-    with ExitStack() as stack:
-        fleet = stack.enter_context(_Fleet(settings).open())
+    with _Fleet(settings).open() as fleet:
         for number in range(1 - warmup, passes + 1):
             order = list(tests)
             random.Random(f"{seed}/{number}").shuffle(order)
@@ -225,8 +225,10 @@ class PostgresGround:
                     self._tables.run(statement)
             yield self
         finally:
-            for name in POSTGRES_TABLES:
-                self._tables.drop_named(name)
+            # Where the server is gone for good, the next run drops what is ours.
+            with contextlib.suppress(ServerError):
+                for name in POSTGRES_TABLES:
+                    self._tables.drop_named(name)
 
     def address(self) -> dict[str, Any]:
         """Its URL."""
@@ -280,8 +282,9 @@ class ClickHouseGround:
                 self._tables.run(f"INSERT INTO {table.table} SELECT {table.select} FROM numbers({self._rows})")
             yield self
         finally:
-            for table in CLICKHOUSE_TABLES:
-                self._tables.drop_named(table.table)
+            with contextlib.suppress(ServerError):
+                for table in CLICKHOUSE_TABLES:
+                    self._tables.drop_named(table.table)
 
     def address(self) -> dict[str, Any]:
         """All that a client wants to know."""
