@@ -60,7 +60,16 @@ def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: S
     """What `make all` leaves at tiny size: results, figures and reports."""
     directory = tmp_path_factory.mktemp("out")
     done = run_command(
-        "run", "--rows=300", "--passes=2", "--warmup=1", "--hold=3", f"--out={directory}", state_dir=settings.state_dir
+        "run",
+        "--rows=300",
+        "--passes=2",
+        "--warmup=1",
+        "--hold=3",
+        "--connections=2",
+        "--duration=0.1",
+        "--warmup-duration=0.05",
+        f"--out={directory}",
+        state_dir=settings.state_dir,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return directory

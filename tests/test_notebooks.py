@@ -91,7 +91,7 @@ def test_environment_is_recorded(out: Path) -> None:
     facts = json.loads((out / "results" / "environment.json").read_text())
     assert set(facts["runs"]) == {
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
-        "08_fidelity", "09_faults",
+        "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
     }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
@@ -115,6 +115,8 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
             for database in ("clickhouse", "postgres")
             for direction in ("read", "write")
         ),
+        "10_postgres_drivers.svg", "10_postgres_drivers_latency.svg",
+        "11_clickhouse_clients.svg", "11_clickhouse_clients_concurrency.svg",
     ]  # fmt: skip
 
 
@@ -159,6 +161,9 @@ def test_unknown_notebook_is_refused() -> None:
         (["--rows=0"], "ROWS=0"), (["--rows=-5"], "ROWS=-5"), (["--rows=many"], "ROWS='many'"),
         (["--rows="], "ROWS=''"),
         (["--passes=0"], "PASSES=0"), (["--warmup=-1"], "WARMUP=-1"), (["--seed=1.5"], "SEED='1.5'"),
+        (["--connections=0"], "CONNECTIONS=0"), (["--duration=0"], "DURATION=0"),
+        (["--duration=long"], "DURATION='long'"),
+        (["--warmup-duration=-1"], "WARMUP_DURATION=-1"), (["--rate=nan"], "RATE=nan"),
         (["--notebooks=77"], "no notebook '77'"), (["--servers=cloud"], "SERVERS='cloud'"),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ from papermill.exceptions import PapermillException
 from traitlets.config import Config
 
 from framehaul import report, results, servers, study
-from framehaul.drivers import programs
+from framehaul.drivers import contenders
 from framehaul.drivers.shapes import POSTGRES_SHAPES
 from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
@@ -88,7 +88,7 @@ def _execute(notebook: Path, parameters: dict[str, Any], reports: Path) -> str |
     wanted = papermill.inspect_notebook(notebook)
     values = {name: value for name, value in parameters.items() if name in wanted}
     rounds = parameters["rows"] * (parameters["passes"] + parameters["warmup"])
-    tests = len(programs.POSTGRES) * len(POSTGRES_SHAPES) * parameters["passes"]
+    tests = len(contenders.POSTGRES) * len(POSTGRES_SHAPES) * parameters["passes"]
     driven = tests * (parameters["duration"] + parameters["warmup_duration"])
     problem = None
     try:

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from tqdm import tqdm
 
 from framehaul import charts, results, servers, study
-from framehaul.drivers import programs
+from framehaul.drivers import contenders
 from framehaul.drivers.shapes import (
     CLICKHOUSE_TABLES,
     POSTGRES_SHAPES,
@@ -35,7 +35,7 @@ from framehaul.drivers.toolbench import (
     Load,
     Measurement,
     PostgresGround,
-    Test,
+    Task,
     rounds,
 )
 from framehaul.servers import Servers
@@ -166,11 +166,11 @@ def run_postgres(
     sense, ServerError when the server cannot be had, ResultsError when the file cannot be written.
     """
     load = Load(connections, duration, warmup_duration, rate)
-    tests = [Test(contender, shape, load) for contender in programs.POSTGRES for shape in POSTGRES_SHAPES]
+    tasks = [Task(contender, shape, load) for contender in contenders.POSTGRES for shape in POSTGRES_SHAPES]
     loop = f"{rate:g} queries/s" if rate else "closed loop"
     what = f"{connections} connections, {loop}, {duration:g} s after {warmup_duration:g} s of warm-up, {passes} passes"
     return _run(
-        POSTGRES_NOTEBOOK, tests, lambda both: PostgresGround(both.postgres).made(),
+        POSTGRES_NOTEBOOK, tasks, lambda both: PostgresGround(both.postgres).made(),
         warmup=0, passes=passes, seed=seed, what=what,
     )  # fmt: skip
 
@@ -184,14 +184,14 @@ def run_clickhouse(*, rows: int, passes: int, warmup: int, seed: int, concurrenc
     for least, name, value in ((1, "ROWS", rows), (1, "PASSES", passes), (0, "WARMUP", warmup)):
         if type(value) is not int or value < least:
             raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
-    tests = [
-        Test(contender, table.shape(max(1, rows // at_once)), Load(at_once, ONE_QUERY_SECONDS, 0, 0))
-        for contender in programs.CLICKHOUSE
+    tasks = [
+        Task(contender, table.shape(max(1, rows // at_once)), Load(at_once, ONE_QUERY_SECONDS, 0, 0))
+        for contender in contenders.CLICKHOUSE
         for table in CLICKHOUSE_TABLES
         for at_once in (concurrency if table.name == PUBLISHED_TABLE else concurrency[:1])
     ]
     return _run(
-        CLICKHOUSE_NOTEBOOK, tests, lambda both: ClickHouseGround(both.clickhouse, rows).made(),
+        CLICKHOUSE_NOTEBOOK, tasks, lambda both: ClickHouseGround(both.clickhouse, rows).made(),
         warmup=warmup, passes=passes, seed=seed, what=f"{rows:,} rows, {passes} passes",
     )  # fmt: skip
 
@@ -214,7 +214,7 @@ def readme_blocks(directory: Path) -> dict[str, str]:
 
 
 def _run(
-    notebook: str, tests: list[Test], ground_of: Callable[[Servers], AbstractContextManager[Ground]], *,
+    notebook: str, tasks: list[Task], ground_of: Callable[[Servers], AbstractContextManager[Ground]], *,
     warmup: int, passes: int, seed: int, what: str,
 ) -> Drivers:  # fmt: skip
     if type(passes) is not int or passes < 1:
@@ -224,17 +224,17 @@ def _run(
     with (
         servers.running(settings) as both,
         results.Writer(settings.out / "results" / results.DRIVERS[notebook], Measurement) as writer,
-        tqdm(total=len(tests) * (warmup + passes), file=sys.stdout, mininterval=1, unit="test", ncols=100) as bar,
+        tqdm(total=len(tasks) * (warmup + passes), file=sys.stdout, mininterval=1, unit="task", ncols=100) as bar,
         ground_of(both) as ground,
     ):
 
-        def record(test: Test, number: int, found: dict[str, Any]) -> None:
-            contender = test.contender
+        def record(task: Task, number: int, found: dict[str, Any]) -> None:
+            contender = task.contender
             writer.write(
                 Measurement(
                     run_id=run_id, driver=contender.name, label=contender.label, language=contender.language,
-                    origin=contender.origin, shape=test.shape.name, connections=test.load.connections,
-                    rate=test.load.rate, pass_=number, **found,
+                    origin=contender.origin, shape=task.shape.name, connections=task.load.connections,
+                    rate=task.load.rate, pass_=number, **found,
                 )
             )  # fmt: skip
 
@@ -243,13 +243,13 @@ def _run(
             bar.update()
 
         def work(stop: threading.Event) -> None:
-            rounds(tests, ground, settings, warmup=warmup, passes=passes, seed=seed, record=record,
+            rounds(tasks, ground, settings, warmup=warmup, passes=passes, seed=seed, record=record,
                    progress=progress, stop=stop)  # fmt: skip
 
         study.interruptible(work)
         versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
         mode = both.mode
-    toolchains = programs.versions() if notebook == POSTGRES_NOTEBOOK else {}
+    toolchains = contenders.versions() if notebook == POSTGRES_NOTEBOOK else {}
     study.keep_facts(
         settings, notebook,
         {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "what": what, "servers": mode,

@@ -1,4 +1,4 @@
-"""Rounds over drivers and shapes: every test once per round, in a shuffled order, checked before it is believed."""
+"""Rounds over drivers and shapes: every task once per round, in a shuffled order, checked before it is believed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from framehaul import resources
 from framehaul.clients import UnavailableError
 from framehaul.drivers import program
-from framehaul.drivers.programs import Contender, Program, ProgramError, started
+from framehaul.drivers.contenders import Contender, Program, ProgramError, started
 from framehaul.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Generated, Shape
 from framehaul.results import Status
 from framehaul.schema import COMMENT
@@ -87,7 +87,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Test:
+class Task:
     """A driver, what it is asked, and over how many connections at once."""
 
     contender: Contender
@@ -101,39 +101,39 @@ class Ground(Protocol):
     def address(self) -> dict[str, Any]:
         """Where the server is, as the programs' requests say it."""
 
-    def check(self, test: Test, running: Program) -> str | None:
+    def check(self, task: Task, running: Program) -> str | None:
         """Let the driver run the query once; what is wrong with what it gave, if anything."""
 
-    def check_stored(self, shape: Shape, rows: int) -> str | None:
-        """What is wrong with the `rows` rows that a driver says it has stored, if anything; then removes them."""
+    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
+        """What is wrong with the rows that a driver says it has fetched, or stored, if anything."""
 
 
 def rounds(
-    tests: list[Test], ground: Ground, settings: Settings, *, warmup: int, passes: int, seed: int,
-    record: Callable[[Test, int, dict[str, Any]], None], progress: Callable[[str], None], stop: threading.Event,
+    tasks: list[Task], ground: Ground, settings: Settings, *, warmup: int, passes: int, seed: int,
+    record: Callable[[Task, int, dict[str, Any]], None], progress: Callable[[str], None], stop: threading.Event,
 ) -> None:  # fmt: skip
-    """Run every test in each round; `record` gets test, pass and the fields of its measurement, but for warm-ups.
+    """Run every task in each round; `record` gets task, pass and the fields of its measurement, but for warm-ups.
 
     A driver that is wrong, fails or is not there is recorded, and the others go on. Raises KeyboardInterrupt after
-    `stop` was set, between two tests, and ServerError when the server is gone.
+    `stop` was set, between two tasks, and ServerError when the server is gone.
     """
     with _Fleet(settings).open() as fleet:
         for number in range(1 - warmup, passes + 1):
-            order = list(tests)
+            order = list(tasks)
             random.Random(f"{seed}/{number}").shuffle(order)
-            for test in order:
+            for task in order:
                 if stop.is_set():
                     raise KeyboardInterrupt
-                progress(f"{test.contender.name}: {test.shape.name}")
+                progress(f"{task.contender.name}: {task.shape.name}")
                 try:
-                    found = _measured(test, ground, fleet.program_of(test.contender))
+                    found = _measured(task, ground, fleet.program_of(task.contender))
                 except UnavailableError as error:
                     found = {"status": "skipped", "reason": str(error)}
                 except ProgramError as error:
-                    fleet.retire(test.contender)
+                    fleet.retire(task.contender)
                     found = {"status": "failed", "reason": str(error)}
                 if number > 0:
-                    record(test, number, found)
+                    record(task, number, found)
 
 
 class _Fleet:
@@ -167,28 +167,27 @@ class _Fleet:
         return self._running[contender.name][0]
 
     def retire(self, contender: Contender) -> None:
-        """End a program that failed: the next test gets a fresh one."""
+        """End a program that failed: the next task gets a fresh one."""
         if contender.name in self._running:
             self._running.pop(contender.name)[1].close()
 
 
-def _measured(test: Test, ground: Ground, running: Program) -> dict[str, Any]:
-    wrong = ground.check(test, running)
+def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
+    wrong = ground.check(task, running)
     if wrong:
         return {"status": "failed", "reason": wrong}
-    load = test.load
+    load = task.load
     resident = resources.reset_peak_rss(running.process_id)
     answer = running.ask(
         ground.address() | {
-            "do": "measure", "shape": asdict(test.shape), "connections": load.connections, "rate": load.rate,
+            "do": "measure", "shape": asdict(task.shape), "connections": load.connections, "rate": load.rate,
             "seconds": load.duration, "warmup_seconds": load.warmup_duration,
         }
     )  # fmt: skip
     peak = resources.peak_rss_bytes(running.process_id)
-    if test.shape.kind != "fetch":
-        wrong = ground.check_stored(test.shape, answer["all_rows"])
-        if wrong:
-            return {"status": "failed", "reason": wrong}
+    wrong = ground.check_moved(task.shape, answer)
+    if wrong:
+        return {"status": "failed", "reason": wrong}
     rows, seconds = answer["rows"], answer["seconds"]
     return {
         "queries": answer["queries"], "rows": rows, "seconds": seconds, "queries_per_s": answer["queries"] / seconds,
@@ -214,6 +213,7 @@ class PostgresGround:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server, self._tables = server, PostgresTables(server)
+        self._fetched: dict[str, int] = {}
 
     @contextmanager
     def made(self) -> Iterator[PostgresGround]:
@@ -234,20 +234,28 @@ class PostgresGround:
         """Its URL."""
         return {"dsn": self._server.dsn()}
 
-    def check(self, test: Test, running: Program) -> str | None:
+    def check(self, task: Task, running: Program) -> str | None:
         """Compare values; an oid may come as text, a "char" as a byte, as long as it says the same."""
-        request = self.address() | {"do": "check", "shape": asdict(test.shape)}
-        if test.shape.kind != "fetch":
-            return self.check_stored(test.shape, running.ask(request)["rows"])
+        request = self.address() | {"do": "check", "shape": asdict(task.shape)}
+        if task.shape.kind != "fetch":
+            self._tables.run(f"TRUNCATE {task.shape.table}")  # of what a driver left that failed
+            return self._stored(task.shape, running.ask(request)["rows"])
         while True:
-            expected = self._expected(test.shape)
+            expected = self._expected(task.shape)
             got = running.ask(request)["rows"]
             # pg_type grows when anybody makes a table.
-            if expected == self._expected(test.shape):
-                return difference(got, expected, arrays_as_text="undecoded" in test.contender.name)
+            if expected == self._expected(task.shape):
+                self._fetched[task.shape.name] = len(expected)
+                return difference(got, expected, arrays_as_text="undecoded" in task.contender.name)
 
-    def check_stored(self, shape: Shape, rows: int) -> str | None:
-        """All rows are there, and none is another."""
+    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
+        """Each fetch gave all rows; or all rows that were sent are there, none of them another, and are removed."""
+        if shape.kind != "fetch":
+            return self._stored(shape, answer["all_rows"])
+        low, high = sorted((self._fetched[shape.name], len(self._expected(shape))))
+        return _fetched(answer, low, high)
+
+    def _stored(self, shape: Shape, rows: int) -> str | None:
         columns = ", ".join(shape.columns)
         found = self._tables.run(
             f"SELECT count(*), count(*) FILTER (WHERE ({columns}) IS DISTINCT FROM {_literal(shape)}) "
@@ -290,17 +298,17 @@ class ClickHouseGround:
         """All that a client wants to know."""
         return {"server": asdict(self._server)}
 
-    def check(self, test: Test, running: Program) -> str | None:
+    def check(self, task: Task, running: Program) -> str | None:
         """Compare digests of all values."""
-        answer = running.ask(self.address() | {"do": "check", "shape": asdict(test.shape), "digest": True})
-        expected, rows = self._expected(test.shape), self.rows_of(test.shape)
+        answer = running.ask(self.address() | {"do": "check", "shape": asdict(task.shape), "digest": True})
+        expected, rows = self._expected(task.shape), self.rows_of(task.shape)
         if answer == {"rows": rows, "digest": expected}:
             return None
         return f"{answer['rows']} rows of {rows}" if answer["rows"] != rows else "other values than the server made"
 
-    def check_stored(self, shape: Shape, rows: int) -> str | None:
-        """Nothing is stored here."""
-        raise NotImplementedError(f"{shape.name} of {rows} rows stores nothing")
+    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
+        """Each fetch gave all rows."""
+        return _fetched(answer, self.rows_of(shape), self.rows_of(shape))
 
     def rows_of(self, shape: Shape) -> int:
         """How many rows its query asks for."""
@@ -312,6 +320,11 @@ class ClickHouseGround:
             made = self._generated[shape.name].row
             self._digests[key] = program.digest([program.json_row(made(at)) for at in range(self.rows_of(shape))])
         return self._digests[key]
+
+
+def _fetched(answer: dict[str, Any], low: int, high: int) -> str | None:
+    queries, rows = answer["queries"], answer["rows"]
+    return None if queries * low <= rows <= queries * high else f"{rows} rows in {queries} queries of {low} each"
 
 
 def difference(got: list[list[Any]], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The programs that drive the drivers: built where they must be, started, asked, and ended."""
+"""Who is compared: each driver, and the program that drives it - built where it must be, started, asked, ended."""
 
 from __future__ import annotations
 
