@@ -259,7 +259,7 @@ def _run(
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per driver, shape and number of connections: medians over passes, and slowest and fastest pass.
+    """One row per driver, shape and number of connections: medians over passes, slowest and fastest pass, unstable.
 
     A driver that ever failed or was skipped has no figures there, and its reason.
     """
@@ -270,6 +270,9 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
         *(pl.when(~bad).then(pl.col(name).median()).alias(name) for name in figures),
         pl.when(~bad).then(pl.col("rows_per_s").min()).alias("min_rows_per_s"),
         pl.when(~bad).then(pl.col("rows_per_s").max()).alias("max_rows_per_s"),
+        (pl.col("rows_per_s").std() / pl.col("rows_per_s").mean() > results.UNSTABLE_VARIATION)
+        .fill_null(False)
+        .alias("unstable"),
         pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
         pl.col("reason").drop_nulls().first(),
     )
@@ -319,7 +322,7 @@ def overall_table(passes: pl.DataFrame) -> str:
         rows.append(
             [
                 next(iter(mine.values()))["label"],
-                "" if overall is None else charts.thousands(overall["rows_per_s"]),
+                "" if overall is None else _speed(overall),
                 charts.ratio_text(ratio(everything, OVERALL, driver, POSTGRES_BASE)),
                 "" if overall is None else f"{overall['client_cpu_s_per_row'] * 1e6:.2f}",
                 "" if overall is None else f"{overall['client_cores']:.2f}",
@@ -347,8 +350,8 @@ def fastest_table(passes: pl.DataFrame) -> str:
         rows.append(
             [
                 label,
-                f"{first['label']}: {charts.thousands(first['rows_per_s'])}",
-                f"{mine['label']}: {charts.thousands(mine['rows_per_s'])}",
+                f"{first['label']}: {_speed(first)}",
+                f"{mine['label']}: {_speed(mine)}",
                 charts.ratio_text(ratio(everything, shape, mine["driver"], POSTGRES_BASE)),
                 f"{thrifty['label']}: {thrifty['client_cpu_s_per_row'] * 1e6:.2f} µs",
                 f"{quick['label']}: {quick['latency_p99_ms']:.2f} ms",
@@ -417,7 +420,7 @@ def clients_table(passes: pl.DataFrame) -> str:
                     table.label,
                     row["label"],
                     f"{row['seconds'] * 1e3:,.1f}",
-                    f"{row['rows_per_s']:,.0f}",
+                    f"{row['rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
                     f"{row['seconds'] / row['rows'] * 1e6:.2f}",
                     charts.ratio_text(ratio(one, table.name, row["driver"], CLICKHOUSE_BASE)),
                     f"{row['client_cpu_s'] / row['rows'] * 1e6:.2f}",
@@ -497,7 +500,12 @@ def missing_table(passes: pl.DataFrame) -> str:
 def shapes_figure(passes: pl.DataFrame) -> Figure:
     """Median rows/s as bars, slowest to fastest pass as whiskers: a panel for each shape, the same order in all."""
     found = summary(with_overall(passes).filter(connections=passes["connections"].min()))
-    return _panels(found, _bar, "rows/s, median of passes (whiskers: slowest and fastest pass)", charts.thousands)
+    return _panels(
+        found,
+        _bar,
+        "rows/s, median of passes (whiskers: slowest and fastest pass; ±: they vary by more than 10%)",
+        charts.thousands,
+    )
 
 
 def latency_figure(passes: pl.DataFrame) -> Figure:
@@ -584,8 +592,9 @@ def _panels(
 def _bar(axes: Axes, y: int, row: dict[str, Any]) -> None:
     axes.barh(y, row["rows_per_s"], color=LANGUAGE_COLOURS[row["language"]], height=0.72)
     axes.plot([row["min_rows_per_s"], row["max_rows_per_s"]], [y, y], color=charts.INK, linewidth=1)
-    text, end = charts.thousands(row["rows_per_s"]), row["max_rows_per_s"]
-    axes.annotate(text, (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7)
+    axes.annotate(
+        _speed(row), (row["max_rows_per_s"], y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7
+    )
 
 
 def _range(axes: Axes, y: int, row: dict[str, Any]) -> None:
@@ -608,7 +617,10 @@ def _stored_text(shape: Any) -> str:
 
 
 def _speed(row: dict[str, Any]) -> str:
-    return row["status"] if row["rows_per_s"] is None else charts.thousands(row["rows_per_s"])
+    """Its rows/s, marked where they vary much over passes; or why there are none."""
+    if row["rows_per_s"] is None:
+        return str(row["status"])
+    return f"{charts.thousands(row['rows_per_s'])}{' ±' if row['unstable'] else ''}"
 
 
 def _milliseconds(value: float | None) -> str:
