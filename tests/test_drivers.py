@@ -333,10 +333,8 @@ def outcomes(tasks: list[Task], ground: toolbench.Ground, settings: Settings, pa
 
 
 def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
-    ground: PostgresGround, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ground: PostgresGround, settings: Settings
 ) -> None:
-    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 0.5)
-
     def unavailable(_: Settings) -> list[str]:
         raise UnavailableError("install it")
 
@@ -347,7 +345,6 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
             Task(fake("lies", answering(MEASURED), {"rows": [[3]]}), one, load),
             Task(fake("loses", answering(MEASURED | {"rows": 1})), one, load),
             Task(fake("dies", "sys.exit('out of luck')"), one, load),
-            Task(fake("hangs", "time.sleep(60)"), one, load),
             Task(fake("raises", answering({"error": "no such thing"})), one, load),
             Task(fake("cannot", answering({"unavailable": "use another"})), one, load),
             Task(Contender("missing", "missing", "Go", "beyond", unavailable), one, load),
@@ -363,7 +360,6 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
         "lies": [("failed", "row 0 holds 3 instead of 2")] * 2,
         "loses": [("failed", "1 rows in 2 queries of 1 each")] * 2,
         "dies": [("failed", "out of luck")] * 2,
-        "hangs": [("failed", "no answer within 1 s")] * 2,
         "raises": [("failed", "no such thing")] * 2,
         "cannot": [("skipped", "use another")] * 2,
         "missing": [("skipped", "install it")] * 2,
@@ -371,6 +367,14 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
     }
     assert found["honest"][0]["rows_per_s"] == 2
     assert found["honest"][0]["latency_max_ms"] == 2e-6
+
+
+def test_a_driver_that_never_answers_is_ended(
+    ground: PostgresGround, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    task = Task(fake("hangs", "time.sleep(3600)", honest=False), SHAPES["one"], Load(2, 0.01, 0, 0))
+    assert outcomes([task], ground, settings) == {"hangs": [{"status": "failed", "reason": "no answer within 1 s"}] * 2}
 
 
 def test_rows_that_were_not_stored_are_missed(ground: PostgresGround, settings: Settings, servers: Servers) -> None:
