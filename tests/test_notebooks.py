@@ -92,6 +92,7 @@ def test_environment_is_recorded(out: Path) -> None:
     assert set(facts["runs"]) == {
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
         "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
+        "12_postgres_to_warehouse", "13_parquet_anatomy", "14_json_to_parquet",
     }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
@@ -116,7 +117,9 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
             for direction in ("read", "write")
         ),
         "10_postgres_drivers.svg", "10_postgres_drivers_latency.svg",
-        "11_clickhouse_clients.svg", "11_clickhouse_clients_concurrency.svg",
+        "11_clickhouse_clients.svg", "11_clickhouse_clients_concurrency.svg", "12_postgres_to_warehouse.svg",
+        "13_parquet_anatomy_codecs.svg", "13_parquet_anatomy_columns.svg", "13_parquet_anatomy_row_groups.svg",
+        "14_json_to_parquet.svg",
     ]  # fmt: skip
 
 

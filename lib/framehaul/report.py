@@ -17,6 +17,7 @@ from traitlets.config import Config
 from framehaul import charts, faults, fidelity, findings, results, scaling, study
 from framehaul.drivers import report as drivers
 from framehaul.settings import PROJECT
+from framehaul.warehouse import anatomy, json_study, transfer
 
 TEMPLATES = Path(__file__).parent
 README = PROJECT / "README.md"
@@ -133,6 +134,9 @@ def readme_blocks(runs: list[Path]) -> dict[str, str]:
         "fidelity": fidelity.readme_text(results.read_cells(runs[0] / results.FIDELITY)),
         "faults": faults.counts_table(results.read_cells(runs[0] / results.FAULTS)),
         **drivers.readme_blocks(runs[0]),
+        **transfer.readme_blocks(runs[0]),
+        **anatomy.readme_blocks(runs[0]),
+        **json_study.readme_blocks(runs[0]),
     }
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
         summary = study.Summary.of(directory, growth, runs[0])

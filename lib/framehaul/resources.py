@@ -95,5 +95,6 @@ def peak_rss_bytes(process_id: int | None = None) -> int | None:
         status = Path(f"/proc/{process_id or 'self'}/status").read_text()
     except OSError:
         return None
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
+    # A process that has just ended has no memory, and no such line.
+    line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
+    return None if line is None else int(line.split()[1]) * 1024

@@ -29,6 +29,12 @@ FIDELITY, FAULTS = "fidelity.csv", "faults.csv"
 """What became of awkward values, and of faults, on every path; written by `08_fidelity` and `09_faults`."""
 DRIVERS = {"10_postgres_drivers": "postgres_drivers.csv", "11_clickhouse_clients": "clickhouse_clients.csv"}
 """The notebooks that compare drivers, and the passes that each writes."""
+WAREHOUSE = {
+    "12_postgres_to_warehouse": "warehouse_routes.csv",
+    "13_parquet_anatomy": "parquet_codecs.csv",
+    "14_json_to_parquet": "json_to_parquet.csv",
+}
+"""The notebooks on the way to a warehouse, and the passes that each writes."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 

@@ -20,10 +20,25 @@ from framehaul.drivers.shapes import POSTGRES_SHAPES
 from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
 from framehaul.settings import PROJECT, Settings, SettingsError
+from framehaul.warehouse import anatomy, json_rounds, transfer
 
 NOTEBOOKS = PROJECT / "notebooks"
 READ_RESULTS = ("05_summary", "07_levers")
 """Notebooks that read the results of others and need no server."""
+
+
+STUDIES: dict[str, tuple[str, type[Any], str]] = {
+    **{notebook: (file, Measurement, "driver") for notebook, file in results.DRIVERS.items()},
+    **{
+        notebook: (file, kind, what)
+        for (notebook, file), (kind, what) in zip(
+            results.WAREHOUSE.items(),
+            ((transfer.Pass, "route"), (anatomy.Pass, "trial"), (json_rounds.Pass, "converter")),
+            strict=True,
+        )
+    },
+}
+"""The notebooks whose passes are not those of techniques: their file, its rows, and the column that says who ran."""
 
 
 def chosen_notebooks(numbers: str) -> list[Path]:
@@ -120,12 +135,11 @@ def _strip_paths(path: Path) -> None:
 
 def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str, str]) -> None:
     for notebook in notebooks:
-        drivers = notebook.stem in results.DRIVERS
-        path = directory / results.DRIVERS.get(notebook.stem, f"{notebook.stem}.csv")
+        name, kind, what = STUDIES.get(notebook.stem, (f"{notebook.stem}.csv", results.Result, "technique"))
+        path = directory / name
         if notebook.stem in problems or not path.exists():
             continue
-        what, passes = ("driver", results.read(path, Measurement)) if drivers else ("technique", results.read(path))
-        failed = passes.filter(status="failed").unique(what, maintain_order=True)
+        failed = results.read(path, kind).filter(status="failed").unique(what, maintain_order=True)
         if len(failed):
             told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
             problems[notebook.stem] = f"{len(failed)} {what}s failed: {told}"

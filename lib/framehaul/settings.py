@@ -43,6 +43,12 @@ class Settings:
     """Directory shared with an external PostgreSQL, as this machine sees it (pg_parquet's files)."""
     exchange_dir_on_server: str | None = None
     """The same directory as that PostgreSQL server sees it; equal to `exchange_dir` unless given."""
+    bigquery_project: str | None = None
+    """Google Cloud project that BigQuery's load jobs run in."""
+    bigquery_dataset: str | None = None
+    """Data set of that project for the tables that are loaded, and deleted afterwards."""
+    bigquery_endpoint: str | None = None
+    """URL of another BigQuery than Google's public one: an emulator (http, no login), or a private endpoint (https)."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
@@ -83,6 +89,9 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         postgres_extensions=_directory(given, "postgres_extensions"),
         exchange_dir=_directory(given, "exchange_dir"),
         exchange_dir_on_server=given.get("exchange_dir_on_server"),
+        bigquery_project=given.get("bigquery_project"),
+        bigquery_dataset=given.get("bigquery_dataset"),
+        bigquery_endpoint=_url(given, "bigquery_endpoint"),
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),
@@ -100,6 +109,15 @@ def _port(given: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or int(text) not in range(1, 65536):
         raise SettingsError(f"{PREFIX}{name.upper()}={text!r} is not a port; give a number from 1 to 65535")
     return int(text)
+
+
+def _url(given: Mapping[str, str], name: str) -> str | None:
+    if name not in given:
+        return None
+    url = given[name]
+    if not url.startswith(("http://", "https://")):
+        raise SettingsError(f"{PREFIX}{name.upper()}={url!r} is not a URL; give http(s)://host:port")
+    return url.rstrip("/")
 
 
 def _directory(given: Mapping[str, str], name: str) -> Path | None:

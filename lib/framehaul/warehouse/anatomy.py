@@ -1,0 +1,941 @@
+"""The study of Parquet files: what is in those of each writer, what each codec costs, and codecs column by column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from IPython.display import SVG, Markdown
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from tqdm import tqdm
+
+from framehaul import charts, measure, results, servers, study
+from framehaul.clients import UnavailableError
+from framehaul.results import Status
+from framehaul.servers import PostgresServer
+from framehaul.settings import load_settings
+from framehaul.tables import tables_of
+from framehaul.verify import EXACT
+from framehaul.warehouse import buildings
+from framehaul.warehouse.writers import NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
+
+NOTEBOOK = "13_parquet_anatomy"
+CHUNKS = "parquet_chunks.csv"
+"""What is in the files; the passes are in `results.WAREHOUSE[NOTEBOOK]`."""
+BARELY = 0.9
+"""Compressed over uncompressed bytes from which a chunk was barely worth compressing; the article's mark."""
+
+# https://tech.marksblogg.com/faster-postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
+PUBLISHED_ROW_GROUP_ROWS = 65_505
+PUBLISHED_BEST = ("h3_9", 1_101_585, 422_351)
+"""Column, uncompressed and compressed bytes of its best compressed chunk."""
+PUBLISHED_RATIOS = {"0.4": 2345, "0.5": 4020, "0.6": 1201, "0.7": 841, "0.8": 1236, "0.9": 1376, "1.0": 2890}
+"""How many of its chunks came to which ratio, to one decimal."""
+
+WRITER_COLOURS = {
+    "pyarrow": "#0072B2", "polars": "#D55E00", "duckdb": "#E69F00", "clickhouse": "#009E73", "fastparquet": "#999999",
+    "pg_parquet": "#CC79A7",
+}  # fmt: skip
+IN_FILES = {
+    name: {"none": "UNCOMPRESSED"}.get(name, name.upper()) for name in ("none", "snappy", "lz4", "zstd", "gzip")
+}
+"""The codecs as pyarrow names them in a file's metadata."""
+
+CODEC_MARKERS = {"none": "s", "snappy": "o", "lz4": "^", "zstd": "D", "gzip": "v"}
+
+type Part = Literal["defaults", "codec", "published", "per_column"]
+type Sizes = dict[str, tuple[int, int]]
+"""Compressed and uncompressed bytes of each column of a file."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column chunk: one column of one row group of a file. The fields are the columns of the file of results."""
+
+    trial: str
+    writer: str
+    label: str
+    part: Part
+    row_group: int
+    rows: int
+    column: str
+    physical_type: str
+    codec: str
+    encodings: str
+    dictionary_page: str
+    statistics: str
+    offset_index: str
+    column_index: str
+    compressed_bytes: int
+    uncompressed_bytes: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One file written and read back: a row of the study's file. A missing number is None, never 0.
+
+    `columns` are the codecs of columns that have another than `codec`, `against` the trial that they are compared with,
+    `types` what is read back in another type, `row_order` whether rows came back where they were (`kept`, `changed`).
+    """
+
+    run_id: str
+    trial: str
+    writer: str
+    label: str
+    part: Part
+    codec: str
+    level: int | None
+    columns: str | None
+    against: str | None
+    rows: int
+    pass_: int
+    file_bytes: int | None = None
+    row_groups: int | None = None
+    write_seconds: float | None = None
+    read_seconds: float | None = None
+    write_cpu_s: float | None = None
+    read_cpu_s: float | None = None
+    types: str | None = None
+    row_order: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A writer, what it is asked for, and the codec that each column must then have."""
+
+    name: str
+    part: Part
+    writer: Writer
+    codec: Codec
+    options: Options
+    against: str | None = None
+
+    def codec_of(self, column: str) -> Codec:
+        """What this column is to be compressed with."""
+        return self.options.columns.get(column, self.codec)
+
+
+# What is tried
+
+
+def tasks_of(writers: tuple[Writer, ...]) -> list[Task]:
+    """Each writer by its defaults, with each other codec that it offers, and as the published file was made."""
+    tasks = []
+    for writer in writers:
+        for codec in writer.offers:
+            own = codec == writer.default
+            tasks.append(
+                Task(_name(writer, codec), "defaults" if own else "codec", writer, codec,
+                     Options() if own else Options(codec))
+            )  # fmt: skip
+        published = Options(SNAPPY, PUBLISHED_ROW_GROUP_ROWS)
+        tasks.append(Task(f"{writer.name}_published", "published", writer, SNAPPY, published))
+    return tasks
+
+
+def tasks_per_column(writer: Writer, survey: dict[Codec, Sizes]) -> list[Task]:
+    """The choices of a codec for each column, from what each codec made of it."""
+    best = min(survey, key=lambda codec: sum(compressed for compressed, _ in survey[codec].values()))
+    return [
+        *(_per_column(writer, f"{codec.text} spared", codec, spared(codec, survey[codec]))
+          for codec in (SNAPPY, ZSTD_3)),
+        _per_column(writer, "least", best, least(survey)),
+    ]  # fmt: skip
+
+
+def spared(codec: Codec, sizes: Sizes) -> dict[str, Codec]:
+    """No compression for a column that it leaves at `BARELY` or more of its bytes, `codec` for the others."""
+    return {name: NONE if compressed >= BARELY * plain else codec for name, (compressed, plain) in sizes.items()}
+
+
+def least(survey: dict[Codec, Sizes]) -> dict[str, Codec]:
+    """For each column the codec that leaves the fewest bytes; the first of those that leave the same."""
+    names = next(iter(survey.values()))
+    return {name: min(survey, key=lambda codec: survey[codec][name][0]) for name in names}
+
+
+def _per_column(writer: Writer, choice: str, codec: Codec, columns: dict[str, Codec]) -> Task:
+    name = f"{writer.name}_{choice.replace(' ', '_')}"
+    return Task(name, "per_column", writer, codec, Options(codec, columns=columns), _name(writer, codec))
+
+
+def _name(writer: Writer, codec: Codec) -> str:
+    return f"{writer.name}_{codec.text.replace(' ', '_')}"
+
+
+# What is measured
+
+
+class Bench:
+    """The open writers, the rows that they write, and a directory for their files."""
+
+    def __init__(self, content: pa.Table, server: PostgresServer, directory: Path) -> None:
+        self.content, self._server, self._directory = content, server, directory
+        self._clients: dict[str, Any] = {}
+        self._unavailable: dict[str, UnavailableError] = {}
+
+    @contextmanager
+    def opened(self, writers: tuple[Writer, ...]) -> Iterator[Bench]:
+        """The writers that can be had, for as long as the block lasts; the others raise UnavailableError when used."""
+        with ExitStack() as stack:
+            for writer in writers:
+                try:
+                    self._clients[writer.name] = stack.enter_context(writer.opened(self._server, self.content))
+                except UnavailableError as error:
+                    self._unavailable[writer.name] = error
+            yield self
+
+    def attempt(self, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+        """Write, read back and verify one file: the fields of its pass, and what is in it when all is well."""
+        with tempfile.TemporaryDirectory(dir=self._directory) as directory:
+            path = Path(directory) / "buildings.parquet"
+            try:
+                return self._measured(task, path)
+            except UnavailableError as error:
+                return {"status": "skipped", "reason": str(error)}, []
+            except Exception as error:  # noqa: BLE001  whatever a writer raises is its result, not the run's end
+                return {"status": "failed", "reason": measure.describe(error)}, []
+
+    def survey(self, writer: Writer) -> dict[Codec, Sizes]:
+        """What each codec that a writer offers makes of each column; no clock."""
+        sizes: dict[Codec, Sizes] = {}
+        for codec in writer.offers:
+            with tempfile.TemporaryDirectory(dir=self._directory) as directory:
+                path = Path(directory) / "buildings.parquet"
+                writer.save(self._client_of(writer), self.content, path, Options(codec))
+                sizes[codec] = sizes_of(pq.read_metadata(path))
+        return sizes
+
+    def _client_of(self, writer: Writer) -> Any:
+        if writer.name in self._unavailable:
+            raise self._unavailable[writer.name]
+        return self._clients[writer.name]
+
+    def _measured(self, task: Task, path: Path) -> tuple[dict[str, Any], list[Chunk]]:
+        client = self._client_of(task.writer)
+        _, write_seconds, write_cpu_s = _timed(lambda: task.writer.save(client, self.content, path, task.options))
+        found, read_seconds, read_cpu_s = _timed(lambda: pq.read_table(path))
+        chunks = chunks_of(task, pq.read_metadata(path))
+        wrong, types, row_order = difference(found, self.content)
+        wrong = wrong or other_codec(task, chunks)
+        if wrong:
+            return {"status": "failed", "reason": wrong}, []
+        return {
+            "file_bytes": path.stat().st_size, "row_groups": len({chunk.row_group for chunk in chunks}),
+            "write_seconds": write_seconds, "read_seconds": read_seconds,
+            "write_cpu_s": write_cpu_s if task.writer.in_process else None, "read_cpu_s": read_cpu_s,
+            "types": types, "row_order": row_order,
+        }, chunks  # fmt: skip
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What it returns, its seconds, and the CPU seconds of all threads of this process."""
+    cpu, start = time.process_time(), time.perf_counter()
+    returned = work()
+    return returned, time.perf_counter() - start, time.process_time() - cpu
+
+
+def rounds(
+    tasks: list[Task], bench: Bench, *, warmup: int, passes: int, seed: int,
+    record: Callable[[Task, int, dict[str, Any], list[Chunk]], None], progress: Callable[[str], None],
+    stop: threading.Event,
+) -> None:  # fmt: skip
+    """Every task once in each round, shuffled; `record` gets all but warm-ups.
+
+    Raises KeyboardInterrupt after `stop` was set, between two files.
+    """
+    for number in range(1 - warmup, passes + 1):
+        order = list(tasks)
+        random.Random(f"{seed}/{number}").shuffle(order)
+        for task in order:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            progress(task.name)
+            found, chunks = bench.attempt(task)
+            if number > 0:
+                record(task, number, found, chunks)
+
+
+def chunks_of(task: Task, metadata: pq.FileMetaData) -> list[Chunk]:
+    """All column chunks of a file, as its footer describes them."""
+    return [
+        _chunk(task, group, metadata.row_group(group), column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    ]
+
+
+def _chunk(task: Task, group: int, row_group: Any, column: int) -> Chunk:
+    found = row_group.column(column)
+    return Chunk(
+        trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part, row_group=group,
+        rows=row_group.num_rows, column=found.path_in_schema, physical_type=found.physical_type,
+        codec=found.compression, encodings=", ".join(sorted(found.encodings)),
+        dictionary_page=_yes(found.has_dictionary_page), statistics=_yes(found.is_stats_set),
+        offset_index=_yes(found.has_offset_index), column_index=_yes(found.has_column_index),
+        compressed_bytes=found.total_compressed_size, uncompressed_bytes=found.total_uncompressed_size,
+        ratio=found.total_compressed_size / found.total_uncompressed_size,
+    )  # fmt: skip
+
+
+def sizes_of(metadata: pq.FileMetaData) -> Sizes:
+    """Compressed and uncompressed bytes of each column, over all row groups."""
+    compressed, plain = Counter[str](), Counter[str]()
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            compressed[chunk.path_in_schema] += chunk.total_compressed_size
+            plain[chunk.path_in_schema] += chunk.total_uncompressed_size
+    return {name: (compressed[name], plain[name]) for name in compressed}
+
+
+def other_codec(task: Task, chunks: list[Chunk]) -> str | None:
+    """What is wrong with the codecs of a file, if anything: a setting may be ignored without a word."""
+    for chunk in chunks:
+        wanted = IN_FILES[task.codec_of(chunk.column).name]
+        if chunk.codec != wanted:
+            return f"column {chunk.column} is compressed with {chunk.codec} instead of {wanted}"
+    return None
+
+
+def difference(found: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
+    """What is wrong with a table that was read back, if anything; which types drifted, and what became of row order.
+
+    Values are compared in the types that were sent: a date that became a timestamp must be midnight.
+    """
+    if found.schema.names != sent.schema.names or found.num_rows != sent.num_rows:
+        shape = f"{found.num_rows} rows of {found.schema.names}"
+        return f"{shape} instead of {sent.num_rows} rows of {sent.schema.names}", "", ""
+    drifted = [f"{one.name}:{one.type}" for one, sent_as in zip(found.schema, sent.schema, strict=True)
+               if one.type != sent_as.type]  # fmt: skip
+    types = ";".join(drifted) or EXACT
+    columns = []
+    for field in sent.schema:
+        stored = found.column(field.name)
+        try:
+            column = stored.cast(field.type)
+        except pa.ArrowInvalid as error:
+            return f"column {field.name}: {measure.describe(error)}", types, ""
+        # Casting cuts a timestamp down to its date without a word.
+        if stored.type != field.type and not column.cast(stored.type).equals(stored):
+            return f"column {field.name}: its {stored.type} holds more than a {field.type} can", types, ""
+        columns.append(column)
+    same = pa.table(columns, schema=sent.schema)
+    if same.equals(sent):
+        return None, types, "kept"
+    keys = [(name, "ascending") for name in sent.schema.names]
+    left, right = same.sort_by(keys), sent.sort_by(keys)
+    if left.equals(right):
+        return None, types, "changed"
+    differing = [name for name in sent.schema.names if not left.column(name).equals(right.column(name))]
+    return f"holds other values than were sent (in columns {', '.join(differing)} when sorted)", types, ""
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+# The study
+
+
+class Anatomy:
+    """Passes and chunks of a run, ready to be shown."""
+
+    def __init__(self, passes: pl.DataFrame, chunks: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+        self.passes, self.chunks = passes, chunks
+        self._facts, self._figures = facts, figures
+
+    def writers(self) -> Markdown:
+        """What is in the file of each writer, by its defaults."""
+        return Markdown(writers_table(self.passes, self.chunks))
+
+    def columns(self) -> SVG:
+        """What is left of each column, a heat map of columns and writers; also saved as a figure."""
+        return self._saved(columns_figure(self.chunks.filter(part="defaults")), "columns")
+
+    def encodings(self) -> Markdown:
+        """How each writer encodes each column."""
+        return Markdown(encodings_table(self.chunks))
+
+    def row_groups(self) -> SVG:
+        """The size of each row group, writer by writer; also saved as a figure."""
+        return self._saved(row_groups_figure(self.chunks.filter(part="defaults")), "row_groups")
+
+    def codecs(self) -> Markdown:
+        """Size, write and read time of every writer with every codec."""
+        return Markdown(codecs_table(self.passes))
+
+    def column_codecs(self) -> Markdown:
+        """What each codec makes of each column, with pyarrow."""
+        return Markdown(column_codecs_table(self.chunks))
+
+    def codecs_chart(self) -> SVG:
+        """Size against write and read time; also saved as a figure."""
+        return self._saved(codecs_figure(self.passes), "codecs")
+
+    def per_column(self) -> Markdown:
+        """Codecs chosen column by column against one for all."""
+        return Markdown(per_column_table(self.passes))
+
+    def published(self) -> Markdown:
+        """The published file beside files made with its settings."""
+        return Markdown(published_table(self.chunks))
+
+    def findings(self) -> Markdown:
+        """What stands out."""
+        return Markdown("\n".join(f"- {sentence}" for sentence in findings(self.passes, self.chunks)))
+
+    def missing(self) -> Markdown:
+        """What did not run, or was wrong, and why."""
+        return Markdown(missing_table(self.passes))
+
+    def versions(self) -> Markdown:
+        """What this was run with."""
+        return Markdown(study.trial_versions_text(self._facts, NOTEBOOK))
+
+    def _saved(self, figure: Figure, name: str) -> SVG:
+        return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}_{name}.svg"))
+
+
+def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
+    """Write, read and take apart the files, and write `results/parquet_codecs.csv` and `results/parquet_chunks.csv`.
+
+    Raises ValueError for a parameter that makes no sense, ServerError when the servers cannot be had, ResultsError
+    when the files cannot be written.
+    """
+    parameters = measure.Parameters(rows, passes, warmup, seed)
+    settings = load_settings()
+    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
+    chunks: dict[str, list[Chunk]] = {}
+    content = buildings.table(rows, seed)
+    with (
+        servers.running(settings) as both,
+        tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
+        results.Writer(settings.out / "results" / results.WAREHOUSE[NOTEBOOK], Pass) as writer,
+        tqdm(total=None, file=sys.stdout, mininterval=1, unit="file", ncols=100) as bar,
+        Bench(content, both.postgres, Path(directory)).opened(WRITERS) as bench,
+    ):
+
+        def record(task: Task, number: int, found: dict[str, Any], in_file: list[Chunk]) -> None:
+            writer.write(pass_of(run_id, task, rows, number, found))
+            if in_file:
+                chunks.setdefault(task.name, in_file)
+
+        def progress(step: str) -> None:
+            bar.set_postfix_str(step[:48], refresh=False)
+            bar.update()
+
+        def work(stop: threading.Event) -> None:
+            tasks = [*tasks_of(WRITERS), *tasks_per_column(PYARROW, bench.survey(PYARROW))]
+            bar.reset(total=len(tasks) * (warmup + passes))
+            rounds(tasks, bench, warmup=warmup, passes=passes, seed=seed, record=record, progress=progress, stop=stop)
+
+        study.interruptible(work)
+        versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
+        mode = both.mode
+    # Of other writers' codecs the passes tell enough.
+    kept = [chunk for found in chunks.values() for chunk in found
+            if chunk.part != "codec" or chunk.writer == PYARROW.name]  # fmt: skip
+    results.write_cells(settings.out / "results" / CHUNKS, kept)
+    what = f"{parameters.rows:,} rows, {passes} passes after {warmup} warm-up, seed {seed}"
+    study.keep_facts(
+        settings, NOTEBOOK,
+        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "what": what, "servers": mode,
+         "server": versions, "unavailable": {}},
+    )  # fmt: skip
+    return load()
+
+
+def load() -> Anatomy:
+    """The results of the last complete run, without writing any file; raises ResultsError when there is none."""
+    settings = load_settings()
+    directory = settings.out / "results"
+    return Anatomy(*_read(directory), study.read_facts(directory), settings.out / "figures")
+
+
+def readme_blocks(directory: Path) -> dict[str, str]:
+    """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
+    passes, chunks = _read(directory)
+    return {
+        "parquet-writers": writers_table(passes, chunks),
+        "parquet-codecs": codecs_table(passes.filter(writer=PYARROW.name)),
+    }
+
+
+def _read(directory: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    passes = results.read(directory / results.WAREHOUSE[NOTEBOOK], Pass)
+    return passes, results.read(directory / CHUNKS, Chunk)
+
+
+def pass_of(run_id: str, task: Task, rows: int, number: int, found: dict[str, Any]) -> Pass:
+    """What was found of a task, as a row of results."""
+    own = {name: codec.text for name, codec in task.options.columns.items() if codec != task.codec}
+    empty = Pass(
+        run_id=run_id, trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part,
+        codec=task.codec.name, level=task.codec.level, columns=";".join(f"{name}:{text}" for name, text in own.items())
+        or None, against=task.against, rows=rows, pass_=number,
+    )  # fmt: skip
+    return replace(empty, **found)
+
+
+# What is told of it
+
+
+def summary(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row per trial, in the order of first appearance: medians over passes, and bytes per row.
+
+    A trial that ever failed or was skipped has no figures there, and its reason.
+    """
+    keys = ["trial", "writer", "label", "part", "codec", "level", "columns", "against", "rows"]
+    figures = ["file_bytes", "row_groups", "write_seconds", "read_seconds", "write_cpu_s", "read_cpu_s"]
+    bad = (pl.col("status") != "ok").any()
+    order = {writer.name: at for at, writer in enumerate(WRITERS)}
+    return (
+        passes.group_by(keys, maintain_order=True)
+        .agg(
+            *(pl.when(~bad).then(pl.col(name).median()).alias(name) for name in figures),
+            pl.col("types").drop_nulls().first(), pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
+            pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
+            pl.col("reason").drop_nulls().first(),
+        )
+        .with_columns(
+            (pl.col("file_bytes") / pl.col("rows")).alias("bytes_per_row"),
+            *((pl.col(f"{what}_seconds") / pl.col("rows") * 1e6).alias(f"{what}_us_per_row")
+              for what in ("write", "read")),
+        )
+        .sort(pl.col("writer").replace_strict(order, default=len(order)), "trial", maintain_order=True)
+    )  # fmt: skip
+
+
+def barely_share(chunks: pl.DataFrame) -> float | None:
+    """The share of compressed chunks that stayed at `BARELY` or more of their bytes; None where none is compressed."""
+    compressed = chunks.filter(pl.col("codec") != IN_FILES["none"])
+    return None if compressed.is_empty() else len(compressed.filter(pl.col("ratio") >= BARELY)) / len(compressed)
+
+
+def to_one_decimal(chunks: pl.DataFrame) -> Counter[str]:
+    """How many chunks come to which ratio, as the article counts them: what is 0.85 or more is 0.9 there."""
+    return Counter(f"{value:.1f}" for value in chunks["ratio"])
+
+
+def published_share(counts: Mapping[str, int]) -> float:
+    """The share of chunks at `BARELY` or more, of ratios to one decimal."""
+    return sum(count for text, count in counts.items() if float(text) >= BARELY) / sum(counts.values())
+
+
+def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> dict[str, float]:
+    """How many times as fast one trial is as another at `what` (`write`, `read`), with its bootstrap 95% interval."""
+    speeds = passes.filter(status="ok").with_columns((pl.col("rows") / pl.col(f"{what}_seconds")).alias("rows_per_s"))
+    found = results.ratio_with_interval(speeds.filter(trial=left), speeds.filter(trial=right))
+    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
+
+
+def writers_table(passes: pl.DataFrame, chunks: pl.DataFrame) -> str:
+    """What is in the file of each writer, by its defaults, as Markdown."""
+    header = ["writer", "codec", "row groups", "rows in each", "bytes per row", "compressed over uncompressed",
+              f"compressed chunks at {BARELY} or more", "chunks with a dictionary", "with statistics",
+              "with page index: offsets, statistics", "types read back", "row order"]  # fmt: skip
+    rows = []
+    for row in summary(passes).filter(part="defaults").to_dicts():
+        here = chunks.filter(trial=row["trial"])
+        if row["status"] != "ok":
+            rows.append([row["label"], row["status"], *[""] * (len(header) - 2)])
+            continue
+        groups, barely = here.unique("row_group")["rows"].to_list(), barely_share(here)
+        rows.append(
+            [
+                row["label"], _codec_text(row), f"{len(groups):,}", _spread(groups), f"{row['bytes_per_row']:.1f}",
+                f"{_sum(here, 'compressed_bytes') / _sum(here, 'uncompressed_bytes'):.2f}",
+                "not compressed" if barely is None else f"{barely:.0%}",
+                _share(here, "dictionary_page"), _share(here, "statistics"),
+                f"{_share(here, 'offset_index')}, {_share(here, 'column_index')}",
+                charts.dtypes_text(row["types"]), row["row_order"],
+            ]
+        )  # fmt: skip
+    return charts.markdown_table(header, rows, text_columns=2)
+
+
+def encodings_table(chunks: pl.DataFrame) -> str:
+    """Physical type and encodings of each column and writer, as Markdown; a star where there is a dictionary."""
+    defaults = chunks.filter(part="defaults")
+    labels = _labels(defaults)
+    rows = []
+    for column in defaults["column"].unique(maintain_order=True):
+        cells = []
+        for label in labels:
+            here = defaults.filter(label=label, column=column)
+            kinds = "; ".join(here["encodings"].unique(maintain_order=True))
+            cells.append(f"{here['physical_type'][0]}: {kinds}{' *' if 'yes' in here['dictionary_page'] else ''}")
+        rows.append([column, *cells])
+    return charts.markdown_table(["column", *labels], rows, text_columns=len(labels) + 1)
+
+
+def codecs_table(passes: pl.DataFrame) -> str:
+    """Every writer with every codec, smallest file first, as Markdown."""
+    header = ["writer", "codec", "MB", "bytes per row", "write s", "read s", "write CPU s", "read CPU s",
+              "writes, over its Snappy (95% interval)", "reads, over its Snappy (95% interval)"]  # fmt: skip
+    found = summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]))
+    rows = []
+    for label in found["label"].unique(maintain_order=True):
+        here = found.filter(label=label).sort("bytes_per_row", nulls_last=True, maintain_order=True)
+        for row in here.to_dicts():
+            name = _codec_text(row) + (" (its default)" if row["part"] == "defaults" else "")
+            if row["status"] != "ok":
+                rows.append([label, f"{name}: {row['status']}", *[""] * (len(header) - 2)])
+                continue
+            snappy = f"{row['writer']}_{SNAPPY.name}"
+            rows.append(
+                [
+                    label, name, f"{row['file_bytes'] / 1e6:,.2f}", f"{row['bytes_per_row']:.1f}",
+                    f"{row['write_seconds']:.3f}", f"{row['read_seconds']:.3f}",
+                    "" if row["write_cpu_s"] is None else f"{row['write_cpu_s']:.3f}", f"{row['read_cpu_s']:.3f}",
+                    *("" if row["trial"] == snappy else charts.ratio_text(ratio(passes, row["trial"], snappy, what))
+                      for what in ("write", "read")),
+                ]
+            )  # fmt: skip
+    return charts.markdown_table(header, rows, text_columns=2)
+
+
+def column_codecs_table(chunks: pl.DataFrame) -> str:
+    """Compressed over uncompressed bytes of each column with each codec of pyarrow, as Markdown."""
+    here = chunks.filter(pl.col("part").is_in(["defaults", "codec"]), writer=PYARROW.name)
+    ratios = {(row["trial"], row["column"]): row["ratio"] for row in _by_column(here).to_dicts()}
+    codecs = [codec for codec in PYARROW.offers if codec != NONE]
+    rows = [
+        [column, *(_number(ratios.get((_name(PYARROW, codec), column))) for codec in codecs)]
+        for column in here["column"].unique(maintain_order=True)
+    ]
+    return charts.markdown_table(["column", *(codec.text for codec in codecs)], rows)
+
+
+def per_column_table(passes: pl.DataFrame) -> str:
+    """Codecs chosen column by column against the same one for all columns, as Markdown."""
+    found = {row["trial"]: row for row in summary(passes).to_dicts()}
+    rows = []
+    for row in found.values():
+        if row["part"] != "per_column":
+            continue
+        base = found[row["against"]]
+        if row["status"] != "ok" or base["status"] != "ok":
+            rows.append([_codec_text(base), row["status"], *[""] * 5])
+            continue
+        rows.append(
+            [
+                _codec_text(base), _choice_text(row), f"{base['bytes_per_row']:.2f}", f"{row['bytes_per_row']:.2f}",
+                f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%}",
+                *(charts.ratio_text(ratio(passes, row["trial"], row["against"], what)) for what in ("write", "read")),
+            ]
+        )  # fmt: skip
+    header = ["codec for all columns", "chosen instead", "bytes per row before", "after", "change of size",
+              "writes, over one codec (95% interval)", "reads, over one codec (95% interval)"]  # fmt: skip
+    return charts.markdown_table(header, rows, text_columns=2)
+
+
+def published_table(chunks: pl.DataFrame) -> str:
+    """The published file and files made with its settings: best chunk and how many barely shrank, as Markdown."""
+    column, plain, compressed = PUBLISHED_BEST
+    rows = [_published_row("ClickHouse 22.9, published", f"{PUBLISHED_ROW_GROUP_ROWS:,}", column, plain, compressed,
+                           PUBLISHED_RATIOS)]  # fmt: skip
+    here = chunks.filter(part="published")
+    for label in _labels(here):
+        mine = here.filter(label=label)
+        best = mine.sort("ratio").row(0, named=True)
+        rows.append(
+            _published_row(label, _spread(mine.unique("row_group")["rows"].to_list()), best["column"],
+                           best["uncompressed_bytes"], best["compressed_bytes"], to_one_decimal(mine))
+        )  # fmt: skip
+    header = ["Snappy", "rows in a row group", "best chunk", "its bytes", "its ratio", "chunks at 0.9 or worse",
+              "chunks by ratio, to one decimal"]  # fmt: skip
+    return charts.markdown_table(header, rows, text_columns=3)
+
+
+def _published_row(
+    label: str, groups: str, column: str, plain: int, compressed: int, counts: Mapping[str, int]
+) -> list[str]:
+    told = ", ".join(f"{text}: {counts[text]:,}" for text in sorted(counts))
+    return [label, groups, column, f"{plain:,} -> {compressed:,}", f"{plain / compressed:.1f}:1",
+            f"{published_share(counts):.0%}", told]  # fmt: skip
+
+
+def missing_table(passes: pl.DataFrame) -> str:
+    """What was skipped or failed, with the reason, as Markdown; a sentence when there is nothing."""
+    bad = summary(passes).filter(pl.col("status") != "ok")
+    if bad.is_empty():
+        return "Everything ran, and every file held what was sent."
+    rows = [
+        [str(label), status, ", ".join(group["trial"]), reason or ""]
+        for (label, status, reason), group in bad.group_by("label", "status", "reason", maintain_order=True)
+    ]
+    return charts.markdown_table(["writer", "", "files", "reason"], rows, text_columns=4)
+
+
+def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:
+    """What stands out, as sentences; a difference of times inside its interval is not claimed."""
+    found = summary(passes).filter(status="ok")
+    defaults = found.filter(part="defaults").sort("bytes_per_row")
+    return [*_on_sizes(defaults), *_on_chunks(defaults, chunks), *_on_codecs(passes, found),
+            *_on_columns(passes, found)]  # fmt: skip
+
+
+def _on_sizes(defaults: pl.DataFrame) -> Iterator[str]:
+    small, large = defaults.row(0, named=True), defaults.row(-1, named=True)
+    yield (
+        f"By their defaults, {small['label']} writes the smallest file ({small['bytes_per_row']:.1f} bytes per row, "
+        f"{small['codec']}) and {large['label']} the largest ({large['bytes_per_row']:.1f}, {large['codec']}): "
+        f"{large['bytes_per_row'] / small['bytes_per_row']:.1f} times as large, for the same rows."
+    )
+    drifted = defaults.filter(pl.col("types") != EXACT)
+    for row in drifted.sort("label").to_dicts():
+        yield f"What {row['label']} writes comes back in other types: {charts.dtypes_text(row['types'])}."
+    moved = defaults.filter(pl.col("row_order") != "kept")["label"].to_list()
+    if moved:
+        yield f"Rows came back in another order from the files of {_listed(moved)}."
+
+
+def _on_chunks(defaults: pl.DataFrame, chunks: pl.DataFrame) -> Iterator[str]:
+    for row in defaults.sort("label").to_dicts():
+        here = chunks.filter(trial=row["trial"])
+        barely = here.filter(pl.col("ratio") >= BARELY)
+        share = barely_share(here)
+        if share is None:
+            yield f"{row['label']} compresses nothing unless asked to."
+        elif share:
+            part = _sum(barely, "compressed_bytes") / _sum(here, "compressed_bytes")
+            columns = _listed(barely["column"].unique(maintain_order=True).to_list())
+            yield (
+                f"{row['label']}: {share:.0%} of the chunks were barely worth compressing ({columns}), "
+                f"but they hold only {part:.1%} of the bytes."
+                if part < share
+                else f"{row['label']}: {share:.0%} of the chunks were barely worth compressing ({columns}); "
+                f"they hold {part:.1%} of the bytes."
+            )
+    own = chunks.filter(pl.col("trial").is_in(defaults["trial"].to_list()))
+    for index, what in (("offset_index", "where each page begins"), ("column_index", "the extremes of each page")):
+        having = _labels(own.filter(pl.col(index) == "yes"))
+        yield f"A page index that tells {what} is written by {_listed(having) if having else 'no writer by default'}."
+    plain = [label for label in _labels(own) if "yes" not in own.filter(label=label)["dictionary_page"]]
+    if plain:
+        yield f"No dictionary is written by {_listed(plain)}."
+    base = own.filter(writer=PYARROW.name)
+    if not base.is_empty():
+        sizes = base.group_by("column").agg(pl.col("compressed_bytes").sum()).sort("compressed_bytes")
+        name, most = sizes.row(-1)
+        yield f"The column `{name}` holds {most / _sum(base, 'compressed_bytes'):.0%} of the bytes of pyarrow's file."
+
+
+def _on_codecs(passes: pl.DataFrame, found: pl.DataFrame) -> Iterator[str]:
+    mine = {row["trial"]: row for row in found.filter(writer=PYARROW.name).to_dicts()}
+    base = mine.get(_name(PYARROW, SNAPPY))
+    for codec in PYARROW.offers:
+        row = mine.get(_name(PYARROW, codec))
+        if base is None or row is None or codec == SNAPPY:
+            continue
+        written, read = (_verdict(ratio(passes, row["trial"], base["trial"], what)) for what in ("write", "read"))
+        yield (
+            f"pyarrow, {codec.text} against Snappy: {row['file_bytes'] / base['file_bytes']:.2f} times the bytes; "
+            f"writing {written}, reading {read}."
+        )
+
+
+def _on_columns(passes: pl.DataFrame, found: pl.DataFrame) -> Iterator[str]:
+    named = {row["trial"]: row for row in found.to_dicts()}
+    for row in named.values():
+        base = named.get(row["against"])
+        if row["part"] != "per_column" or base is None:
+            continue
+        if row["columns"] is None:
+            yield f"{_codec_text(base)}: no column asks for another codec."
+            continue
+        written, read = (_verdict(ratio(passes, row["trial"], base["trial"], what)) for what in ("write", "read"))
+        yield (
+            f"{_choice_text(row)}, all else {_codec_text(base)}: "
+            f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%} bytes; writing {written}, reading {read}."
+        )
+
+
+def _verdict(found: dict[str, float]) -> str:
+    """What an interval of a ratio of speeds shows."""
+    text = charts.ratio_text(found)
+    if not text:
+        return "not measured"
+    if found["ratio_low"] == found["ratio_high"]:
+        return f"not told apart by one round, {text}"  # its interval is a point
+    if found["ratio_low"] > 1:
+        return f"faster, {text}"
+    return f"slower, {text}" if found["ratio_high"] < 1 else f"not told apart, {text}"
+
+
+# Charts
+
+
+def columns_figure(chunks: pl.DataFrame) -> Figure:
+    """Compressed over uncompressed bytes: a line for each column, a column for each writer."""
+    ratios = {(row["label"], row["column"]): row for row in _by_column(chunks).to_dicts()}
+    labels, names = _labels(chunks), chunks["column"].unique(maintain_order=True).to_list()
+    colours = mpl.colormaps["YlOrRd"]
+    with mpl.rc_context(charts.STYLE):
+        figure = Figure(figsize=(1.6 + 1.5 * len(labels), 1.2 + 0.42 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        for y, column in enumerate(names):
+            for x, label in enumerate(labels):
+                cell = ratios[label, column]
+                bare = cell["codec"] == IN_FILES["none"]
+                shade = "#f2f2f2" if bare else colours(min(cell["ratio"], 1) * 0.75)
+                axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=shade, linewidth=0))
+                text = (
+                    f"{cell['bytes_per_row']:.1f} B"
+                    if bare
+                    else f"{cell['ratio']:.2f}  ({cell['bytes_per_row']:.1f} B)"
+                )
+                axes.text(x, y, text, ha="center", va="center", fontsize=8)
+        axes.set_xlim(-0.5, len(labels) - 0.5)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(names)), names)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title("Compressed over uncompressed, and bytes per row", loc="left", fontweight="bold")
+        axes.set_xlabel("each writer by its defaults; grey: not compressed")
+    return figure
+
+
+def row_groups_figure(chunks: pl.DataFrame) -> Figure:
+    """A bar for each writer, cut into its row groups, with their bytes."""
+    labels = _labels(chunks)
+    with mpl.rc_context(charts.STYLE):
+        figure = Figure(figsize=(10.5, 0.9 + 0.42 * len(labels)), layout="constrained")
+        axes = figure.subplots()
+        for y, label in enumerate(labels):
+            here = chunks.filter(label=label)
+            groups = here.group_by("row_group").agg(pl.col("compressed_bytes").sum(), pl.col("rows").first())
+            start = 0.0
+            for row in groups.sort("row_group").to_dicts():
+                width = row["compressed_bytes"] / 1e6
+                axes.barh(y, width, left=start, color=WRITER_COLOURS[here["writer"][0]], edgecolor="white", height=0.7)
+                start += width
+            rows = groups["rows"].to_list()
+            text = f"{len(rows)} row group{'s' if len(rows) > 1 else ''}, rows: {_spread(rows)}"
+            axes.annotate(text, (start, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.margins(x=0.3)
+        axes.set_xlim(0)
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("MB of column chunks, each writer by its defaults")
+        axes.set_title("Row groups", loc="left", fontweight="bold")
+    return figure
+
+
+def codecs_figure(passes: pl.DataFrame) -> Figure:
+    """Bytes per row against the time to write and to read a row; the line joins what nothing beats in both."""
+    found = summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]), status="ok")
+    with mpl.rc_context(charts.STYLE):
+        figure = Figure(figsize=(12, 5.6), layout="constrained")
+        for axes, what in zip(figure.subplots(1, 2), ("write", "read"), strict=True):
+            _scatter(axes, found, f"{what}_us_per_row")
+            axes.set_xlabel("bytes per row")
+            axes.set_ylabel(f"µs per row to {what}, median of passes, logarithmic")
+            axes.set_title(f"Size against {what} time", loc="left", fontweight="bold")
+        dots = [Line2D([], [], marker="o", linestyle="", color=WRITER_COLOURS[name], label=label)
+                for name, label in found.select("writer", "label").unique(maintain_order=True).iter_rows()]  # fmt: skip
+        shapes = [Line2D([], [], marker=marker, linestyle="", color=charts.FAINT, label=name)
+                  for name, marker in CODEC_MARKERS.items()]  # fmt: skip
+        line = Line2D([], [], color=charts.FAINT, linewidth=0.8, label="no other is smaller and faster")
+        own = Line2D([], [], marker="o", linestyle="", color="white", markeredgecolor=charts.INK, label="its default")
+        figure.legend(handles=[*dots, own, *shapes, line], loc="outside lower center", ncols=7, frameon=False)
+    return figure
+
+
+def _scatter(axes: Axes, found: pl.DataFrame, time_column: str) -> None:
+    for row in found.to_dicts():
+        x, y = row["bytes_per_row"], row[time_column]
+        axes.scatter(x, y, color=WRITER_COLOURS[row["writer"]], marker=CODEC_MARKERS[row["codec"]], s=34, zorder=3,
+                     edgecolor=charts.INK if row["part"] == "defaults" else "none", linewidth=0.9)  # fmt: skip
+        # Of the writer with all codecs; the others would be written over each other.
+        if row["writer"] == PYARROW.name:
+            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7)
+    best = unbeaten(found.select("bytes_per_row", time_column).rows())
+    axes.plot(*zip(*best, strict=True), color=charts.FAINT, linewidth=0.8, zorder=1)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    axes.tick_params(axis="y", which="both", labelsize=7)
+    axes.grid(color="#eeeeee")
+    axes.set_axisbelow(True)
+
+
+def unbeaten(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of points (bytes, time), those that no other beats in both, by bytes."""
+    kept: list[tuple[float, float]] = []
+    for size, seconds in sorted(points):
+        if not kept or seconds < kept[-1][1]:
+            kept.append((size, seconds))
+    return kept
+
+
+def _by_column(chunks: pl.DataFrame) -> pl.DataFrame:
+    """Ratio and bytes per row of each column of each trial, over all its row groups."""
+    return chunks.group_by("trial", "label", "column", maintain_order=True).agg(
+        (pl.col("compressed_bytes").sum() / pl.col("uncompressed_bytes").sum()).alias("ratio"),
+        (pl.col("compressed_bytes").sum() / pl.col("rows").sum()).alias("bytes_per_row"),
+        pl.col("codec").first(),
+    )
+
+
+def _labels(chunks: pl.DataFrame) -> list[str]:
+    """The writers, in the order of the registry."""
+    present = set(chunks["label"])
+    return [writer.label for writer in WRITERS if writer.label in present]
+
+
+def _codec_text(row: dict[str, Any]) -> str:
+    return Codec(row["codec"], row["level"]).text
+
+
+def _choice_text(row: dict[str, Any]) -> str:
+    return "nothing: no column asks for it" if row["columns"] is None else charts.dtypes_text(row["columns"])
+
+
+def _share(chunks: pl.DataFrame, column: str) -> str:
+    return f"{len(chunks.filter(pl.col(column) == 'yes')) / len(chunks):.0%}"
+
+
+def _sum(chunks: pl.DataFrame, column: str) -> int:
+    return int(chunks[column].sum())
+
+
+def _spread(values: list[int]) -> str:
+    """A number, or the smallest and the largest of them."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _listed(names: list[str]) -> str:
+    """Names as a sentence has them: a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

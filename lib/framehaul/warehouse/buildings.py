@@ -1,0 +1,98 @@
+"""The table of buildings: footprints of houses with their H3 cells, the same for the same seed everywhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+import h3
+import numpy as np
+import pyarrow as pa
+import shapely
+
+BATCH_ROWS = 16_384
+"""Rows that are made at once; a batch depends on the seed and its number alone: small tables begin large ones."""
+
+SCHEMA = pa.schema(
+    [
+        ("revision", pa.int32()),
+        ("from_date", pa.date32()),
+        ("to_date", pa.date32()),
+        ("geom", pa.string()),
+        ("h3_7", pa.string()),
+        ("h3_8", pa.string()),
+        ("h3_9", pa.string()),
+    ]
+)
+"""The columns of https://tech.marksblogg.com/faster-postgresql-to-bigquery.html, all of them nullable.
+
+`geom` is a closed line around the building, as well-known binary in hexadecimal: what PostGIS gives out as text.
+"""
+
+# Latitude, longitude, and how many degrees around them are built up; houses fall into them by these shares.
+TOWNS = np.array(
+    [(39.05, -94.58, 0.35), (40.71, -74.00, 0.30), (34.05, -118.24, 0.45), (41.88, -87.63, 0.35), (29.76, -95.37, 0.40),
+     (47.61, -122.33, 0.25), (25.76, -80.19, 0.20), (39.74, -104.99, 0.30)]
+)  # fmt: skip
+SHARES = np.array([0.10, 0.20, 0.22, 0.15, 0.13, 0.08, 0.05, 0.07])
+METRES_PER_DEGREE = 111_320
+FIRST_SURVEY = dt.date(2012, 1, 1)
+
+
+def batches(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
+    """All `rows` rows, batch by batch."""
+    for number, start in enumerate(range(0, rows, BATCH_ROWS)):
+        yield _batch(BATCH_ROWS, np.random.default_rng([seed, number])).slice(0, min(BATCH_ROWS, rows - start))
+
+
+def table(rows: int, seed: int) -> pa.Table:
+    """All rows at once."""
+    return pa.Table.from_batches(batches(rows, seed), SCHEMA)
+
+
+def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
+    latitudes, longitudes = _places(rows, random)
+    lines = _footprints(latitudes, longitudes, random)
+    cells = {resolution: [h3.latlng_to_cell(*place, resolution) for place in zip(latitudes, longitudes, strict=True)]
+             for resolution in (7, 8, 9)}  # fmt: skip
+    # Surveys are seldom: few days, each with many buildings, and for a fifth of them nobody wrote it down.
+    days = (FIRST_SURVEY - dt.date(1970, 1, 1)).days + random.integers(0, 120, rows) * 23
+    undated, unplaced = random.random(rows) < 0.2, random.random(rows) < 0.001  # noqa: PLR2004
+    arrays = [
+        pa.array(random.integers(1, 4, rows, dtype=np.int32), mask=random.random(rows) < 0.01),  # noqa: PLR2004
+        pa.array(days.astype("datetime64[D]"), pa.date32(), mask=undated),
+        pa.array((days + random.integers(0, 90, rows)).astype("datetime64[D]"), pa.date32(), mask=undated),
+        pa.array(shapely.to_wkb(lines, hex=True, byte_order=1), pa.string(), mask=unplaced),
+        *(pa.array(np.array(found, dtype=object), pa.string(), mask=unplaced) for found in cells.values()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _places(rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Latitudes and longitudes of houses, dense in the middle of towns."""
+    latitude, longitude, spread = TOWNS[random.choice(len(TOWNS), rows, p=SHARES)].T
+    return latitude + random.normal(0, spread / 2, rows), longitude + random.normal(0, spread / 2, rows)
+
+
+def _footprints(latitudes: np.ndarray, longitudes: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A closed line around each house: a rectangle, or in every third case an L, turned; six decimals, as published."""
+    rows = len(latitudes)
+    width, depth = random.uniform(6, 25, rows), random.uniform(6, 18, rows)
+    turned, notch = random.uniform(0, np.pi / 2, rows), random.uniform(0.3, 0.7, (2, rows))
+    is_l = random.random(rows) < 1 / 3
+    corners = np.where(is_l, 6, 4)
+    house = np.repeat(np.arange(rows), corners + 1)
+    corner = np.arange(len(house)) - np.repeat(np.cumsum(corners + 1) - (corners + 1), corners + 1)
+    corner %= corners[house]
+    # x and y of the corners, as shares of width and depth; the L has its notch where x and y are largest.
+    shape_x = np.where(is_l, [np.zeros(rows), np.ones(rows), np.ones(rows), notch[0], notch[0], np.zeros(rows)],
+                       [[0], [1], [1], [0], [0], [0]])  # fmt: skip
+    shape_y = np.where(is_l, [np.zeros(rows), np.zeros(rows), notch[1], notch[1], np.ones(rows), np.ones(rows)],
+                       [[0], [0], [1], [1], [0], [0]])  # fmt: skip
+    x, y = shape_x[corner, house] * width[house], shape_y[corner, house] * depth[house]
+    cosine, sine = np.cos(turned)[house], np.sin(turned)[house]
+    east, north = x * cosine - y * sine, x * sine + y * cosine
+    longitude = longitudes[house] + east / (METRES_PER_DEGREE * np.cos(np.radians(latitudes[house])))
+    latitude = latitudes[house] + north / METRES_PER_DEGREE
+    lines: np.ndarray = shapely.linestrings(np.column_stack([longitude, latitude]).round(6), indices=house)
+    return lines
