@@ -17,6 +17,7 @@ import pytest
 
 from framehaul import results
 from framehaul.clients import UnavailableError
+from framehaul.passes import missing_table
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.warehouse import anatomy, buildings, writers
@@ -219,7 +220,7 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
         schema={field.name: kind for field, kind in zip(
             dataclasses.fields(Pass), results.schema_of(Pass).values(), strict=True)},
     )  # fmt: skip
-    told = anatomy.missing_table(frame.rename({"pass_": "pass"}))
+    told = missing_table(anatomy.summary(frame.rename({"pass_": "pass"})), "writer", "trial")
     assert "| pg_parquet | skipped |" in told
     assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in told
 
@@ -290,7 +291,8 @@ def test_only_what_an_interval_shows_is_claimed(left: list[float], right: list[f
 def run_out(servers: Servers, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         out = tmp_path_factory.mktemp("anatomy")
-        patch.setattr(anatomy, "load_settings", lambda: dataclasses.replace(settings, out=out))
+        patch.setenv("FRAMEHAUL_OUT", str(out))
+        patch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
         anatomy.run(rows=300, passes=2, warmup=1, seed=7)
         yield out
 

@@ -25,6 +25,7 @@ from framehaul.drivers.contenders import Contender, Program, ProgramError, start
 from framehaul.drivers.driver import Driver
 from framehaul.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, RECORDS, Shape
 from framehaul.drivers.toolbench import ClickHouseGround, Load, Measurement, PostgresGround, Task
+from framehaul.passes import missing_table
 from framehaul.servers import ServerError, Servers
 from framehaul.settings import PROJECT, Settings
 
@@ -525,5 +526,6 @@ def test_a_claim_is_judged_by_the_interval(left: list[float], verdict: str) -> N
 
 
 def test_what_did_not_run_is_listed_with_its_reason() -> None:
-    assert "| b | failed | pg_type | broken |" in report.missing_table(passes_of({"a": [1.0], "b": [0]}))
-    assert report.missing_table(passes_of({"a": [1.0]})) == "Everything ran."
+    some, none = (report.summary(passes_of(speeds)) for speeds in ({"a": [1.0], "b": [0.0]}, {"a": [1.0]}))
+    assert "| b | failed | pg_type | broken |" in missing_table(some, "driver", "shape")
+    assert missing_table(none, "driver", "shape") == "Everything ran."

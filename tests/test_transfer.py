@@ -46,7 +46,7 @@ def content() -> pa.Table:
     return pa.concat_tables([buildings.table(ROWS, 1), AWKWARD])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def source(servers: Servers, content: pa.Table) -> Iterator[Servers]:
     tables = PostgresTables(servers.postgres)
     transfer.fill(tables, ROWS, 1)

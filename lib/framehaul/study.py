@@ -310,6 +310,11 @@ def show_source(database: str, direction: str, *names: str) -> Code:
     return Code("\n\n\n".join(known[name].source for name in names), language="python")
 
 
+def server_versions(both: servers.Servers) -> dict[str, str]:
+    """The version of each server, by the database's name."""
+    return {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
+
+
 def read_facts(directory: Path) -> dict[str, Any]:
     """The content of `environment.json`; empty runs when there is none."""
     path = directory / "environment.json"

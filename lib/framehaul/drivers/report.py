@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -18,7 +16,6 @@ from IPython.display import SVG, Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from tqdm import tqdm
 
 from framehaul import charts, results, servers, study
 from framehaul.drivers import contenders
@@ -38,9 +35,10 @@ from framehaul.drivers.toolbench import (
     Task,
     rounds,
 )
+from framehaul.passes import check, medians, missing_table, recording
+from framehaul.passes import ratio as ratio_of
 from framehaul.servers import Servers
 from framehaul.settings import load_settings
-from framehaul.tables import tables_of
 
 POSTGRES_NOTEBOOK, CLICKHOUSE_NOTEBOOK = results.DRIVERS
 LANGUAGE_COLOURS = {"Python": "#0072B2", "Go": "#009E73", "Node": "#E69F00"}
@@ -145,7 +143,7 @@ class Drivers:
 
     def missing(self) -> Markdown:
         """What did not run, and what would make it run."""
-        return Markdown(missing_table(self.passes))
+        return Markdown(missing_table(summary(self.passes), "driver", "shape"))
 
     def versions(self) -> Markdown:
         """What this was run with."""
@@ -181,9 +179,7 @@ def run_clickhouse(*, rows: int, passes: int, warmup: int, seed: int, concurrenc
     Each table alone, and the published one with `concurrency` queries at once, which together fetch the same rows.
     Raises what `run_postgres` raises.
     """
-    for least, name, value in ((1, "ROWS", rows), (1, "PASSES", passes), (0, "WARMUP", warmup)):
-        if type(value) is not int or value < least:
-            raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
+    check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0))
     tasks = [
         Task(contender, table.shape(max(1, rows // at_once)), Load(at_once, ONE_QUERY_SECONDS, 0, 0))
         for contender in contenders.CLICKHOUSE
@@ -217,65 +213,39 @@ def _run(
     notebook: str, tasks: list[Task], ground_of: Callable[[Servers], AbstractContextManager[Ground]], *,
     warmup: int, passes: int, seed: int, what: str,
 ) -> Drivers:  # fmt: skip
-    if type(passes) is not int or passes < 1:
-        raise ValueError(f"PASSES={passes!r}: give a whole number of at least 1")
-    settings = load_settings()
-    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
+    check(PASSES=(passes, 1))
     with (
-        servers.running(settings) as both,
-        results.Writer(settings.out / "results" / results.DRIVERS[notebook], Measurement) as writer,
-        tqdm(total=len(tasks) * (warmup + passes), file=sys.stdout, mininterval=1, unit="task", ncols=100) as bar,
+        recording(notebook, results.DRIVERS[notebook], Measurement, "task") as made,
+        servers.running(made.settings) as both,
         ground_of(both) as ground,
     ):
+        made.expect(len(tasks) * (warmup + passes))
 
         def record(task: Task, number: int, found: dict[str, Any]) -> None:
             contender = task.contender
-            writer.write(
+            made.write(
                 Measurement(
-                    run_id=run_id, driver=contender.name, label=contender.label, language=contender.language,
+                    run_id=made.run_id, driver=contender.name, label=contender.label, language=contender.language,
                     origin=contender.origin, shape=task.shape.name, connections=task.load.connections,
                     rate=task.load.rate, pass_=number, **found,
                 )
             )  # fmt: skip
 
-        def progress(step: str) -> None:
-            bar.set_postfix_str(step[:48], refresh=False)
-            bar.update()
-
         def work(stop: threading.Event) -> None:
-            rounds(tasks, ground, settings, warmup=warmup, passes=passes, seed=seed, record=record,
-                   progress=progress, stop=stop)  # fmt: skip
+            rounds(tasks, ground, made.settings, warmup=warmup, passes=passes, seed=seed, record=record,
+                   progress=made.progress, stop=stop)  # fmt: skip
 
         study.interruptible(work)
-        versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
-        mode = both.mode
-    toolchains = contenders.versions() if notebook == POSTGRES_NOTEBOOK else {}
-    study.keep_facts(
-        settings, notebook,
-        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "what": what, "servers": mode,
-         "server": versions, "unavailable": {}, "toolchains": toolchains},
-    )  # fmt: skip
+        made.facts |= {
+            "what": what, "servers": both.mode, "server": study.server_versions(both),
+            "toolchains": contenders.versions() if notebook == POSTGRES_NOTEBOOK else {},
+        }  # fmt: skip
     return load(notebook)
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per driver, shape and number of connections: medians over passes, slowest and fastest pass, unstable.
-
-    A driver that ever failed or was skipped has no figures there, and its reason.
-    """
-    keys = ["driver", "label", "language", "origin", "shape", "connections"]
-    figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in (*keys, "pass")]
-    bad = (pl.col("status") != "ok").any()
-    return passes.group_by(keys, maintain_order=True).agg(
-        *(pl.when(~bad).then(pl.col(name).median()).alias(name) for name in figures),
-        pl.when(~bad).then(pl.col("rows_per_s").min()).alias("min_rows_per_s"),
-        pl.when(~bad).then(pl.col("rows_per_s").max()).alias("max_rows_per_s"),
-        (pl.col("rows_per_s").std() / pl.col("rows_per_s").mean() > results.UNSTABLE_VARIATION)
-        .fill_null(False)
-        .alias("unstable"),
-        pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
-        pl.col("reason").drop_nulls().first(),
-    )
+    """One row per driver, shape and number of connections, as `passes.medians` makes it."""
+    return medians(passes, ["driver", "label", "language", "origin", "shape", "connections"])
 
 
 def with_overall(passes: pl.DataFrame) -> pl.DataFrame:
@@ -301,13 +271,10 @@ def with_overall(passes: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([passes, means.drop("shapes")], how="diagonal")
 
 
-def ratio(passes: pl.DataFrame, shape: str, left: str, right: str, connections: int | None = None) -> dict[str, float]:
-    """The ratio of median rows/s of two drivers, with its bootstrap 95% interval over rounds; NaN where one is not."""
-    here = passes.filter(shape=shape, status="ok")
-    if connections is not None:
-        here = here.filter(connections=connections)
-    found = results.ratio_with_interval(here.filter(driver=left), here.filter(driver=right))
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
+def ratio(passes: pl.DataFrame, shape: str, left: str, right: str) -> dict[str, float]:
+    """The ratio of rows/s of two drivers with a shape."""
+    here = passes.filter(shape=shape)
+    return ratio_of(here.filter(driver=left), here.filter(driver=right))
 
 
 def overall_table(passes: pl.DataFrame) -> str:
@@ -452,18 +419,17 @@ def concurrency_table(passes: pl.DataFrame) -> str:
     rows = []
     for driver in _order(found.filter(connections=counts[0])):
         mine = {row["connections"]: row for row in found.filter(driver=driver).to_dicts()}
-        last = ratio_of_counts(here, driver, counts[-1], counts[0])
-        rows.append([mine[counts[0]]["label"], *(_speed(mine[count]) for count in counts), charts.ratio_text(last)])
+        one, most = (here.filter(driver=driver, connections=count) for count in (counts[0], counts[-1]))
+        rows.append(
+            [
+                mine[counts[0]]["label"],
+                *(_speed(mine[count]) for count in counts),
+                charts.ratio_text(ratio_of(most, one)),
+            ]
+        )
     header = ["client", *(f"{count} at once, rows/s" for count in counts),
               f"{counts[-1]} over {counts[0]} (95% interval)"]  # fmt: skip
     return charts.markdown_table(header, rows)
-
-
-def ratio_of_counts(passes: pl.DataFrame, driver: str, left: int, right: int) -> dict[str, float]:
-    """The ratio of rows/s of one driver with two numbers of queries at once."""
-    here = passes.filter(driver=driver, status="ok")
-    found = results.ratio_with_interval(here.filter(connections=left), here.filter(connections=right))
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
 
 
 def published_clients_table(passes: pl.DataFrame) -> str:
@@ -483,18 +449,6 @@ def published_clients_table(passes: pl.DataFrame) -> str:
     header = ["client", "published rows/s", "measured rows/s", "published, over clickhouse-connect async",
               "measured (95% interval)"]  # fmt: skip
     return charts.markdown_table(header, rows)
-
-
-def missing_table(passes: pl.DataFrame) -> str:
-    """What was skipped or failed, with the reason, as Markdown; a sentence when there is nothing."""
-    bad = summary(passes).filter(pl.col("status") != "ok")
-    if bad.is_empty():
-        return "Everything ran."
-    rows = [
-        [str(label), status, ", ".join(group["shape"].unique(maintain_order=True)), reason or ""]
-        for (label, status, reason), group in bad.group_by("label", "status", "reason", maintain_order=True)
-    ]
-    return charts.markdown_table(["driver", "", "shapes", "reason"], rows, text_columns=4)
 
 
 def shapes_figure(passes: pl.DataFrame) -> Figure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from framehaul.clients import UnavailableError
 from framehaul.drivers import program
 from framehaul.drivers.contenders import Contender, Program, ProgramError, started
 from framehaul.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Generated, Shape
+from framehaul.passes import in_rounds
 from framehaul.results import Status
 from framehaul.schema import COMMENT
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError
@@ -118,22 +118,17 @@ def rounds(
     `stop` was set, between two tasks, and ServerError when the server is gone.
     """
     with _Fleet(settings).open() as fleet:
-        for number in range(1 - warmup, passes + 1):
-            order = list(tasks)
-            random.Random(f"{seed}/{number}").shuffle(order)
-            for task in order:
-                if stop.is_set():
-                    raise KeyboardInterrupt
-                progress(f"{task.contender.name}: {task.shape.name}")
-                try:
-                    found = _measured(task, ground, fleet.program_of(task.contender))
-                except UnavailableError as error:
-                    found = {"status": "skipped", "reason": str(error)}
-                except ProgramError as error:
-                    fleet.retire(task.contender)
-                    found = {"status": "failed", "reason": str(error)}
-                if number > 0:
-                    record(task, number, found)
+        for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
+            progress(f"{task.contender.name}: {task.shape.name}")
+            try:
+                found = _measured(task, ground, fleet.program_of(task.contender))
+            except UnavailableError as error:
+                found = {"status": "skipped", "reason": str(error)}
+            except ProgramError as error:
+                fleet.retire(task.contender)
+                found = {"status": "failed", "reason": str(error)}
+            if number > 0:
+                record(task, number, found)
 
 
 class _Fleet:

@@ -16,7 +16,6 @@ from framehaul.faults.breakable import breakable
 from framehaul.faults.held import Held, hold_load, survives_a_crash
 from framehaul.faults.trial import FAULTS, Cell, run_cells
 from framehaul.settings import Settings, load_settings
-from framehaul.tables import tables_of
 from framehaul.techniques.registry import Database
 from framehaul.trials import Run
 
@@ -115,7 +114,7 @@ def run(hold: int) -> Report:
                 held.extend(pool.map(lambda database: hold_load(broken, database, hold, stop), DATABASES))
 
         study.interruptible(work)
-        versions = {name: tables_of(broken.servers.of(name)).facts()["version"] for name in charts.DATABASES}
+        versions = study.server_versions(broken.servers)
     if broken.small_disk is None:
         made.unavailable["disk full"] = "making a file system takes root"
     what = f"{len(made.chosen)} techniques, {len(FAULTS)} faults"

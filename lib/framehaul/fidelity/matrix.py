@@ -12,7 +12,6 @@ from framehaul import charts, findings, results, servers, study
 from framehaul.fidelity.cases import CASES
 from framehaul.fidelity.trial import Cell, run_cells
 from framehaul.settings import Settings, load_settings
-from framehaul.tables import tables_of
 from framehaul.trials import Run
 
 NOTEBOOK = "08_fidelity"
@@ -63,7 +62,7 @@ def run() -> Matrix:
     """
     settings, made = load_settings(), Run[Cell]()
     with servers.running(settings) as both, made.bar(len(made.chosen) * len(CASES), "cell"):
-        versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
+        versions = study.server_versions(both)
         study.interruptible(lambda stop: run_cells(both, made.chosen, made.record, made.skip, stop=stop))
     what = f"{len(made.chosen) - len(made.unavailable)} techniques, {len(CASES)} cases"
     made.keep(settings, NOTEBOOK, results.FIDELITY, {"servers": both.mode, "server": versions, "what": what})

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import random
-import sys
 import tempfile
 import threading
 import time
@@ -24,14 +21,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from tqdm import tqdm
 
 from framehaul import charts, measure, results, servers, study
 from framehaul.clients import UnavailableError
+from framehaul.passes import check, in_rounds, medians, missing_table, recording
+from framehaul.passes import ratio as ratio_of
 from framehaul.results import Status
 from framehaul.servers import PostgresServer
 from framehaul.settings import load_settings
-from framehaul.tables import tables_of
 from framehaul.verify import EXACT
 from framehaul.warehouse import buildings
 from framehaul.warehouse.writers import NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
@@ -264,16 +261,11 @@ def rounds(
 
     Raises KeyboardInterrupt after `stop` was set, between two files.
     """
-    for number in range(1 - warmup, passes + 1):
-        order = list(tasks)
-        random.Random(f"{seed}/{number}").shuffle(order)
-        for task in order:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            progress(task.name)
-            found, chunks = bench.attempt(task)
-            if number > 0:
-                record(task, number, found, chunks)
+    for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
+        progress(task.name)
+        found, chunks = bench.attempt(task)
+        if number > 0:
+            record(task, number, found, chunks)
 
 
 def chunks_of(task: Task, metadata: pq.FileMetaData) -> list[Chunk]:
@@ -407,7 +399,7 @@ class Anatomy:
 
     def missing(self) -> Markdown:
         """What did not run, or was wrong, and why."""
-        return Markdown(missing_table(self.passes))
+        return Markdown(missing_table(summary(self.passes), "writer", "trial"))
 
     def versions(self) -> Markdown:
         """What this was run with."""
@@ -423,46 +415,34 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     Raises ValueError for a parameter that makes no sense, ServerError when the servers cannot be had, ResultsError
     when the files cannot be written.
     """
-    parameters = measure.Parameters(rows, passes, warmup, seed)
-    settings = load_settings()
-    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
+    check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0))
     chunks: dict[str, list[Chunk]] = {}
     content = buildings.table(rows, seed)
     with (
-        servers.running(settings) as both,
+        recording(NOTEBOOK, results.WAREHOUSE[NOTEBOOK], Pass, "file") as made,
+        servers.running(made.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
-        results.Writer(settings.out / "results" / results.WAREHOUSE[NOTEBOOK], Pass) as writer,
-        tqdm(total=None, file=sys.stdout, mininterval=1, unit="file", ncols=100) as bar,
         Bench(content, both.postgres, Path(directory)).opened(WRITERS) as bench,
     ):
 
         def record(task: Task, number: int, found: dict[str, Any], in_file: list[Chunk]) -> None:
-            writer.write(pass_of(run_id, task, rows, number, found))
+            made.write(pass_of(made.run_id, task, rows, number, found))
             if in_file:
                 chunks.setdefault(task.name, in_file)
 
-        def progress(step: str) -> None:
-            bar.set_postfix_str(step[:48], refresh=False)
-            bar.update()
-
         def work(stop: threading.Event) -> None:
             tasks = [*tasks_of(WRITERS), *tasks_per_column(PYARROW, bench.survey(PYARROW))]
-            bar.reset(total=len(tasks) * (warmup + passes))
-            rounds(tasks, bench, warmup=warmup, passes=passes, seed=seed, record=record, progress=progress, stop=stop)
+            made.expect(len(tasks) * (warmup + passes))
+            rounds(tasks, bench, warmup=warmup, passes=passes, seed=seed, record=record, progress=made.progress,
+                   stop=stop)  # fmt: skip
 
         study.interruptible(work)
-        versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
-        mode = both.mode
-    # Of other writers' codecs the passes tell enough.
-    kept = [chunk for found in chunks.values() for chunk in found
-            if chunk.part != "codec" or chunk.writer == PYARROW.name]  # fmt: skip
-    results.write_cells(settings.out / "results" / CHUNKS, kept)
-    what = f"{parameters.rows:,} rows, {passes} passes after {warmup} warm-up, seed {seed}"
-    study.keep_facts(
-        settings, NOTEBOOK,
-        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "what": what, "servers": mode,
-         "server": versions, "unavailable": {}},
-    )  # fmt: skip
+        # Of other writers' codecs the passes tell enough.
+        kept = [chunk for found in chunks.values() for chunk in found
+                if chunk.part != "codec" or chunk.writer == PYARROW.name]  # fmt: skip
+        results.write_cells(made.settings.out / "results" / CHUNKS, kept)
+        what = f"{rows:,} rows, {passes} passes after {warmup} warm-up, seed {seed}"
+        made.facts |= {"what": what, "servers": both.mode, "server": study.server_versions(both)}
     return load()
 
 
@@ -507,24 +487,16 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     A trial that ever failed or was skipped has no figures there, and its reason.
     """
     keys = ["trial", "writer", "label", "part", "codec", "level", "columns", "against", "rows"]
-    figures = ["file_bytes", "row_groups", "write_seconds", "read_seconds", "write_cpu_s", "read_cpu_s"]
-    bad = (pl.col("status") != "ok").any()
     order = {writer.name: at for at, writer in enumerate(WRITERS)}
-    return (
-        passes.group_by(keys, maintain_order=True)
-        .agg(
-            *(pl.when(~bad).then(pl.col(name).median()).alias(name) for name in figures),
-            pl.col("types").drop_nulls().first(), pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
-            pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
-            pl.col("reason").drop_nulls().first(),
-        )
-        .with_columns(
-            (pl.col("file_bytes") / pl.col("rows")).alias("bytes_per_row"),
-            *((pl.col(f"{what}_seconds") / pl.col("rows") * 1e6).alias(f"{what}_us_per_row")
-              for what in ("write", "read")),
-        )
-        .sort(pl.col("writer").replace_strict(order, default=len(order)), "trial", maintain_order=True)
+    found = medians(
+        passes, keys, pl.col("types").drop_nulls().first(),
+        pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
+    ).with_columns(
+        (pl.col("file_bytes") / pl.col("rows")).alias("bytes_per_row"),
+        *((pl.col(f"{what}_seconds") / pl.col("rows") * 1e6).alias(f"{what}_us_per_row")
+          for what in ("write", "read")),
     )  # fmt: skip
+    return found.sort(pl.col("writer").replace_strict(order, default=len(order)), "trial", maintain_order=True)
 
 
 def barely_share(chunks: pl.DataFrame) -> float | None:
@@ -546,8 +518,7 @@ def published_share(counts: Mapping[str, int]) -> float:
 def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> dict[str, float]:
     """How many times as fast one trial is as another at `what` (`write`, `read`), with its bootstrap 95% interval."""
     speeds = passes.filter(status="ok").with_columns((pl.col("rows") / pl.col(f"{what}_seconds")).alias("rows_per_s"))
-    found = results.ratio_with_interval(speeds.filter(trial=left), speeds.filter(trial=right))
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
+    return ratio_of(speeds.filter(trial=left), speeds.filter(trial=right))
 
 
 def writers_table(passes: pl.DataFrame, chunks: pl.DataFrame) -> str:
@@ -675,18 +646,6 @@ def _published_row(
     told = ", ".join(f"{text}: {counts[text]:,}" for text in sorted(counts))
     return [label, groups, column, f"{plain:,} -> {compressed:,}", f"{plain / compressed:.1f}:1",
             f"{published_share(counts):.0%}", told]  # fmt: skip
-
-
-def missing_table(passes: pl.DataFrame) -> str:
-    """What was skipped or failed, with the reason, as Markdown; a sentence when there is nothing."""
-    bad = summary(passes).filter(pl.col("status") != "ok")
-    if bad.is_empty():
-        return "Everything ran, and every file held what was sent."
-    rows = [
-        [str(label), status, ", ".join(group["trial"]), reason or ""]
-        for (label, status, reason), group in bad.group_by("label", "status", "reason", maintain_order=True)
-    ]
-    return charts.markdown_table(["writer", "", "files", "reason"], rows, text_columns=4)
 
 
 def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from framehaul import resources
 from framehaul.clients import UnavailableError
 from framehaul.drivers.contenders import PATIENCE_SECONDS, ProgramError, started
+from framehaul.passes import in_rounds
 from framehaul.results import Status
 from framehaul.settings import PROJECT, Settings
 from framehaul.warehouse import buildings
@@ -128,26 +128,23 @@ def rounds(
     commands = _Commands(settings)
     calls: dict[Task, dict[str, Any]] = {}
 
-    def each(order: list[Task], step: str, do: Callable[[Task, list[str]], dict[str, Any]]) -> Iterator[Any]:
-        for task in order:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            progress(f"{task.converter.name} {task.codec}: {step}")
-            try:
-                yield task, do(task, commands.of(task.converter))
-            except UnavailableError as error:
-                yield task, {"status": "skipped", "reason": str(error)}
-            except ProgramError as error:
-                yield task, {"status": "failed", "reason": files.without_paths(str(error))}
+    def done(task: Task, do: Callable[[Task, list[str], Files], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return do(task, commands.of(task.converter), files)
+        except UnavailableError as error:
+            return {"status": "skipped", "reason": str(error)}
+        except ProgramError as error:
+            return {"status": "failed", "reason": files.without_paths(str(error))}
 
-    for task, found in each(tasks, "system calls", lambda task, command: write_calls(task, command, files)):
+    for _, task in in_rounds(tasks, warmup=0, passes=1, seed=seed, stop=stop):
+        progress(f"{task.converter.name} {task.codec}: system calls")
+        found = done(task, write_calls)
         calls[task] = {"write_calls_reason": found["reason"]} if "status" in found else found
-    for number in range(1 - warmup, passes + 1):
-        order = list(tasks)
-        random.Random(f"{seed}/{number}").shuffle(order)
-        for task, found in each(order, f"pass {number}", lambda task, command: measured(task, command, files)):
-            if number > 0:
-                record(task, number, found | (calls[task] if "status" not in found else {}))
+    for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
+        progress(f"{task.converter.name} {task.codec}: pass {number}")
+        found = done(task, measured)
+        if number > 0:
+            record(task, number, found | (calls[task] if "status" not in found else {}))
 
 
 class _Commands:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import inspect
 import math
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +14,9 @@ import polars as pl
 from IPython.display import SVG, Code, Markdown
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from tqdm import tqdm
 
 from framehaul import charts, results, study
+from framehaul.passes import check, medians, missing_table, ratio, recording
 from framehaul.settings import load_settings
 from framehaul.warehouse import json_lines, json_rounds
 from framehaul.warehouse.json_contenders import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
@@ -78,7 +76,7 @@ class JsonToParquet:
 
     def missing(self) -> Markdown:
         """What did not run, and what would make it run."""
-        return Markdown(missing_table(self.passes))
+        return Markdown(missing_table(summary(self.passes), "tool", "codec"))
 
     def versions(self) -> Markdown:
         """What this was run with."""
@@ -92,46 +90,36 @@ def run(
 
     Raises ValueError for a parameter that makes no sense, ResultsError when the file cannot be written.
     """
-    for least, name, value in ((1, "ROWS", rows), (1, "PASSES", passes), (0, "WARMUP", warmup)):
-        if type(value) is not int or value < least:
-            raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
-    settings = load_settings()
-    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
+    check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0))
     tasks = [Task(converter, codec) for converter in converters for codec in converter.codecs]
-    steps = len(tasks) * (1 + warmup + passes)
     with (
         json_rounds.written(rows, seed) as files,
-        results.Writer(settings.out / "results" / results.WAREHOUSE[NOTEBOOK], Pass) as writer,
-        tqdm(total=steps, file=sys.stdout, mininterval=1, unit="task", ncols=100) as bar,
+        recording(NOTEBOOK, results.WAREHOUSE[NOTEBOOK], Pass, "task") as made,
     ):
+        made.expect(len(tasks) * (1 + warmup + passes))
         json_bytes = files.lines.stat().st_size
         programs: set[str] = set()
 
         def record(task: Task, number: int, found: dict[str, Any]) -> None:
             if task.converter.program and "seconds" in found:
                 programs.add(task.converter.name)
-            writer.write(
+            made.write(
                 Pass(
-                    run_id=run_id, converter=task.converter.name, label=task.converter.label, codec=task.codec,
+                    run_id=made.run_id, converter=task.converter.name, label=task.converter.label, codec=task.codec,
                     rows=rows, pass_=number, **found,
                 )
             )  # fmt: skip
 
-        def progress(step: str) -> None:
-            bar.set_postfix_str(step[:48], refresh=False)
-            bar.update()
-
         def work(stop: threading.Event) -> None:
-            json_rounds.rounds(tasks, files, settings, warmup=warmup, passes=passes, seed=seed, record=record,
-                               progress=progress, stop=stop)  # fmt: skip
+            json_rounds.rounds(tasks, files, made.settings, warmup=warmup, passes=passes, seed=seed, record=record,
+                               progress=made.progress, stop=stop)  # fmt: skip
 
         study.interruptible(work)
-    study.keep_facts(
-        settings, NOTEBOOK,
-        {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "json_bytes": json_bytes, "seed": seed,
-         "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up",
-         "toolchains": dict.fromkeys(sorted(programs), JSON2PARQUET_VERSION)},
-    )  # fmt: skip
+        made.facts |= {
+            "json_bytes": json_bytes, "seed": seed,
+            "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up",
+            "toolchains": dict.fromkeys(sorted(programs), JSON2PARQUET_VERSION),
+        }  # fmt: skip
     return load()
 
 
@@ -154,26 +142,16 @@ def show_source() -> Code:
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per tool and codec: medians over passes, slowest and fastest pass; fastest first, codec by codec.
-
-    A tool that ever failed or was skipped has no figures there, and its reason.
-    """
-    keys = ["converter", "label", "codec"]
-    figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in ("rows", "pass")]
-    good = ~(pl.col("status") != "ok").any()
-    found = passes.group_by(keys, maintain_order=True).agg(
-        pl.col("rows").first(),
-        *(pl.when(good).then(pl.col(name).median()).alias(name) for name in figures),
-        pl.when(good).then(pl.col("rows_per_s").min()).alias("min_rows_per_s"),
-        pl.when(good).then(pl.col("rows_per_s").max()).alias("max_rows_per_s"),
-        pl.when(good).then(pl.col("types").first()).alias("types"),
-        pl.col("write_calls_reason").first(),
-        pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
-        pl.col("reason").drop_nulls().first(),
-    )
+    """One row per tool and codec, as `passes.medians` makes it; fastest first, codec by codec."""
+    good = (pl.col("status") == "ok").all()
+    found = medians(
+        passes, ["converter", "label", "codec", "rows"],
+        pl.when(good).then(pl.col("types").first()).alias("types"), pl.col("write_calls_reason").first(),
+    )  # fmt: skip
+    place = {codec: at for at, codec in enumerate(CODECS)}
     return found.sort(
-        pl.col("codec").replace_strict(dict(zip(CODECS, range(len(CODECS)), strict=True))), -pl.col("rows_per_s"),
-        nulls_last=True, maintain_order=True,
+        pl.col("codec").replace_strict(place), "rows_per_s", descending=[False, True], nulls_last=True,
+        maintain_order=True,
     )  # fmt: skip
 
 
@@ -181,8 +159,7 @@ def times(passes: pl.DataFrame, codec: str, tool: str, base: str) -> dict[str, f
     """How many times as long as `base` a tool takes, with its bootstrap 95% interval; NaN where one failed."""
     good = summary(passes).filter(status="ok", codec=codec)["converter"]
     here = passes.filter(pl.col("converter").is_in(good.implode()), codec=codec)
-    found = results.ratio_with_interval(here.filter(converter=base), here.filter(converter=tool))
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
+    return ratio(here.filter(converter=base), here.filter(converter=tool))
 
 
 def times_table(passes: pl.DataFrame) -> str:
@@ -269,18 +246,6 @@ def published_table(passes: pl.DataFrame) -> str:
     header = [f"tool, {PUBLISHED_CODEC}", "seconds", "published time over ClickHouse's", "measured (95% interval)",
               "against the published"]  # fmt: skip
     return charts.markdown_table(header, rows)
-
-
-def missing_table(passes: pl.DataFrame) -> str:
-    """What was skipped or failed, with the reason, as Markdown; a sentence when there is nothing."""
-    bad = summary(passes).filter(pl.col("status") != "ok")
-    if bad.is_empty():
-        return "Everything ran."
-    rows = [
-        [str(label), str(status), ", ".join(group["codec"]), str(reason or "")]
-        for (label, status, reason), group in bad.group_by("label", "status", "reason", maintain_order=True)
-    ]
-    return charts.markdown_table(["tool", "", "codecs", "reason"], rows, text_columns=4)
 
 
 def findings(passes: pl.DataFrame) -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
-import random
-import sys
 import tempfile
 import threading
 import time
@@ -21,16 +18,17 @@ import pyarrow as pa
 from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from tqdm import tqdm
 
 from framehaul import charts, results, servers, study
 from framehaul.clients import UnavailableError
 from framehaul.measure import describe
+from framehaul.passes import check, in_rounds, medians, recording
+from framehaul.passes import ratio as ratio_of
 from framehaul.resources import Meter
 from framehaul.results import Status
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
-from framehaul.tables import PostgresTables, tables_of
+from framehaul.tables import PostgresTables
 from framehaul.warehouse import buildings
 from framehaul.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.warehouse.warehouses import WAREHOUSES, Warehouse
@@ -126,52 +124,30 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
     `parallel` is how many files, connections or loads may run at once. Raises ValueError for a parameter that makes no
     sense, ServerError when a server cannot be had, ResultsError when the file cannot be written.
     """
-    _check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0), parallel=(parallel, 1))
-    settings = load_settings()
-    run_id, started = results.new_run_id(), dt.datetime.now(dt.UTC)
+    check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0), parallel=(parallel, 1))
     with (
-        servers.running(settings) as both,
-        results.Writer(settings.out / "results" / results.WAREHOUSE[NOTEBOOK], Pass) as writer,
-        tqdm(total=len(ROUTES) * (warmup + passes), file=sys.stdout, mininterval=1, unit="route", ncols=100) as bar,
+        recording(NOTEBOOK, results.WAREHOUSE[NOTEBOOK], Pass, "route") as made,
+        servers.running(made.settings) as both,
     ):
-
-        def record(route: Route, warehouse: Warehouse, number: int, found: dict[str, Any]) -> None:
-            writer.write(Pass(run_id, route.name, route.label, route.origin, warehouse.name, rows, number, **found))
-
-        def progress(step: str) -> None:
-            bar.set_postfix_str(step[:48], refresh=False)
-            bar.update()
+        made.expect(len(ROUTES) * (warmup + passes))
 
         def work(stop: threading.Event) -> None:
             expected = fill(PostgresTables(both.postgres), rows, seed)
-            moves = _Moves(both, settings, parallel, rows, expected)
+            moves = _Moves(both, made.settings, parallel, rows, expected)
             try:
-                for number in range(1 - warmup, passes + 1):
-                    for route in random.Random(f"{seed}/{number}").sample(ROUTES, len(ROUTES)):
-                        if stop.is_set():
-                            raise KeyboardInterrupt
-                        progress(route.name)
-                        for warehouse, found in moves.along(route):
-                            if number > 0:
-                                record(route, warehouse, number, found)
+                for number, route in in_rounds(ROUTES, warmup=warmup, passes=passes, seed=seed, stop=stop):
+                    made.progress(route.name)
+                    for warehouse, found in moves.along(route):
+                        if number > 0:
+                            named = (made.run_id, route.name, route.label, route.origin, warehouse.name, rows, number)
+                            made.write(Pass(*named, **found))
             finally:
                 PostgresTables(both.postgres).drop_named(SOURCE.name)
 
         study.interruptible(work)
-        versions = {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
-        mode = both.mode
-    what = f"{rows:,} rows, {passes} passes, {parallel} at once"
-    made = {"run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "what": what, "servers": mode,
-            "server": versions, "unavailable": {}}  # fmt: skip
-    study.keep_facts(settings, NOTEBOOK, made)
+        what = f"{rows:,} rows, {passes} passes, {parallel} at once"
+        made.facts |= {"what": what, "servers": both.mode, "server": study.server_versions(both)}
     return load()
-
-
-def _check(**given: tuple[int, int]) -> None:
-    """Raises ValueError for a value that is no whole number, or below the least that makes sense."""
-    for name, (value, least) in given.items():
-        if type(value) is not int or value < least:
-            raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
 
 
 def load() -> Transfer:
@@ -269,30 +245,16 @@ class _Moves:
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per route and warehouse, fastest first: medians over passes, and whether they vary much.
-
-    A route that ever failed or was skipped has no figures there, and its reason.
-    """
-    keys = ["warehouse", "route", "label", "origin"]
-    figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in ("rows", "pass")]
-    bad = (pl.col("status") != "ok").any()
-    found = passes.group_by(keys, maintain_order=True).agg(
-        *(pl.when(~bad).then(pl.col(name).median()).alias(name) for name in figures),
-        pl.col("rows").first(),
-        (pl.col("seconds").std() / pl.col("seconds").mean() > results.UNSTABLE_VARIATION)
-        .fill_null(False).alias("unstable"),
-        pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
-        pl.col("reason").drop_nulls().first(),
-    )  # fmt: skip
+    """One row per route and warehouse, as `passes.medians` makes it; fastest first."""
+    found = medians(passes, ["warehouse", "route", "label", "origin", "rows"])
     place = {warehouse.name: at for at, warehouse in enumerate(WAREHOUSES)}
     return found.sort(pl.col("warehouse").replace_strict(place), "seconds", nulls_last=True, maintain_order=True)
 
 
 def ratio(passes: pl.DataFrame, warehouse: str, route: str, base: str = BASE) -> dict[str, float]:
-    """Rows/s of a route over another's into the same warehouse, with its bootstrap 95% interval over rounds."""
-    here = passes.filter(warehouse=warehouse, status="ok")
-    found = results.ratio_with_interval(here.filter(route=route), here.filter(route=base))
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
+    """Rows/s of a route over another's into the same warehouse."""
+    here = passes.filter(warehouse=warehouse)
+    return ratio_of(here.filter(route=route), here.filter(route=base))
 
 
 def routes_table(passes: pl.DataFrame) -> str:
