@@ -20,6 +20,7 @@ import shapely
 from bigquery_server import BigQueryServer
 from framehaul import results
 from framehaul.clients import UnavailableError
+from framehaul.schema import Table
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.tables import ClickHouseTables, PostgresTables
@@ -163,11 +164,11 @@ def test_what_did_not_arrive_whole_is_failed(source: Servers, settings: Settings
     changed = along(write(pa.concat_tables([other, content.slice(1)])), source, settings, rows, expected)
     assert {changed[name]["reason"] for name in local} == {"other values arrived than were sent"}
 
-    def broken(*_: object) -> None:
-        raise ValueError("no files\ntoday")
+    def broken(_: Servers, __: Table, directory: Path, ___: int) -> None:
+        raise ValueError(f"no files\nin {directory}/today")
 
     failed = along(Route("broken", "broken", "beyond", broken), source, settings, rows, expected)
-    assert {found["reason"] for found in failed.values()} == {"ValueError: no files today"}
+    assert {found["reason"] for found in failed.values()} == {"ValueError: no files in today"}
     assert "FRAMEHAUL_BIGQUERY_PROJECT" in good["bigquery"]["reason"]
     assert good["bigquery"]["status"] == "skipped"
 

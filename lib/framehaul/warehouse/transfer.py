@@ -189,7 +189,7 @@ class _Moves:
         """Make the files once, and load them into each warehouse; gives the fields of a pass for each."""
         with tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name:
             directory = Path(name)
-            made = self._tried(lambda: self._files(route, directory))
+            made = self._tried(directory, lambda: self._files(route, directory))
             for warehouse in WAREHOUSES:
                 yield warehouse, self._loaded(warehouse, directory, made) if made["status"] == "ok" else made
 
@@ -218,20 +218,21 @@ class _Moves:
                 "load_peak_rss_bytes": usage.peak_rss_bytes,
             }  # fmt: skip
 
-        return self._tried(work)
+        return self._tried(directory, work)
 
     def _wrong(self, count: int, content: Callable[[], pa.Table]) -> str | None:
         if count != self._rows:
             return f"{count} rows arrived instead of {self._rows}"
         return None if fingerprint(content()) == self._expected else "other values arrived than were sent"
 
-    def _tried(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _tried(self, directory: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
             return {"status": "ok"} | work()
         except UnavailableError as error:
             return {"status": "skipped", "reason": str(error)}
         except Exception as error:  # noqa: BLE001  whatever a route raises is its result, not the run's end
-            return {"status": "failed", "reason": describe(error)}
+            # Which file it was, and not where on this machine.
+            return {"status": "failed", "reason": describe(error).replace(f"{directory}/", "")}
 
     def _measured(self, work: Callable[[], object]) -> Usage:
         self._postgres.start()
