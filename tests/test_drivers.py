@@ -167,6 +167,7 @@ def test_an_open_loop_sends_at_its_rate_and_counts_what_it_could_not_send(
     except UnavailableError as error:
         pytest.skip(str(error))
     assert easy["queries"] + easy["unserved"] == len(easy["latencies_ns"]) == 30
+    assert min(easy["latencies_ns"]) > 0, "sent before it was due"
     assert hard["queries"] + hard["unserved"] == len(hard["latencies_ns"]) == 50
     assert hard["unserved"] > 0
     # What is due while others wait, waits as well: each latency counts from when its query was due.

@@ -112,7 +112,8 @@ async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> 
 
         async def one(client: Any, window: Window) -> None:
             while (due := window.schedule.next_due_ns()) is not None:
-                if (ahead := due - time.perf_counter_ns()) > 0:
+                # More than once: uvloop counts whole milliseconds, and wakes up before the time.
+                while (ahead := due - time.perf_counter_ns()) > 0:  # noqa: ASYNC110  a time is waited for, no event
                     await asyncio.sleep(ahead / 1e9)
                 window.took(counted(shape, await query(client, shape)), due)
 
