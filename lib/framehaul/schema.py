@@ -151,9 +151,10 @@ class Table:
 
     @property
     def postgres_ddl(self) -> str:
-        """CREATE TABLE for PostgreSQL, with the key as primary key."""
+        """CREATE TABLE for PostgreSQL, with the key, where there is one, as primary key."""
         lines = [column.postgres_ddl for column in self.columns]
-        lines.append(f"PRIMARY KEY ({self.postgres_key})")
+        if self.key:
+            lines.append(f"PRIMARY KEY ({self.postgres_key})")
         return f"CREATE TABLE {self.postgres_name} (\n    " + ",\n    ".join(lines) + "\n)"
 
     @property

@@ -29,6 +29,12 @@ SCHEMA = pa.schema(
 `geom` is a closed line around the building, as well-known binary in hexadecimal: what PostGIS gives out as text.
 """
 
+DUCKDB_TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "VARCHAR"}
+# Date reaches from 1970 to 2149 only: https://clickhouse.com/docs/sql-reference/data-types/date
+CLICKHOUSE_TYPES = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "String"}
+CLICKHOUSE_COLUMNS = ", ".join(f"`{field.name}` Nullable({CLICKHOUSE_TYPES[field.type]})" for field in SCHEMA)
+"""Names and types, as CREATE TABLE and table functions take them."""
+
 # Latitude, longitude, and how many degrees around them are built up; houses fall into them by these shares.
 TOWNS = np.array(
     [(39.05, -94.58, 0.35), (40.71, -74.00, 0.30), (34.05, -118.24, 0.45), (41.88, -87.63, 0.35), (29.76, -95.37, 0.40),

@@ -28,12 +28,10 @@ def clickhouse() -> Convert:
     from framehaul.schema import quote_clickhouse_text
 
     engine = chdb.connect(":memory:")
-    types = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "String"}
-    structure = ", ".join(f"{field.name} Nullable({types[field.type]})" for field in buildings.SCHEMA)
 
     def convert(source: Path, target: Path, codec: str) -> None:
         engine.query(
-            f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{structure}') "
+            f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{buildings.CLICKHOUSE_COLUMNS}') "
             f"INTO OUTFILE {quote_clickhouse_text(str(target))} FORMAT Parquet "
             f"SETTINGS output_format_parquet_compression_method = '{codec}'"
         )
@@ -77,8 +75,7 @@ def duckdb() -> Convert:
 
     from framehaul.schema import quote_postgres_text
 
-    types = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "VARCHAR"}
-    columns = ", ".join(f"{field.name}: '{types[field.type]}'" for field in buildings.SCHEMA)
+    columns = ", ".join(f"{field.name}: '{buildings.DUCKDB_TYPES[field.type]}'" for field in buildings.SCHEMA)
     connection = duckdb.connect()
 
     def convert(source: Path, target: Path, codec: str) -> None:

@@ -142,7 +142,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
                             named = (made.run_id, route.name, route.label, route.origin, warehouse.name, rows, number)
                             made.write(Pass(*named, **found))
             finally:
-                PostgresTables(both.postgres).drop_named(SOURCE.name)
+                PostgresTables(both.postgres).drop(SOURCE)
 
         study.interruptible(work)
         what = f"{rows:,} rows, {passes} passes, {parallel} at once"
@@ -160,8 +160,7 @@ def load() -> Transfer:
 
 def fill(tables: PostgresTables, rows: int, seed: int) -> int:
     """Make the table of buildings on PostgreSQL, and give the fingerprint of what is in it."""
-    columns = ", ".join(column.postgres_ddl for column in SOURCE.columns)
-    tables.create_as(SOURCE.name, f"CREATE TABLE {SOURCE.postgres_name} ({columns})")
+    tables.create(SOURCE)
     total = 0
     for part in itertools.batched(buildings.batches(rows, seed), FILL_BATCHES, strict=False):
         content = pa.Table.from_batches(part)

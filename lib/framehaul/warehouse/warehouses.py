@@ -22,17 +22,13 @@ from framehaul.schema import COMMENT, quote_clickhouse, quote_postgres, quote_po
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.settings import Settings
 from framehaul.tables import ClickHouseTables
-from framehaul.warehouse.buildings import SCHEMA
+from framehaul.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 
 TABLE = "framehaul_buildings"
 """The table that files are loaded into; on BigQuery the beginning of its name."""
 CSV, PARQUET = ".csv.gz", ".parquet"
 READ_BYTES = 1 << 20
 """How much of a file is in memory at once on its way to ClickHouse."""
-
-DUCKDB_TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "VARCHAR"}
-# Date reaches from 1970 to 2149 only: https://clickhouse.com/docs/sql-reference/data-types/date
-CLICKHOUSE_TYPES = {pa.int32(): "Int32", pa.date32(): "Date32", pa.string(): "String"}
 
 # A field is NULL when it is empty and not quoted, else the text that it is; the columns and the dialect are known. The
 # end of a line is looked for in spite of auto_detect, and found in texts: https://duckdb.org/docs/stable/data/csv/overview
@@ -178,8 +174,8 @@ class ClickHouse:
 def _opened_clickhouse(servers: Servers, settings: Settings) -> Iterator[ClickHouse]:  # noqa: ARG001
     """A table on the project's server, dropped at the end."""
     tables = ClickHouseTables(servers.clickhouse)
-    columns = ", ".join(f"{quote_clickhouse(field.name)} Nullable({CLICKHOUSE_TYPES[field.type]})" for field in SCHEMA)
-    tables.create_as(TABLE, f"CREATE TABLE {TABLE} ({columns}) ENGINE = MergeTree ORDER BY () COMMENT '{COMMENT}'")
+    engine = f"ENGINE = MergeTree ORDER BY () COMMENT '{COMMENT}'"
+    tables.create_as(TABLE, f"CREATE TABLE {TABLE} ({CLICKHOUSE_COLUMNS}) {engine}")
     try:
         yield ClickHouse(servers.clickhouse)
     finally:

@@ -22,9 +22,7 @@ from framehaul.clients import open_psycopg_parquet_stream
 from framehaul.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.servers import PostgresServer, ServerError
 from framehaul.tables import PostgresTables
-
-BUILDINGS = "framehaul_buildings"
-"""The table that pg_parquet writes from."""
+from framehaul.warehouse.routes import SOURCE
 
 
 @dataclass(frozen=True)
@@ -100,23 +98,16 @@ def _chdb(_server: PostgresServer, _content: pa.Table) -> Iterator[chdb.state.sq
 @contextmanager
 def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.Connection[Any]]:
     """A connection to a server that holds the rows; raises UnavailableError without the extension."""
-    kinds = {pa.int32(): "integer", pa.date32(): "date", pa.string(): "text"}
-    columns = ", ".join(f"{column.name} {kinds[column.type]}" for column in content.schema)
     tables = PostgresTables(server)
     with open_psycopg_parquet_stream(server) as connection:
         try:
-            tables.create_as(BUILDINGS, f"CREATE TABLE {BUILDINGS} ({columns})")
-            with connection.cursor() as cursor, cursor.copy(f"COPY {BUILDINGS} FROM STDIN") as copy:
-                for batch in content.to_batches(max_chunksize=50_000):
-                    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        copy.write_row(row)
-            # Hint bits are written now, not by the first pass that reads.
-            connection.execute(f"VACUUM (ANALYZE) {BUILDINGS}")
+            tables.create(SOURCE)
+            tables.load(SOURCE, content)
             yield connection
         finally:
             # Where the server is gone for good, the next run drops what is ours.
             with contextlib.suppress(ServerError):
-                tables.drop_named(BUILDINGS)
+                tables.drop(SOURCE)
 
 
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, options: Options) -> None:
@@ -188,7 +179,7 @@ def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, pat
     Options: https://github.com/CrunchyData/pg_parquet#copy-options
     """
     chosen = _copy_options(options, codec="compression", level="compression_level", row_group_rows="row_group_size")
-    statement = f"COPY {BUILDINGS} TO STDOUT WITH (FORMAT parquet{chosen})"
+    statement = f"COPY {SOURCE.postgres_name} TO STDOUT WITH (FORMAT parquet{chosen})"
     with path.open("wb") as file, connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         for block in copy:
             file.write(block)
