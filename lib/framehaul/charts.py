@@ -38,6 +38,7 @@ FAMILY_COLOURS = {
 }
 THOUSAND, MILLION = 1e3, 1e6
 INK, PUBLISHED_INK, FAINT = "#222222", "#6a6a6a", "#8a8a8a"
+STATUS_INK = {"ok": INK, "skipped": FAINT, "failed": "#B00020"}
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -77,7 +78,7 @@ def bars(summary: pl.DataFrame) -> Figure:
             if median is None:
                 skipped = row["status"] == "skipped"
                 word = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row['reason'], 80)}"
-                _note(axes, 0, at, word, FAINT if skipped else "#B00020")
+                _note(axes, 0, at, word, STATUS_INK[row["status"]])
                 continue
             hatch = "////" if row["origin"] == "limit" else None
             axes.barh(at, median, color=FAMILY_COLOURS[row["family"]], edgecolor="white", hatch=hatch, height=0.72)

@@ -41,12 +41,12 @@ class Meter:
     def stop(self) -> Usage:
         """What was used since `start`."""
         client = _client_cpu_s() - self._client_cpu
-        peak = peak_rss_bytes()
+        peak_growth = peak_rss_growth(self._rss_bytes)
         server = self._server_cpu_s()
         return Usage(
             client_cpu_s=client,
             server_cpu_s=server - self._server_cpu if server is not None and self._server_cpu is not None else None,
-            peak_rss_bytes=max(0, peak - self._rss_bytes) if peak is not None and self._rss_bytes is not None else None,
+            peak_rss_bytes=peak_growth,
         )
 
     def _server_cpu_s(self) -> float | None:
@@ -87,6 +87,12 @@ def reset_peak_rss(process_id: int | None = None) -> int | None:
     except OSError:
         return None  # not Linux, or not allowed
     return peak_rss_bytes(process_id)
+
+
+def peak_rss_growth(before: int | None, process_id: int | None = None) -> int | None:
+    """By how many bytes the high-water mark is above what `reset_peak_rss` gave; None where one is not known."""
+    peak = peak_rss_bytes(process_id)
+    return None if before is None or peak is None else max(0, peak - before)
 
 
 def peak_rss_bytes(process_id: int | None = None) -> int | None:

@@ -16,29 +16,26 @@ from traitlets.config import Config
 
 from framehaul import report, results, servers, study
 from framehaul.drivers import contenders
+from framehaul.drivers import report as drivers
 from framehaul.drivers.shapes import POSTGRES_SHAPES
 from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
 from framehaul.settings import PROJECT, Settings, SettingsError
-from framehaul.warehouse import anatomy, json_rounds, transfer
+from framehaul.warehouse import anatomy, json_rounds, json_study, transfer
 
 NOTEBOOKS = PROJECT / "notebooks"
 READ_RESULTS = ("05_summary", "07_levers")
 """Notebooks that read the results of others and need no server."""
 
 
-STUDIES: dict[str, tuple[str, type[Any], str]] = {
-    **{notebook: (file, Measurement, "driver") for notebook, file in results.DRIVERS.items()},
-    **{
-        notebook: (file, kind, what)
-        for (notebook, file), (kind, what) in zip(
-            results.WAREHOUSE.items(),
-            ((transfer.Pass, "route"), (anatomy.Pass, "trial"), (json_rounds.Pass, "converter")),
-            strict=True,
-        )
-    },
+STUDIES: dict[str, tuple[type[Any], str]] = {
+    drivers.POSTGRES_NOTEBOOK: (Measurement, "driver"),
+    drivers.CLICKHOUSE_NOTEBOOK: (Measurement, "driver"),
+    transfer.NOTEBOOK: (transfer.Pass, "route"),
+    anatomy.NOTEBOOK: (anatomy.Pass, "trial"),
+    json_study.NOTEBOOK: (json_rounds.Pass, "converter"),
 }
-"""The notebooks whose passes are not those of techniques: their file, its rows, and the column that says who ran."""
+"""The notebooks whose passes are not those of techniques: what a pass is, and the column that says who ran."""
 
 
 def chosen_notebooks(numbers: str) -> list[Path]:
@@ -135,8 +132,8 @@ def _strip_paths(path: Path) -> None:
 
 def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str, str]) -> None:
     for notebook in notebooks:
-        name, kind, what = STUDIES.get(notebook.stem, (f"{notebook.stem}.csv", results.Result, "technique"))
-        path = directory / name
+        kind, what = STUDIES.get(notebook.stem, (results.Result, "technique"))
+        path = directory / (results.DRIVERS | results.WAREHOUSE).get(notebook.stem, f"{notebook.stem}.csv")
         if notebook.stem in problems or not path.exists():
             continue
         failed = results.read(path, kind).filter(status="failed").unique(what, maintain_order=True)

@@ -290,16 +290,17 @@ def trial_versions_text(facts: dict[str, Any], notebook: str) -> str:
     """Machine, versions, run and what could not be tried, of a study of outcomes instead of times, as Markdown."""
     made, machine = facts["runs"][notebook], facts["machine"]
     libraries = ", ".join(f"{name} {version}" for name, version in facts["libraries"].items())
-    return "\n".join(
-        [
-            f"- Run {made['run_id']}: {made['what']}, {made['servers']} servers, started {made['started']}, "
-            f"commit {facts['commit']}",
-            f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
-            f"- {made['server']['postgres']}; ClickHouse {made['server']['clickhouse']}",
-            f"- Python {facts['python']}; {libraries}",
-            *(f"- Not tried: `{name}`: {reason}" for name, reason in made["unavailable"].items()),
-        ]
-    )
+    servers_text = f", {made['servers']} servers" if "servers" in made else ""
+    lines = [
+        f"- Run {made['run_id']}: {made['what']}{servers_text}, started {made['started']}, commit {facts['commit']}",
+        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
+    ]
+    if "server" in made:
+        lines.append(f"- {made['server']['postgres']}; ClickHouse {made['server']['clickhouse']}")
+    lines.append(f"- Python {facts['python']}; {libraries}")
+    lines += [f"- {name} {version}" for name, version in made.get("toolchains", {}).items()]
+    lines += [f"- Not tried: `{name}`: {reason}" for name, reason in made["unavailable"].items()]
+    return "\n".join(lines)
 
 
 def show_source(database: str, direction: str, *names: str) -> Code:

@@ -109,8 +109,8 @@ def go(name: str) -> Command:
     def command(settings: Settings) -> list[str]:
         target = settings.state_dir / "drivers" / "go"
         target.mkdir(parents=True, exist_ok=True)
-        _tool("go", "Go: install it (https://go.dev/dl/)")
-        _run(["go", "build", "-o", str(target / "drivers"), "."], SOURCES / "go", "Go's drivers were not built")
+        find_tool("go", "Go: install it (https://go.dev/dl/)")
+        build(["go", "build", "-o", str(target / "drivers"), "."], SOURCES / "go", "Go's drivers were not built")
         return [str(target / "drivers"), name]
 
     return command
@@ -122,12 +122,12 @@ def node(name: str) -> Command:
     def command(settings: Settings) -> list[str]:
         target = settings.state_dir / "drivers" / "node"
         for tool in ("node", "npm"):
-            _tool(tool, "Node.js with npm: install it (https://nodejs.org)")
+            find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
         shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
         lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
         installed = target / "node_modules" / ".framehaul"
         if not installed.exists() or installed.read_text() != lock:
-            _run(["npm", "ci", "--no-progress"], target, "Node's drivers were not installed")
+            build(["npm", "ci", "--no-progress"], target, "Node's drivers were not installed")
             installed.write_text(lock)
         return ["node", str(target / "main.js"), name]
 
@@ -155,16 +155,38 @@ def _said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _tool(name: str, what: str) -> None:
+def find_tool(name: str, what: str) -> None:
+    """Raises UnavailableError where a program is not on PATH; `what` is what brings it, and from where."""
     if shutil.which(name) is None:
         raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
 
 
-def _run(command: list[str], directory: Path, failed: str) -> None:
+def build(command: list[str], directory: Path, failed: str) -> None:
+    """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine."""
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())[-300:]
+        said = " ".join((done.stderr or done.stdout).replace(f"{directory}", "").split())[-300:]
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {said}")
+
+
+class Commands:
+    """The command of each contender, or other tool; what has to be built is built once, or found to be impossible."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._found: dict[str, list[str] | UnavailableError] = {}
+
+    def of(self, name: str, command: Command) -> list[str]:
+        """Raises UnavailableError when it cannot be had here."""
+        if name not in self._found:
+            try:
+                self._found[name] = command(self._settings)
+            except UnavailableError as error:
+                self._found[name] = error
+        found = self._found[name]
+        if isinstance(found, UnavailableError):
+            raise found
+        return found
 
 
 POSTGRES = (

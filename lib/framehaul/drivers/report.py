@@ -147,9 +147,7 @@ class Drivers:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        tools = self._facts["runs"][self.notebook]["toolchains"]
-        lines = [study.trial_versions_text(self._facts, self.notebook), *(f"- {name} {tools[name]}" for name in tools)]
-        return Markdown("\n".join(lines))
+        return Markdown(study.trial_versions_text(self._facts, self.notebook))
 
     def _saved(self, figure: Figure, suffix: str) -> SVG:
         return SVG(charts.save(figure, self._figures / f"{self.notebook}{suffix}.svg"))
@@ -520,7 +518,7 @@ def _panels(
                     draw(axes, y, row)
                 elif row is not None:
                     axes.text(0.01, y, row["status"], transform=axes.get_yaxis_transform(), va="center",
-                              color=charts.FAINT if row["status"] == "skipped" else "#B00020", fontsize=7)  # fmt: skip
+                              color=charts.STATUS_INK[row["status"]], fontsize=7)  # fmt: skip
             axes.set_yticks(
                 range(len(drivers)), [named[name]["label"] for name in drivers] if at % columns == 0 else []
             )

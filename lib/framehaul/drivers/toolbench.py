@@ -15,7 +15,7 @@ import numpy as np
 from framehaul import resources
 from framehaul.clients import UnavailableError
 from framehaul.drivers import program
-from framehaul.drivers.contenders import Contender, Program, ProgramError, started
+from framehaul.drivers.contenders import Commands, Contender, Program, ProgramError, started
 from framehaul.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Generated, Shape
 from framehaul.passes import in_rounds
 from framehaul.results import Status
@@ -135,9 +135,8 @@ class _Fleet:
     """The programs that are running, one for each driver, started when first asked for."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._commands = Commands(settings)
         self._running: dict[str, tuple[Program, ExitStack]] = {}
-        self._unavailable: dict[str, UnavailableError] = {}
 
     @contextmanager
     def open(self) -> Iterator[_Fleet]:
@@ -148,17 +147,10 @@ class _Fleet:
                 stack.close()
 
     def program_of(self, contender: Contender) -> Program:
-        """Raises UnavailableError when it cannot be built here; that is tried once."""
-        if contender.name in self._unavailable:
-            raise self._unavailable[contender.name]
+        """Raises UnavailableError when it cannot be built here."""
         if contender.name not in self._running:
-            stack = ExitStack()
-            try:
-                running = stack.enter_context(started(contender.command(self._settings)))
-            except UnavailableError as error:
-                self._unavailable[contender.name] = error
-                raise
-            self._running[contender.name] = running, stack
+            command, stack = self._commands.of(contender.name, contender.command), ExitStack()
+            self._running[contender.name] = stack.enter_context(started(command)), stack
         return self._running[contender.name][0]
 
     def retire(self, contender: Contender) -> None:
@@ -179,7 +171,7 @@ def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
             "seconds": load.duration, "warmup_seconds": load.warmup_duration,
         }
     )  # fmt: skip
-    peak = resources.peak_rss_bytes(running.process_id)
+    peak_growth = resources.peak_rss_growth(resident, running.process_id)
     wrong = ground.check_moved(task.shape, answer)
     if wrong:
         return {"status": "failed", "reason": wrong}
@@ -187,7 +179,7 @@ def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
     return {
         "queries": answer["queries"], "rows": rows, "seconds": seconds, "queries_per_s": answer["queries"] / seconds,
         "rows_per_s": rows / seconds, "unserved": answer["unserved"], "client_cpu_s": answer["cpu_seconds"],
-        "peak_rss_bytes": None if resident is None or peak is None else max(0, peak - resident),
+        "peak_rss_bytes": peak_growth,
         **latencies(answer["latencies_ns"]),
     }  # fmt: skip
 

@@ -6,14 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from framehaul.clients import UnavailableError
+from framehaul.drivers import contenders
+from framehaul.drivers.contenders import Command
 from framehaul.settings import Settings
 from framehaul.warehouse import buildings
 
@@ -32,7 +32,7 @@ class Converter:
 
     name: str
     label: str
-    command: Callable[[Settings], list[str]]
+    command: Command
     codecs: tuple[str, ...] = CODECS
     program: bool = False
 
@@ -57,16 +57,11 @@ def _is_wanted(program: Path) -> bool:
 
 
 def _build(target: Path) -> Path:
-    if shutil.which("cargo") is None:
-        raise UnavailableError(
-            f"there is no cargo on PATH, and no json2parquet {JSON2PARQUET_VERSION}. It takes Rust: install it "
-            "(https://rustup.rs), and run again"
-        )
-    install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked"]
-    done = subprocess.run([*install, "--root", str(target)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = " ".join(done.stderr.replace(str(target), "").split())[-300:]
-        raise UnavailableError(f"json2parquet was not built: `{' '.join(install)}` said: {said}")
+    there_is_none = f"Rust, where no json2parquet {JSON2PARQUET_VERSION} is on PATH: install it (https://rustup.rs)"
+    contenders.find_tool("cargo", there_is_none)
+    target.mkdir(parents=True, exist_ok=True)
+    install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
+    contenders.build(install, target, "json2parquet was not built")
     return target / "bin" / "json2parquet"
 
 
@@ -82,7 +77,7 @@ def _rust_field(field: pa.Field) -> dict[str, Any]:
             "dict_is_ordered": False, "metadata": {}}  # fmt: skip
 
 
-def _python(name: str) -> Callable[[Settings], list[str]]:
+def _python(name: str) -> Command:
     return lambda _: [sys.executable, "-m", "framehaul.warehouse.json_lines", name]
 
 

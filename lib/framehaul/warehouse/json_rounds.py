@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from framehaul import resources
 from framehaul.clients import UnavailableError
-from framehaul.drivers.contenders import PATIENCE_SECONDS, ProgramError, started
+from framehaul.drivers.contenders import PATIENCE_SECONDS, Commands, ProgramError, started
 from framehaul.passes import in_rounds
 from framehaul.results import Status
 from framehaul.settings import PROJECT, Settings
@@ -125,12 +125,12 @@ def rounds(
     Before the first round each task's system calls are counted. A tool that is wrong, fails or is not there is
     recorded, and the others go on. Raises KeyboardInterrupt after `stop` was set, between two tasks.
     """
-    commands = _Commands(settings)
+    commands = Commands(settings)
     calls: dict[Task, dict[str, Any]] = {}
 
     def done(task: Task, do: Callable[[Task, list[str], Files], dict[str, Any]]) -> dict[str, Any]:
         try:
-            return do(task, commands.of(task.converter), files)
+            return do(task, commands.of(task.converter.name, task.converter.command), files)
         except UnavailableError as error:
             return {"status": "skipped", "reason": str(error)}
         except ProgramError as error:
@@ -145,26 +145,6 @@ def rounds(
         found = done(task, measured)
         if number > 0:
             record(task, number, found | (calls[task] if "status" not in found else {}))
-
-
-class _Commands:
-    """The command of each tool; what has to be built is built once."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._found: dict[str, list[str] | UnavailableError] = {}
-
-    def of(self, converter: Converter) -> list[str]:
-        """Raises UnavailableError when the tool cannot be had here."""
-        if converter.name not in self._found:
-            try:
-                self._found[converter.name] = converter.command(self._settings)
-            except UnavailableError as error:
-                self._found[converter.name] = error
-        found = self._found[converter.name]
-        if isinstance(found, UnavailableError):
-            raise found
-        return found
 
 
 def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
@@ -195,12 +175,12 @@ def _run_python(task: Task, command: list[str], files: Files, target: Path) -> d
             resident = resources.reset_peak_rss(running.process_id)
             patience = {"seconds": files.expected.num_rows / SLOWEST_ROWS_PER_S}
             answer = running.ask(_request(files.lines, target, task) | patience)
-            peak = resources.peak_rss_bytes(running.process_id)
+            peak_growth = resources.peak_rss_growth(resident, running.process_id)
     finally:
         few.unlink(missing_ok=True)
     return {
         "seconds": answer["seconds"], "client_cpu_s": answer["cpu_seconds"],
-        "peak_rss_bytes": None if resident is None or peak is None else max(0, peak - resident),
+        "peak_rss_bytes": peak_growth,
     }  # fmt: skip
 
 

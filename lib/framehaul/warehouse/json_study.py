@@ -80,7 +80,7 @@ class JsonToParquet:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(versions_text(self._facts))
+        return Markdown(study.trial_versions_text(self._facts, NOTEBOOK))
 
 
 def run(
@@ -116,8 +116,9 @@ def run(
 
         study.interruptible(work)
         made.facts |= {
-            "json_bytes": json_bytes, "seed": seed,
-            "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up",
+            "json_bytes": json_bytes,
+            "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up, "
+            f"seed {seed}",
             "toolchains": dict.fromkeys(sorted(programs), JSON2PARQUET_VERSION),
         }  # fmt: skip
     return load()
@@ -319,9 +320,8 @@ def bars(passes: pl.DataFrame) -> Figure:
                 text, end = charts.thousands(row["rows_per_s"]), row["max_rows_per_s"]
                 axes.barh(y, row["rows_per_s"], color=CODEC_COLOURS[row["codec"]], height=height * 0.9)
                 axes.plot([row["min_rows_per_s"], end], [y, y], color=charts.INK, linewidth=1)
-            colour = {"ok": charts.INK, "skipped": charts.FAINT, "failed": "#B00020"}[row["status"]]
             axes.annotate(text, (end, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8,
-                          color=colour)  # fmt: skip
+                          color=charts.STATUS_INK[row["status"]])  # fmt: skip
         axes.set_yticks(range(len(tools)), tools["label"].to_list())
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
@@ -332,20 +332,6 @@ def bars(passes: pl.DataFrame) -> Figure:
         patches = [Patch(color=CODEC_COLOURS[codec], label=codec) for codec in codecs]
         axes.legend(handles=patches, loc="lower right", frameon=False)
     return figure
-
-
-def versions_text(facts: dict[str, Any]) -> str:
-    """Machine, versions and run as Markdown."""
-    made, machine = facts["runs"][NOTEBOOK], facts["machine"]
-    tools = made["toolchains"] | facts["libraries"]
-    return "\n".join(
-        [
-            f"- Run {made['run_id']}: {made['what']}, seed {made['seed']}, started {made['started']}, "
-            f"commit {facts['commit']}",
-            f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
-            f"- Python {facts['python']}; {', '.join(f'{name} {version}' for name, version in tools.items())}",
-        ]
-    )
 
 
 def _seconds(row: dict[str, Any]) -> str:

@@ -363,7 +363,9 @@ def _figure(passes: pl.DataFrame) -> Figure:
             rows = found.filter(warehouse=warehouse.name).to_dicts()
             for y, row in enumerate(rows):
                 if row["seconds"] is None:
-                    axes.text(0, y, f" {row['status']}", va="center", color=charts.FAINT, fontsize=8)
+                    axes.text(
+                        0, y, f" {row['status']}", va="center", color=charts.STATUS_INK[row["status"]], fontsize=8
+                    )
                     continue
                 axes.barh(y, row["files_s"], color=STAGE_COLOURS["files"], height=0.7)
                 axes.barh(y, row["load_s"], left=row["files_s"], color=STAGE_COLOURS["load"], height=0.7)
