@@ -21,7 +21,7 @@ def facts() -> dict[str, Any]:
     return {
         "machine": {
             "cpu": _cpu_model(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": cores(),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
@@ -29,6 +29,11 @@ def facts() -> dict[str, Any]:
         "libraries": {name: importlib.metadata.version(name) for name in direct_dependencies()},
         "commit": _commit(),
     }
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def direct_dependencies() -> list[str]:

@@ -49,6 +49,12 @@ class Settings:
     """Data set of that project for the tables that are loaded, and deleted afterwards."""
     bigquery_endpoint: str | None = None
     """URL of another BigQuery than Google's public one: an emulator (http, no login), or a private endpoint (https)."""
+    pgbench: Path | None = None
+    """The pgbench to run in place of the one in the PostgreSQL wheel."""
+    pgbench_services: str | None = None
+    """PostgreSQL services for pgbench: `name=DSN` pairs with blanks between them; a DSN is a URL."""
+    pgbench_prices: str | None = None
+    """What services cost per hour, in any currency: `name=0.35` pairs with blanks between them."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
@@ -92,6 +98,9 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         bigquery_project=given.get("bigquery_project"),
         bigquery_dataset=given.get("bigquery_dataset"),
         bigquery_endpoint=_url(given, "bigquery_endpoint"),
+        pgbench=_program(given, "pgbench"),
+        pgbench_services=given.get("pgbench_services"),
+        pgbench_prices=given.get("pgbench_prices"),
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),
@@ -118,6 +127,15 @@ def _url(given: Mapping[str, str], name: str) -> str | None:
     if not url.startswith(("http://", "https://")):
         raise SettingsError(f"{PREFIX}{name.upper()}={url!r} is not a URL; give http(s)://host:port")
     return url.rstrip("/")
+
+
+def _program(given: Mapping[str, str], name: str) -> Path | None:
+    if name not in given:
+        return None
+    path = Path(given[name]).expanduser().absolute()
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise SettingsError(f"{PREFIX}{name.upper()}={given[name]!r} is not a program; give the path of an executable")
+    return path
 
 
 def _directory(given: Mapping[str, str], name: str) -> Path | None:

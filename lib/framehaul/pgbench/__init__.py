@@ -1,0 +1,1 @@
+"""PostgreSQL services, or configurations of one, compared by pgbench."""
