@@ -68,6 +68,7 @@ def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: S
         "--connections=2",
         "--duration=0.1",
         "--warmup-duration=0.05",
+        "--preset=smoke",
         f"--out={directory}",
         state_dir=settings.state_dir,
     )

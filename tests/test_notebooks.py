@@ -93,6 +93,7 @@ def test_environment_is_recorded(out: Path) -> None:
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
         "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
         "12_postgres_to_warehouse", "13_parquet_anatomy", "14_json_to_parquet",
+        "15_pgbench",
     }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
@@ -119,7 +120,8 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "10_postgres_drivers.svg", "10_postgres_drivers_latency.svg",
         "11_clickhouse_clients.svg", "11_clickhouse_clients_concurrency.svg", "12_postgres_to_warehouse.svg",
         "13_parquet_anatomy_codecs.svg", "13_parquet_anatomy_columns.svg", "13_parquet_anatomy_row_groups.svg",
-        "14_json_to_parquet.svg",
+        "14_json_to_parquet.svg", "15_pgbench.svg", "15_pgbench_clients.svg", "15_pgbench_latency.svg",
+        "15_pgbench_time.svg",
     ]  # fmt: skip
 
 
@@ -167,6 +169,7 @@ def test_unknown_notebook_is_refused() -> None:
         (["--connections=0"], "CONNECTIONS=0"), (["--duration=0"], "DURATION=0"),
         (["--duration=long"], "DURATION='long'"),
         (["--warmup-duration=-1"], "WARMUP_DURATION=-1"), (["--rate=nan"], "RATE=nan"),
+        (["--preset=huge"], "PRESET='huge'"),
         (["--notebooks=77"], "no notebook '77'"), (["--servers=cloud"], "SERVERS='cloud'"),
     ],
 )  # fmt: skip

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "servers": "external", "postgres_dsn": "host=h", "clickhouse_url": "http://h", "clickhouse_native_port": "1",
         "postgres_port": "2", "clickhouse_http_port": "65535", "postgres_extensions": str(tmp_path),
         "exchange_dir": str(tmp_path), "exchange_dir_on_server": "/there", "bigquery_project": "p",
-        "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "state_dir": str(tmp_path / "new"),
+        "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "pgbench": sys.executable,
+        "pgbench_services": "a=postgresql://h", "pgbench_prices": "a=1", "state_dir": str(tmp_path / "new"),
         "out": str(tmp_path / "out"), "python": "/bin/python",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)
@@ -72,3 +74,9 @@ def test_missing_directory_is_refused_by_name(name: str, tmp_path: Path) -> None
     for path in (tmp_path / "missing", file):
         with pytest.raises(SettingsError, match=rf"FRAMEHAUL_{name}='{path}' is not a directory"):
             load_settings({f"FRAMEHAUL_{name}": str(path)}, None)
+
+
+def test_a_pgbench_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").touch(mode=0o600)
+    with pytest.raises(SettingsError, match=r"FRAMEHAUL_PGBENCH=.*is not a program"):
+        load_settings({"FRAMEHAUL_PGBENCH": str(tmp_path / "text")}, None)

@@ -41,7 +41,8 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         raise SettingsError(f"HOLD={hold}: give a whole number of at least 1")
     names = ("connections", "duration", "warmup_duration", "rate")
     load = run.load_from({name: getattr(arguments, name) for name in names})
-    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, load, settings)
+    preset = run.preset_from(arguments.preset)
+    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, load, preset, settings)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / 'index.html'}")
     return 0 if ok else 1
@@ -97,6 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--duration", default="1")
     parser.add_argument("--warmup-duration", default="0.25")
     parser.add_argument("--rate", default="0")
+    parser.add_argument("--preset", default="scaled")
     return parser.parse_args()
 
 

@@ -77,28 +77,33 @@ def recording(notebook: str, file: str, kind: type[DataclassInstance], unit: str
     study.keep_facts(settings, notebook, told | made.facts)
 
 
-def medians(passes: pl.DataFrame, keys: list[str], *also: pl.Expr) -> pl.DataFrame:
+def medians(passes: pl.DataFrame, keys: list[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
     """One row for each combination of keys, in order of appearance: medians over passes, `unstable`, and `also`.
 
-    Who ever failed or was skipped has no figures there, and its reason.
+    The column `speed` has a `min_` and a `max_` as well, and tells who was unstable. Who ever failed or was skipped has
+    no figures there, and its reason.
     """
     figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in (*keys, "pass")]
-    speed = pl.col("rows_per_s" if "rows_per_s" in figures else figures[0])
+    told = pl.col(speed)
     good = (pl.col("status") == "ok").all()
     return passes.group_by(keys, maintain_order=True).agg(
         *(pl.when(good).then(pl.col(name).median()).alias(name) for name in figures),
-        pl.when(good).then(speed.min()).alias("min_rows_per_s"),
-        pl.when(good).then(speed.max()).alias("max_rows_per_s"),
-        (speed.std() / speed.mean() > results.UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
+        pl.when(good).then(told.min()).alias(f"min_{speed}"),
+        pl.when(good).then(told.max()).alias(f"max_{speed}"),
+        (told.std() / told.mean() > results.UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
         pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
         pl.col("reason").drop_nulls().first(),
         *also,
     )
 
 
-def ratio(left: pl.DataFrame, right: pl.DataFrame) -> dict[str, float]:
-    """The ratio of median rows/s of two sets of passes, with its bootstrap 95% interval; NaN where one is empty."""
-    found = results.ratio_with_interval(left.filter(status="ok"), right.filter(status="ok"))
+def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> dict[str, float]:
+    """The ratio of median rows/s of two sets of passes, with its bootstrap 95% interval; NaN where one is empty.
+
+    `speed` is another column to compare.
+    """
+    one, other = (side.filter(status="ok").select("pass", pl.col(speed).alias("rows_per_s")) for side in (left, right))
+    found = results.ratio_with_interval(one, other)
     return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
 
 

@@ -20,6 +20,8 @@ from framehaul.drivers import report as drivers
 from framehaul.drivers.shapes import POSTGRES_SHAPES
 from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
+from framehaul.pgbench import presets
+from framehaul.pgbench import study as pgbench
 from framehaul.settings import PROJECT, Settings, SettingsError
 from framehaul.warehouse import anatomy, json_rounds, json_study, transfer
 
@@ -34,6 +36,7 @@ STUDIES: dict[str, tuple[type[Any], str]] = {
     transfer.NOTEBOOK: (transfer.Pass, "route"),
     anatomy.NOTEBOOK: (anatomy.Pass, "trial"),
     json_study.NOTEBOOK: (json_rounds.Pass, "converter"),
+    pgbench.NOTEBOOK: (pgbench.Pass, "service"),
 }
 """The notebooks whose passes are not those of techniques: what a pass is, and the column that says who ran."""
 
@@ -51,10 +54,11 @@ def chosen_notebooks(numbers: str) -> list[Path]:
     )
 
 
-def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, settings: Settings) -> bool:
+def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, preset: str, settings: Settings) -> bool:
     """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
 
-    `hold` is for how many seconds the faults study holds a load, `load` what the study of drivers asks of the server.
+    `hold` is for how many seconds the faults study holds a load, `load` what the study of drivers asks of the server,
+    `preset` what pgbench is asked to do.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -79,7 +83,8 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, se
         if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
         for notebook in notebooks:
-            problem = _execute(notebook, vars(parameters) | {"hold": hold} | vars(load), reports)
+            given = vars(parameters) | {"hold": hold, "preset": preset} | vars(load)
+            problem = _execute(notebook, given, reports)
             if problem:
                 problems[notebook.stem] = problem
     _check_techniques(settings.out / "results", notebooks, problems)
@@ -102,11 +107,14 @@ def _execute(notebook: Path, parameters: dict[str, Any], reports: Path) -> str |
     rounds = parameters["rows"] * (parameters["passes"] + parameters["warmup"])
     tests = len(contenders.POSTGRES) * len(POSTGRES_SHAPES) * parameters["passes"]
     driven = tests * (parameters["duration"] + parameters["warmup_duration"])
+    timeout: int | None = 1800 + parameters["hold"] + rounds // 500 + 3 * round(driven)
+    if values.get("preset") == "published":
+        timeout = None  # it takes hours, most of them to make data: how many depends on the services
     problem = None
     try:
         papermill.execute_notebook(
             notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-            stdout_file=sys.stdout, execution_timeout=1800 + parameters["hold"] + rounds // 500 + 3 * round(driven),
+            stdout_file=sys.stdout, execution_timeout=timeout,
             # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
             config=Config({"KernelManager": {"transport": "ipc"}}),
         )  # fmt: skip
@@ -178,6 +186,15 @@ def parameters_from(text: dict[str, str]) -> Parameters:
         return Parameters(**numbers)
     except ValueError as error:
         raise SettingsError(str(error)) from error
+
+
+def preset_from(text: str) -> str:
+    """The name of a preset for pgbench, from the command line; raises SettingsError when there is none of that name."""
+    try:
+        presets.tests(text)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return text
 
 
 def load_from(text: dict[str, str]) -> Load:

@@ -319,9 +319,10 @@ def _spread(logs: Iterable[Path], test: Test) -> tuple[dict[str, Any], list[Bin]
         Bin("latency_ms", float(10 ** ((decade + 1) / BINS_PER_DECADE)), float(count / test.sampling_rate))
         for decade, count in zip(*np.unique(decades, return_counts=True), strict=True)
     ]
+    counts = np.bincount(((ended_s - begun_s) / width_s).astype(int))
     bins += [
         Bin("second", float((at + 1) * width_s), float(count / test.sampling_rate))
-        for at, count in enumerate(np.bincount(((ended_s - begun_s) / width_s).astype(int))[:TIME_BINS])
+        for at, count in enumerate(counts[:-1])  # the last one was not full
     ]
     return figures, bins
 

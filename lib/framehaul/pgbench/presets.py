@@ -64,14 +64,22 @@ PUBLISHED_DATA_OVER_MEMORY = 500 / 64
 """500 GB of data, 64 GB of memory."""
 
 MEMORY_PART, LEAST_SCALE, MOST_CLIENTS = 128, 12, 256
-PRESETS = ("scaled", "published")
+PRESETS = ("scaled", "published", "smoke")
 
 
 def tests(preset: str) -> tuple[Test, ...]:
-    """The tests of a preset, for this machine; raises ValueError, naming it, for one that does not exist."""
+    """The tests of a preset, for this machine; raises ValueError, naming it, for one that does not exist.
+
+    `smoke` is the least that shows whether services answer, before a run of hours.
+    """
     if preset not in PRESETS:
         raise ValueError(f"PRESET={preset!r}: choose from {', '.join(PRESETS)}")
-    return PUBLISHED if preset == "published" else scaled(psutil.virtual_memory().total, cores())
+    if preset == "published":
+        return PUBLISHED
+    made = scaled(psutil.virtual_memory().total, cores())
+    return (
+        made if preset == "scaled" else tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in made)
+    )
 
 
 def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:

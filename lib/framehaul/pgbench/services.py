@@ -72,9 +72,9 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[E
         Example("default", "PostgreSQL's defaults"),
         # https://www.postgresql.org/docs/18/runtime-config-resource.html: a quarter of the memory is a good start.
         Example(
-            "tuned", "tuned: a quarter of the memory for shared_buffers, rare checkpoints, compressed WAL",
+            "tuned", "tuned: a quarter of the memory for shared_buffers, rare checkpoints",
             {"shared_buffers": f"{mib // 4}MB", "effective_cache_size": f"{mib * 3 // 4}MB", "max_wal_size": "4GB",
-             "checkpoint_timeout": "15min", "random_page_cost": "1.1", "wal_compression": "lz4"},
+             "checkpoint_timeout": "15min", "random_page_cost": "1.1"},
         ),
         # https://www.postgresql.org/docs/18/wal-async-commit.html
         Example(

@@ -107,7 +107,8 @@ def run(*, preset: str, passes: int, seed: int, services: str = "") -> None:
         study.interruptible(lambda stop: rounds.all(passes=passes, seed=seed, stop=stop))
         made.facts |= {
             "what": f"preset {preset}, {len(found)} services, {passes} passes", "servers": settings.servers,
-            "services": rounds.facts, "unavailable": {name: reason for name, (_, reason) in rounds.trouble.items()},
+            "order": [service.name for service in found], "services": rounds.facts,
+            "unavailable": {name: reason for name, (_, reason) in rounds.trouble.items()},
             "left": rounds.left,
         }  # fmt: skip
 
@@ -181,7 +182,7 @@ class _Rounds:
         except Exception as error:  # noqa: BLE001  whatever a run raises is its result, not the study's end
             self._write(task, number, "failed", describe(error))
             return
-        self._write(task, number, price_per_hour=service.price_per_hour, **done.figures)
+        self._write(task, number, **done.figures)
         for found in done.bins:
             place = (self._made.run_id, service.name, task.test.name, task.clients, number)
             self._spread.write(Spread(*place, found.kind, found.up_to, found.transactions))
@@ -202,6 +203,6 @@ class _Rounds:
         self._made.write(
             Pass(
                 self._made.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
-                status=status, reason=reason, **figures,
+                price_per_hour=service.price_per_hour, status=status, reason=reason, **figures,
             )
         )  # fmt: skip

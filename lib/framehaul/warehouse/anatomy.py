@@ -490,7 +490,7 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     order = {writer.name: at for at, writer in enumerate(WRITERS)}
     found = medians(
         passes, keys, pl.col("types").drop_nulls().first(),
-        pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
+        pl.col("row_order").drop_nulls().unique().sort().str.join(", "), speed="write_seconds",
     ).with_columns(
         (pl.col("file_bytes") / pl.col("rows")).alias("bytes_per_row"),
         *((pl.col(f"{what}_seconds") / pl.col("rows") * 1e6).alias(f"{what}_us_per_row")
