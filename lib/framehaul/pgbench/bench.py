@@ -111,16 +111,13 @@ class Bench:
         self._pgbench(test.scale, test.initialisation())
         self._check_new(test.scale)
 
-    def warm_up(self, test: Test) -> None:
-        """Read for a while with one client, as the test wants it."""
-        if test.warm_up_seconds:
-            self._pgbench(test.scale, test.warm_up())
-
     def run(self, test: Test, clients: int) -> Run:
-        """Run a test with so many clients, and check what it left.
+        """Run a test with so many clients, after its warm-up, and check what it left.
 
         Raises BenchError when it did not run to its end, or lost a transaction.
         """
+        if test.warm_up_length:
+            self._pgbench(test.scale, test.warm_up())
         self._tables.settle()
         balances = self._balances(test.scale)
         meter, disk = Meter(self._server.process_id), self._service.disk

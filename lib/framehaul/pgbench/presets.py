@@ -10,6 +10,7 @@ from framehaul.environment import cores
 
 BYTES_PER_SCALE = 15 * 2**20
 """What a unit of pgbench's scale takes: 100,000 accounts with their index."""
+PAGES_PER_SCALE = BYTES_PER_SCALE // 8192
 SOURCE = "https://clickhouse.com/docs/cloud/managed-postgres/benchmarks"
 
 
@@ -24,7 +25,8 @@ class Test:
     threads: int
     seconds: int
     select_only: bool
-    warm_up_seconds: int = 0
+    warm_up_length: tuple[str, ...] = ()
+    """How long pgbench reads with one client before each run, to bring the data into memory; empty: not at all."""
     sweep: tuple[int, ...] = ()
     sampling_rate: float = 1.0
     """The part of all transactions that is logged: at tens of thousands a second, some are enough for percentiles."""
@@ -34,8 +36,8 @@ class Test:
         return ["-i", "-s", str(self.scale)]
 
     def warm_up(self) -> list[str]:
-        """What it is told to bring the data set into memory."""
-        return ["-c", "1", "-T", str(self.warm_up_seconds), "-S", "-M", "prepared"]
+        """What it is told before each run, where a test wants that."""
+        return ["-c", "1", *self.warm_up_length, "-S", "-M", "prepared"]
 
     def options(self, clients: int) -> list[str]:
         """What it is told for the test itself, with so many clients."""
@@ -52,7 +54,7 @@ class Test:
 
 # The published tests, option by option: https://clickhouse.com/docs/cloud/managed-postgres/benchmarks
 PUBLISHED = (
-    Test("cpu", "CPU bound: the data fits into memory", 136, 32, 16, 300, True, 60, sampling_rate=0.01),
+    Test("cpu", "CPU bound: the data fits into memory", 136, 32, 16, 300, True, ("-T", "60"), sampling_rate=0.01),
     Test("io_read", "I/O bound, reading", 34_247, 256, 16, 600, True, sampling_rate=0.01),
     Test("io_write", "I/O bound, reading and writing", 34_247, 256, 16, 600, False, sampling_rate=0.01),
 )
@@ -64,6 +66,8 @@ PUBLISHED_DATA_OVER_MEMORY = 500 / 64
 """500 GB of data, 64 GB of memory."""
 
 MEMORY_PART, LEAST_SCALE, MOST_CLIENTS = 128, 12, 256
+READS_PER_PAGE = 8
+"""So many random reads for each page of some thousands leave hardly one out."""
 PRESETS = ("scaled", "published", "smoke")
 
 
@@ -92,8 +96,9 @@ def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:
     cpu, *io = (
         replace(test, clients=clients, threads=available_cores, seconds=1, sampling_rate=1.0) for test in PUBLISHED
     )
+    small = large // LEAST_SCALE
     sweep = tuple(number for number in sorted({1, 2 * available_cores}) if number < clients)
     return (
-        replace(cpu, scale=large // LEAST_SCALE, warm_up_seconds=1, sweep=sweep),
+        replace(cpu, scale=small, warm_up_length=("-t", str(small * PAGES_PER_SCALE * READS_PER_PAGE)), sweep=sweep),
         *(replace(test, scale=large) for test in io),
     )

@@ -302,7 +302,7 @@ def _bars(found: pl.DataFrame, order: list[str]) -> Figure:
                 axes.barh(at, row["tps"], color=_colour(order, row["service"]), height=0.7)
                 axes.plot([row["min_tps"], row["max_tps"]], [at, at], color=charts.INK, linewidth=1.2)
                 mark = " ±" if row["unstable"] else ""
-                axes.annotate(f"{charts.thousands(row['tps'])}{mark}", (row["max_tps"], at), xytext=(6, 0),
+                axes.annotate(f"{row['tps']:,.0f}{mark}", (row["max_tps"], at), xytext=(6, 0),
                               textcoords="offset points", va="center")  # fmt: skip
             axes.set_yticks(range(len(groups[test])), [row["service"] for row in groups[test]])
             axes.invert_yaxis()

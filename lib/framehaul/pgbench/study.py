@@ -160,8 +160,6 @@ class _Rounds:
         if service.iops is not None:
             assert service.server.process_id is not None
             limits.enter_context(limited(service.server.process_id, service.disk, service.iops))
-        for test in self._tests:
-            bench.warm_up(test)
 
     def _attempt(self, service: Service, work: Callable[[], None]) -> None:
         """Whatever goes wrong with one service while it is set up is its trouble, and the others go on."""
