@@ -20,8 +20,8 @@ from framehaul.clients import UnavailableError
 from framehaul.passes import missing_table
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.warehouse import anatomy, buildings, writers
-from framehaul.warehouse.anatomy import Bench, Chunk, Pass, Task, difference, spared, tasks_of
+from framehaul.warehouse import anatomy, buildings, parquet_files, writers
+from framehaul.warehouse.parquet_files import Bench, Chunk, Pass, Task, difference, spared, tasks_of
 from framehaul.warehouse.writers import GZIP, NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
 
 ROWS = 3000
@@ -101,7 +101,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     PYARROW.save(None, CONTENT, path, task.options)
     metadata = pq.read_metadata(path)
-    found = anatomy.chunks_of(task, metadata)
+    found = parquet_files.chunks_of(task, metadata)
     assert len(found) == 3 * len(CONTENT.schema)
     for group in range(metadata.num_row_groups):
         mine = [chunk for chunk in found if chunk.row_group == group]
@@ -109,7 +109,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
         assert {chunk.rows for chunk in mine} == {metadata.row_group(group).num_rows}
     overhead = path.stat().st_size - sum(chunk.compressed_bytes for chunk in found) - metadata.serialized_size
     assert 0 <= overhead <= 16  # magic numbers at both ends, and the length of the footer
-    sizes = anatomy.sizes_of(metadata)
+    sizes = parquet_files.sizes_of(metadata)
     assert {name: pair[0] for name, pair in sizes.items()} == {
         name: sum(chunk.compressed_bytes for chunk in found if chunk.column == name) for name in CONTENT.schema.names
     }
@@ -118,7 +118,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
 def test_codecs_of_single_columns_are_used(servers: Servers, tmp_path: Path) -> None:
     with bench_of(servers, tmp_path, PYARROW) as bench:
         survey = bench.survey(PYARROW)
-        for task in anatomy.tasks_per_column(PYARROW, survey):
+        for task in parquet_files.tasks_per_column(PYARROW, survey):
             found, in_file = bench.attempt(task)
             assert "status" not in found, found
             assert {chunk.column for chunk in in_file if chunk.codec == "UNCOMPRESSED"} == {
@@ -207,7 +207,7 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
     tasks = tasks_of((NAMED["pg_parquet"], PYARROW))
     recorded: list[tuple[Task, dict[str, Any]]] = []
     with bench_of(servers, tmp_path, NAMED["pg_parquet"], PYARROW) as bench:
-        anatomy.rounds(
+        parquet_files.rounds(
             tasks, bench, warmup=0, passes=1, seed=1, progress=lambda _: None, stop=threading.Event(),
             record=lambda task, number, found, _: recorded.append((task, found)),
         )  # fmt: skip
@@ -216,7 +216,7 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
         assert (found.get("status") == "skipped") == skipped
         assert not skipped or "FRAMEHAUL_POSTGRES_EXTENSIONS" in found["reason"]
     frame = pl.DataFrame(
-        [dataclasses.asdict(anatomy.pass_of("run", task, ROWS, 1, found)) for task, found in recorded],
+        [dataclasses.asdict(parquet_files.pass_of("run", task, ROWS, 1, found)) for task, found in recorded],
         schema={field.name: kind for field, kind in zip(
             dataclasses.fields(Pass), results.schema_of(Pass).values(), strict=True)},
     )  # fmt: skip
@@ -252,7 +252,7 @@ def test_columns_that_barely_shrink_are_spared() -> None:
         SNAPPY: {"a": (11, 10), "b": (5, 10)},
         GZIP: {"a": (10, 10), "b": (4, 10)},
     }
-    assert anatomy.least(survey) == {"a": NONE, "b": GZIP}
+    assert parquet_files.least(survey) == {"a": NONE, "b": GZIP}
 
 
 def test_the_unbeaten_are_smaller_or_faster_than_all_others() -> None:

@@ -23,7 +23,7 @@ from framehaul.measure import Parameters
 from framehaul.pgbench import presets
 from framehaul.pgbench import study as pgbench
 from framehaul.settings import PROJECT, Settings, SettingsError
-from framehaul.warehouse import anatomy, json_rounds, json_study, transfer
+from framehaul.warehouse import anatomy, json_rounds, json_study, parquet_files, transfer
 
 NOTEBOOKS = PROJECT / "notebooks"
 READ_RESULTS = ("05_summary", "07_levers")
@@ -34,7 +34,7 @@ STUDIES: dict[str, tuple[type[Any], str]] = {
     drivers.POSTGRES_NOTEBOOK: (Measurement, "driver"),
     drivers.CLICKHOUSE_NOTEBOOK: (Measurement, "driver"),
     transfer.NOTEBOOK: (transfer.Pass, "route"),
-    anatomy.NOTEBOOK: (anatomy.Pass, "trial"),
+    anatomy.NOTEBOOK: (parquet_files.Pass, "trial"),
     json_study.NOTEBOOK: (json_rounds.Pass, "converter"),
     pgbench.NOTEBOOK: (pgbench.Pass, "service"),
 }
