@@ -19,7 +19,7 @@ import pytest
 
 from framehaul import results
 from framehaul.clients import UnavailableError
-from framehaul.pgbench import bench, disks, presets, report, services, study
+from framehaul.pgbench import bench, disks, presets, report, rounds, services
 from framehaul.pgbench.bench import Bench, BenchError
 from framehaul.pgbench.services import Service
 from framehaul.schema import COMMENT
@@ -335,7 +335,7 @@ def test_a_study_of_one_service_of_each_kind(
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    study.run(preset="smoke", passes=2, seed=1, services="given away limited_iops")
+    report.run(preset="smoke", passes=2, seed=1, services="given away limited_iops")
     found = report.load()
     kept = found.passes
     assert set(kept.filter(service="away")["status"]) == {"failed"}
@@ -349,7 +349,7 @@ def test_a_study_of_one_service_of_each_kind(
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
         assert row["disk_writes_per_s"] < 3 * presets.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
     facts = (tmp_path / "results" / "environment.json").read_text()
-    assert json.loads(facts)["runs"][study.NOTEBOOK]["left"] == []
+    assert json.loads(facts)["runs"][rounds.NOTEBOOK]["left"] == []
     for text in (facts, (tmp_path / "results" / "15_pgbench.csv").read_text()):
         assert "hidden" not in text
         assert servers.postgres.password not in text
@@ -362,7 +362,7 @@ def test_a_study_of_one_service_of_each_kind(
 
 def test_published_ratios_stand_beside_those_measured() -> None:
     rows = [
-        study.Pass("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
+        rounds.Pass("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
         for test in presets.PUBLISHED
         for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
         for number in (1, 2, 3)
@@ -375,14 +375,14 @@ def test_published_ratios_stand_beside_those_measured() -> None:
 
 
 def test_who_was_ever_wrong_has_no_figures() -> None:
-    good = [study.Pass("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
-    bad = study.Pass("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
+    good = [rounds.Pass("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
+    bad = rounds.Pass("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
     row = report.summary(frame_of([*good, bad])).row(0, named=True)
     assert (row["tps"], row["status"], row["reason"]) == (None, "failed", "balances part")
 
 
-def frame_of(rows: list[study.Pass]) -> pl.DataFrame:
-    schema = results.schema_of(study.Pass)
+def frame_of(rows: list[rounds.Pass]) -> pl.DataFrame:
+    schema = results.schema_of(rounds.Pass)
     return pl.DataFrame([dict(zip(schema, vars(row).values(), strict=True)) for row in rows], schema=schema)
 
 

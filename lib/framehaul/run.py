@@ -21,7 +21,7 @@ from framehaul.drivers.shapes import POSTGRES_SHAPES
 from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
 from framehaul.pgbench import presets
-from framehaul.pgbench import study as pgbench
+from framehaul.pgbench import rounds as pgbench
 from framehaul.settings import PROJECT, Settings, SettingsError
 from framehaul.warehouse import anatomy, json_rounds, json_study, parquet_files, transfer
 

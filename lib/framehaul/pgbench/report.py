@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 
 from framehaul import charts, passes, results, study
 from framehaul.pgbench.presets import PUBLISHED
+from framehaul.pgbench.rounds import NOTEBOOK, SPREAD, Pass, Spread, measure
 from framehaul.pgbench.services import PRICES
-from framehaul.pgbench.study import NOTEBOOK, SPREAD, Pass, Spread
 from framehaul.settings import load_settings
 
 LABELS = {test.name: test.label for test in PUBLISHED}
@@ -94,6 +94,15 @@ class Pgbench:
 
     def _saved(self, which: str, figure: Figure) -> SVG:
         return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}{which}.svg"))
+
+
+def run(*, preset: str, passes: int, seed: int, services: str = "") -> Pgbench:
+    """Run the tests of a preset on every service, or on those named, and write `results/15_pgbench.csv`.
+
+    Raises what `rounds.measure` raises.
+    """
+    measure(preset=preset, passes=passes, seed=seed, services=services)
+    return load()
 
 
 def load() -> Pgbench:

@@ -1,4 +1,4 @@
-"""The study: every service set up and checked once, then rounds of every test on each, with a row for every pass."""
+"""Every service set up and checked once, then rounds of every test on each, with a row for every pass."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Task:
     clients: int
 
 
-def run(*, preset: str, passes: int, seed: int, services: str = "") -> None:
+def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
     """Run the tests of a preset on every service, or on those named, and write `results/15_pgbench.csv`.
 
     Raises ValueError for a parameter that makes no sense, SettingsError for a malformed setting, ServerError when the
