@@ -52,14 +52,19 @@ STYLE: dict[Any, Any] = {
 
 
 def save(figure: Figure, path: Path) -> str:
-    """Write the figure as SVG and return its text; the same data gives the same bytes."""
-    buffer = io.StringIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
+    """Write the figure as SVG and return its text."""
+    text = svg(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf8")
     return text
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG; the same data gives the same bytes."""
+    buffer = io.StringIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def bars(summary: pl.DataFrame) -> Figure:

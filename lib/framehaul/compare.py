@@ -154,7 +154,7 @@ def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
     timed = both.filter(pl.col("median_rows_per_s").is_not_null() & pl.col("median_rows_per_s_b").is_not_null())
     if both.filter(pl.col("status").is_not_null() & pl.col("status_b").is_not_null()).is_empty():
         raise ComparisonError(
-            f"A ({a.name}) and B ({b.name}) share no technique at the same size: A has {_sizes(a)}, B has {_sizes(b)}; "
+            f"{a.name} ({_sizes(a)}) and {b.name} ({_sizes(b)}) share no technique at the same size; "
             "compare runs of the same notebooks with the same ROWS"
         )
     ratios = (timed["median_rows_per_s_b"] / timed["median_rows_per_s"]).to_numpy()
@@ -171,7 +171,7 @@ def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
     rows = [_row(row, level, scale, drift) for row in chosen.to_dicts()]
     place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
     found = pl.DataFrame(rows, schema=SCHEMA).sort(
-        pl.col("verdict").replace_strict(place), "ratio", nulls_last=True, maintain_order=True
+        pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
     )
     warnings, changes = _differences(a, b)
     return Comparison(a, b, found, drift, len(ratios), compared, by, warnings, changes)
@@ -211,8 +211,9 @@ def _noise(enough: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sizes(run: Run) -> str:
-    found = run.passes.select("notebook", "rows").unique().sort("notebook", "rows").rows()
-    return ", ".join(f"{notebook} with {rows:,} rows" for notebook, rows in found)
+    """Which studies there are at which sizes: `01 at 100,000 rows; 06 at 10,000, 100,000 rows`."""
+    sizes = run.passes.group_by("notebook").agg(pl.col("rows").unique().sort()).sort("notebook")
+    return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in found)} rows" for name, found in sizes.rows())
 
 
 def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
