@@ -47,7 +47,6 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.edgecolor": FAINT,
     "svg.fonttype": "none",  # text stays text: searchable, and small
-    "svg.hashsalt": "framehaul",  # the same figure is the same file
 }
 
 
@@ -59,10 +58,14 @@ def save(figure: Figure, path: Path) -> str:
     return text
 
 
-def svg(figure: Figure) -> str:
-    """The figure as SVG; the same data gives the same bytes."""
+def svg(figure: Figure, salt: str = "framehaul") -> str:
+    """The figure as SVG; the same data gives the same bytes.
+
+    The names of its patterns are made from `salt`: where two figures of a page share names, the second has no hatches
+    while the first is hidden.
+    """
     buffer = io.StringIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE | {"svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 

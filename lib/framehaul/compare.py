@@ -9,8 +9,8 @@ Chance alone parts three passes from three others in one of ten cases, so of a h
 several would stand there. Two things keep them out. The ratio's interval has a level that is corrected for how many
 techniques are compared (Bonferroni): were none different, `FAMILY_LEVEL` of all comparisons should mark none. And none
 is taken for quieter than the median technique of its study: three passes that agree to a percent are more often luck
-than proof. With so few passes the level is approximate. In simulated comparisons of 130 unchanged techniques, whose
-noise differs as in the reference runs, one in twenty marks a regression with three passes, one in a hundred with five.
+than proof. With few passes the level is approximate: of simulated comparisons of 130 unchanged techniques whose noise
+differs as in the reference runs, about one in twenty marks a regression with three passes, hardly one with five.
 
 The passes of a run know nothing of what differs from run to run on the same machine. Where the machine itself has
 drifted, or is another one, compare relative to all: B's speeds are then divided by the median ratio of all techniques

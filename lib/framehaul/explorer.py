@@ -30,10 +30,17 @@ from framehaul.techniques import DRIVERS, FAMILIES, Technique, techniques
 
 LABELS: dict[str, dict[str, str]] = {"database": charts.DATABASES, "family": FAMILIES}
 """How a reader knows the values of a column; the others are told as they are."""
-FILTERS = ("database", "direction", "family", "frame", "origin", "rows")
+CAPTIONS = {"rows": "size"}
+ORDER = {"database": [*charts.DATABASES], "direction": ["write", "read"], "family": [*FAMILIES],
+         "frame": ["pandas", "polars", "none"], "origin": ["published", "beyond", "limit"]}  # fmt: skip
+FILTERS = {
+    "database": "110px", "direction": "90px", "family": "260px", "frame": "90px", "origin": "110px", "rows": "140px",
+}  # fmt: skip
+"""What can be filtered by, and how wide its list is."""
 PANEL = ["notebook", "database", "direction", "rows"]
 """What has bars of its own: speeds of one study, direction and size."""
 VERDICT_COLOURS = {"regression": "#B00020", "improvement": "#0072B2"}
+CSS = ".explorer { line-height: 1.4; } .explorer svg { max-width: 100%; height: auto; }"
 NONE = "(choose a second run)"
 NUMBERS = {
     "median_rows_per_s": "median rows/s", "min_rows_per_s": "slowest pass", "max_rows_per_s": "fastest pass",
@@ -52,6 +59,7 @@ class Explorer:
         """
         self._paths = runs_found()
         self._quiet = False
+        self._run: Run | None = None
         self._summary: pl.DataFrame | None = None
         self._comparison: Comparison | ResultsError | None = None
         self._drawn: dict[tuple[tuple[Any, ...], ...], str] = {}
@@ -62,11 +70,8 @@ class Explorer:
             continuous_update=False, layout=widgets.Layout(width="560px"),
         )  # fmt: skip
         self.filters = {
-            name: widgets.SelectMultiple(description="size" if name == "rows" else name, rows=6) for name in FILTERS
+            name: widgets.SelectMultiple(rows=6, layout=widgets.Layout(width=width)) for name, width in FILTERS.items()
         }
-        for filtered in self.filters.values():
-            filtered.style.description_width = "62px"
-            filtered.layout.width = "240px"
         self.message = widgets.HTML()
         self.charts, self.detail, self.code, self.compared = (widgets.HTML() for _ in range(4))
         self.technique = widgets.Select(rows=9, layout=widgets.Layout(width="96%"))
@@ -83,12 +88,17 @@ class Explorer:
                 ),
                 widgets.VBox([widgets.HBox([self.other, self.by]), self.compared]),
             ],
-            titles=("Speed", "A technique and its code", "Two runs"),
+            titles=("Speed", "Technique", "Two runs"),
         )  # fmt: skip
         self.view = widgets.VBox(
             [
                 widgets.HBox([self.run, self.path]),
-                widgets.HBox([*self.filters.values()], layout=widgets.Layout(flex_flow="row wrap")),
+                widgets.HBox(
+                    [
+                        widgets.VBox([widgets.Label(CAPTIONS.get(name, name)), control])
+                        for name, control in self.filters.items()
+                    ]
+                ),
                 self.message,
                 self.tabs,
             ]
@@ -146,6 +156,8 @@ class Explorer:
 
     def page(self) -> str:
         """What is chosen now, all of it at once and without controls, as HTML."""
+        if self._summary is None:
+            return str(self.message.value)
         detail, code = self._technique_html()
         parts = [
             f"<p>Run: {html.escape(str(self.run.value))}. This is the view to start from; in JupyterLab, lists choose "
@@ -157,14 +169,15 @@ class Explorer:
         ]
         if self.other.value != NONE:
             parts.append(self._comparison_html())
-        return "\n".join(parts)
+        return _styled("\n".join(parts))
 
     def versions(self) -> Markdown:
         """Where and with what the run that is chosen was made."""
-        studies = sorted(set(self._run.passes["notebook"]) & set(self._run.facts["runs"]))
+        facts = self._run.facts if self._run else {"runs": {}}
+        studies = sorted(set(compare.STUDIES) & set(facts["runs"]))
         if not studies:
             return Markdown("This run came without its environment.json: where and with what it was made is not known.")
-        return Markdown(study.versions_text(self._run.facts, studies[0]))
+        return Markdown(study.versions_text(facts, studies[0]))
 
     def _added(self, change: dict[str, Any]) -> None:
         if not change["new"].strip():
@@ -181,7 +194,8 @@ class Explorer:
         try:
             self._run = compare.read_run(self._paths[self.run.value], self.run.value)
         except ResultsError as error:
-            self._summary, self.message.value = None, _problem(str(error))
+            self._run = self._summary = None
+            self.message.value = _problem(str(error))
             for output in (self.charts, self.detail, self.code, self.compared):
                 output.value = ""
             return
@@ -191,16 +205,18 @@ class Explorer:
         start |= {name: [self._summary.filter(rows=start["rows"][0])[name][0]] for name in ("database", "direction")}
         with self._quietly():
             for name, control in self.filters.items():
-                values = self._summary[name].unique(maintain_order=True).to_list()
-                values = sorted(values) if name == "rows" else values
+                found = set(self._summary[name])
+                values = [value for value in ORDER[name] if value in found] if name in ORDER else sorted(found)
                 kept = [value for value in values if value in control.value]
+                # All of a run is all of another one as well, whatever it has more of.
+                unfiltered = name not in start and len(control.value) == len(control.options)
                 control.options = [(_told(name, value), value) for value in values]
-                control.value = kept or start.get(name, values)
+                control.value = values if unfiltered else kept or start.get(name, values)
         self._compare()
 
     def _compare(self) -> None:
         """Compare the two runs that are chosen, where there are two."""
-        if self._quiet or self._summary is None:
+        if self._quiet or self._run is None:
             return
         self._comparison = None
         if self.other.value != NONE:
@@ -228,15 +244,15 @@ class Explorer:
         self._offer(chosen)
         match self.tabs.selected_index:
             case 1:
-                self.detail.value, self.code.value = self._technique_html()
+                self.detail.value, self.code.value = map(_styled, self._technique_html())
             case 2:
-                self.compared.value = self._comparison_html()
+                self.compared.value = _styled(self._comparison_html())
             case _:
-                self.charts.value = self._charts_html()
+                self.charts.value = _styled(self._charts_html())
 
     def _nothing(self) -> str:
         said = "; ".join(
-            f"{control.description}: {', '.join(_told(name, value) for value in control.value) or 'none'}"
+            f"{CAPTIONS.get(name, name)}: {', '.join(_told(name, value) for value in control.value) or 'none'}"
             for name, control in self.filters.items()
             if len(control.value) < len(control.options)
         )
@@ -244,7 +260,8 @@ class Explorer:
 
     def _offer(self, chosen: pl.DataFrame) -> None:
         """Put the techniques that are left into their list; the one that was chosen stays so where it is among them."""
-        options = [(_name(row), tuple(row[name] for name in KEY)) for row in chosen.to_dicts()]
+        several = chosen.n_unique(PANEL) > 1
+        options = [(_name(row, several), tuple(row[name] for name in KEY)) for row in chosen.to_dicts()]
         if options != list(self.technique.options):
             keys = [key for _, key in options]
             moved = chosen.filter(pl.col("origin") != "limit").select(KEY).rows()
@@ -268,7 +285,7 @@ class Explorer:
 
     def _technique_html(self) -> tuple[str, str]:
         """The bar and the numbers of a technique, and its code."""
-        if self.technique.value is None or self._summary is None:
+        if self.technique.value is None or self._summary is None or self._run is None:
             return "", ""
         key = dict(zip(KEY, self.technique.value, strict=True))
         panel = self._summary.filter(**{name: key[name] for name in PANEL})
@@ -278,7 +295,7 @@ class Explorer:
                     ["dtypes", html.escape(charts.dtypes_text(row["dtypes"] or ""))]]  # fmt: skip
         if row["status"] != "ok":
             numbers.insert(0, [row["status"], html.escape(row["reason"] or "")])
-        bar = charts.svg(_beside(panel, key["technique"]))
+        bar = charts.svg(_beside(panel, key["technique"]), "technique")
         return bar + charts.text_table(["", "this technique"], numbers), _code_html(row, self._run)
 
     def _comparison_html(self) -> str:
@@ -294,7 +311,7 @@ class Explorer:
         text = "".join(_problem(f"Warning: {warning}") for warning in whole.warnings)
         text += "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
         if shown.found["ratio"].count():
-            text += charts.svg(_ratios(shown))
+            text += charts.svg(_ratios(shown), "ratios")
         header, rows = compare.cells(shown.found)
         return text + charts.text_table(header, [[html.escape(cell) for cell in line] for line in rows])
 
@@ -335,8 +352,10 @@ def _told(column: str, value: Any) -> str:
     return f"{value:,} rows" if column == "rows" else LABELS.get(column, {}).get(value, str(value))
 
 
-def _name(row: dict[str, Any]) -> str:
-    """A technique in a list of many."""
+def _name(row: dict[str, Any], several: bool) -> str:
+    """A technique in a list, with its direction, size and study where there are several of those."""
+    if not several:
+        return str(row["label"])
     where = f"{charts.DATABASES[row['database']]} {row['direction']}"
     return f"{row['label']} · {where}, {row['rows']:,} rows, notebook {row['notebook'][:2]}"
 
@@ -346,6 +365,11 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"  # noqa: PLR2004  digits that tell
+
+
+def _styled(content: str) -> str:
+    """Charts as wide as there is room for, and lines as close as in a page."""
+    return f'<div class="explorer"><style>{CSS}</style>{content}</div>'
 
 
 def _problem(text: str) -> str:
@@ -366,6 +390,7 @@ def _beside(panel: pl.DataFrame, technique: str) -> Figure:
     for label in axes.get_yticklabels():
         label.set_fontweight("bold" if label.get_text() == chosen else "normal")
     axes.set_yticks(axes.get_yticks(), [textwrap.fill(label.get_text(), 36) for label in axes.get_yticklabels()])
+    axes.set_xlabel("rows/s, median of passes (whiskers: slowest and fastest pass)")
     if legend := axes.get_legend():
         legend.remove()
     return figure
