@@ -216,6 +216,10 @@ def test_a_run_that_cannot_be_read_is_said_and_another_one_can_be_chosen(explore
     explorer.run.value = "odd"
     assert "other columns" in explorer.message.value
     assert (explorer.charts.value, "other columns" in explorer.page()) == ("", True)
+    explorer.run.value = MILLION
+    write_run(tmp_path / "odd", {"one": {"family": "telepathy"}}, one=STEADY)
+    explorer.run.value = "odd"
+    assert "does not know: telepathy" in explorer.message.value
     explorer.filters["origin"].value = ["beyond"]
     explorer.tabs.selected_index = 2
     explorer.run.value = MILLION

@@ -72,8 +72,7 @@ def _lab(_: argparse.Namespace, settings: Settings) -> int:
         return _jupyter(f"--notebook-dir={PROJECT / 'notebooks'}")
 
 
-def _explore(_: argparse.Namespace, settings: Settings) -> int:
-    os.environ["FRAMEHAUL_OUT"] = str(settings.out)  # as this process understands it, wherever the kernel starts
+def _explore(_: argparse.Namespace, __: Settings) -> int:
     return _jupyter(str(PROJECT / "notebooks" / "00_explorer.ipynb"))
 
 

@@ -192,7 +192,7 @@ class Explorer:
         if self._quiet:
             return
         try:
-            self._run = compare.read_run(self._paths[self.run.value], self.run.value)
+            self._run = self._read(self.run.value)
         except ResultsError as error:
             self._run = self._summary = None
             self.message.value = _problem(str(error))
@@ -214,6 +214,15 @@ class Explorer:
                 control.value = values if unfiltered else kept or start.get(name, values)
         self._compare()
 
+    def _read(self, name: str) -> Run:
+        run = compare.read_run(self._paths[name], name)
+        if unknown := set(run.passes["family"]) - set(FAMILIES):
+            raise ResultsError(
+                f"{name} has families that this version does not know: {', '.join(sorted(unknown))}; "
+                "explore it with the version that made it"
+            )
+        return run
+
     def _compare(self) -> None:
         """Compare the two runs that are chosen, where there are two."""
         if self._quiet or self._run is None:
@@ -221,8 +230,7 @@ class Explorer:
         self._comparison = None
         if self.other.value != NONE:
             try:
-                other = compare.read_run(self._paths[self.other.value], self.other.value)
-                self._comparison = compare.compare(self._run, other, by=self.by.value)
+                self._comparison = compare.compare(self._run, self._read(self.other.value), by=self.by.value)
             except ResultsError as error:
                 self._comparison = error
         self._render()
