@@ -14,8 +14,14 @@ PRESET ?= scaled
 SERVERS ?=
 OUT ?=
 NOTEBOOKS ?=
+# Of compare, and only as given to make: names as short as these may stand in an environment for something else.
+A :=
+B :=
+TECHNIQUES :=
+BY := raw
+FORMAT := text
 
-KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS OUT NOTEBOOKS
+KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS OUT NOTEBOOKS A B TECHNIQUES BY FORMAT
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -35,12 +41,13 @@ export $(KNOWN)
 FRAMEHAUL = $(PYTHON) -m framehaul
 WHERE = --servers="$$SERVERS" --out="$$OUT"
 
-.PHONY: help setup all test lint lab servers stop report clean
+.PHONY: help setup all test lint lab explore compare servers stop report clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets and variables
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) CONNECTIONS=$(CONNECTIONS) DURATION=$(DURATION) WARMUP_DURATION=$(WARMUP_DURATION) RATE=$(RATE) PRESET=scaled|published|smoke SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
+	@echo "of compare: A=before B=after TECHNIQUES='driver=psycopg' BY=raw|relative FORMAT=text|markdown|csv"
 
 setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
 
@@ -64,6 +71,12 @@ lint: $(ENVIRONMENT)
 
 lab: $(ENVIRONMENT) ## JupyterLab with the servers running
 	@$(FRAMEHAUL) lab $(WHERE)
+
+explore: $(ENVIRONMENT) ## JupyterLab with the explorer of results; needs no server
+	@$(FRAMEHAUL) explore $(WHERE)
+
+compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, BY, FORMAT)
+	@$(FRAMEHAUL) compare "$$A" "$$B" --techniques="$$TECHNIQUES" --by="$$BY" --format="$$FORMAT"
 
 servers: $(ENVIRONMENT) ## start the servers and leave them running
 	@$(FRAMEHAUL) servers $(WHERE)

@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|servers|stop|lab|clean`."""
+"""The command behind the Makefile: `python -m framehaul run|servers|stop|lab|explore|compare|clean`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import get_args
 
 from framehaul import servers
+from framehaul.results import ResultsError
 from framehaul.servers import ServerError, docker, embedded
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import PROJECT, Settings, SettingsError, load_settings
 
 
 def main() -> int:
-    """Carry out one command; exit status 1 when something failed, 2 when it was asked for something impossible."""
+    """Carry out one command; exit status 1 when something failed, 2 when it was asked for something impossible.
+
+    Of a comparison: 1 when something became slower or wrong.
+    """
     arguments = _arguments()
     # What make was given goes before the environment, which goes before .env.
     for name in ("servers", "out"):
@@ -24,7 +30,7 @@ def main() -> int:
     try:
         settings = load_settings()
         return int(COMMANDS[arguments.command](arguments, settings))
-    except (SettingsError, ServerError) as error:
+    except (SettingsError, ServerError, ResultsError) as error:
         print(f"framehaul: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -63,11 +69,34 @@ def _stop(_: argparse.Namespace, settings: Settings) -> int:
 
 
 def _lab(_: argparse.Namespace, settings: Settings) -> int:
-    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={PROJECT / 'notebooks'}"]
+    with servers.running(settings):
+        return _jupyter(f"--notebook-dir={PROJECT / 'notebooks'}")
+
+
+def _explore(_: argparse.Namespace, __: Settings) -> int:
+    return _jupyter(str(PROJECT / "notebooks" / "00_explorer.ipynb"))
+
+
+def _jupyter(*arguments: str) -> int:
+    command = [sys.executable, "-m", "jupyterlab", *arguments]
     if os.geteuid() == 0:
         command.append("--allow-root")  # Jupyter wants root to say so
-    with servers.running(settings):
-        return subprocess.run(command, check=False).returncode
+    return subprocess.run(command, check=False).returncode
+
+
+def _compare(arguments: argparse.Namespace, _: Settings) -> int:
+    from framehaul import compare  # it imports dataframes; the other commands need none
+
+    for name, form in (("by", compare.By), ("format", compare.Format)):
+        given, known = getattr(arguments, name), get_args(form)
+        if given not in known:
+            raise SettingsError(f"{name.upper()}={given!r} is unknown; use one of {', '.join(known)}")
+    if len(arguments.results) != 2 or not all(arguments.results):  # noqa: PLR2004  A and B
+        raise SettingsError("compare takes two runs: make compare A=before B=after, or framehaul compare before after")
+    a, b = (compare.read_run(Path(path)) for path in arguments.results)
+    found = compare.compare(a, b, arguments.techniques, arguments.by)
+    print(compare.render(found, arguments.format))
+    return found.status
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
@@ -80,12 +109,16 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-COMMANDS = {"run": _run, "servers": _servers, "stop": _stop, "lab": _lab, "clean": _clean}
+COMMANDS = {
+    "run": _run, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore, "compare": _compare,
+    "clean": _clean,
+}  # fmt: skip
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
     parser.add_argument("--servers", default="")
     parser.add_argument("--out", default="")
     parser.add_argument("--notebooks", default="")
@@ -99,7 +132,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--warmup-duration", default="0.25")
     parser.add_argument("--rate", default="0")
     parser.add_argument("--preset", default="scaled")
-    return parser.parse_args()
+    parser.add_argument("--techniques", default="")
+    parser.add_argument("--by", default="raw")
+    parser.add_argument("--format", default="text")
+    arguments = parser.parse_args()
+    if arguments.results and arguments.command != "compare":
+        parser.error(f"{arguments.command} takes no {' '.join(arguments.results)!r}")
+    return arguments
 
 
 if __name__ == "__main__":

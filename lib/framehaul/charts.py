@@ -47,19 +47,27 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.edgecolor": FAINT,
     "svg.fonttype": "none",  # text stays text: searchable, and small
-    "svg.hashsalt": "framehaul",  # the same figure is the same file
 }
 
 
 def save(figure: Figure, path: Path) -> str:
-    """Write the figure as SVG and return its text; the same data gives the same bytes."""
-    buffer = io.StringIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
+    """Write the figure as SVG and return its text."""
+    text = svg(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf8")
     return text
+
+
+def svg(figure: Figure, salt: str = "framehaul") -> str:
+    """The figure as SVG; the same data gives the same bytes.
+
+    The names of its patterns are made from `salt`: where two figures of a page share names, the second has no hatches
+    while the first is hidden.
+    """
+    buffer = io.StringIO()
+    with mpl.rc_context(STYLE | {"svg.hashsalt": salt}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def bars(summary: pl.DataFrame) -> Figure:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import math
 import os
 import secrets
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import NormalDist
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from _typeshed import DataclassInstance
+    from numpy.typing import NDArray
 
 Status = Literal["ok", "skipped", "failed"]
 DIRECTIONS = ("01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read")
@@ -35,6 +38,8 @@ WAREHOUSE = {
     "14_json_to_parquet": "json_to_parquet.csv",
 }
 """The notebooks on the way to a warehouse, and the passes that each writes."""
+NAMES = ["database", "direction", "technique"]
+"""What tells the techniques of a run of one size apart."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
@@ -129,14 +134,22 @@ class Writer:
 
 
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
-    """The rows of a results file; raises ResultsError when it is missing or has other columns."""
+    """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns."""
     if not path.exists():
         only = f" NOTEBOOKS='{path.stem[:2]}'" if path.stem[:2].isdigit() else ""
         raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
     schema = schema_of(kind)
-    frame = pl.read_csv(path, schema_overrides=schema)
+    try:
+        frame = pl.read_csv(path, schema_overrides=schema)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        told = str(error).strip().splitlines()[0]
+        raise ResultsError(f"{path} cannot be read ({told}); run again the notebook that writes it") from error
     if frame.columns != [*schema]:
-        raise ResultsError(f"{path} has other columns than this version writes; delete it and run again")
+        raise ResultsError(
+            f"{path} has other columns than this version writes; it is of another study, or older: run again"
+        )
+    if "status" in schema and frame["status"].null_count():
+        raise ResultsError(f"{path} is cut off in the middle of a row; run again the notebook that writes it")
     return frame
 
 
@@ -188,17 +201,43 @@ def write_environment(path: Path, facts: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
+def read_facts(directory: Path) -> dict[str, Any]:
+    """The content of `environment.json`; empty runs when there is none, ResultsError when it is damaged."""
+    path = directory / "environment.json"
+    if not path.exists():
+        return {"runs": {}}
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise ResultsError(f"{path} cannot be read ({error}); delete it and run again") from error
+    return facts
+
+
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per technique of a database and direction, fastest first, those without a time last.
 
     Adds passes, avg_s, mean, min, max and median rows/s, variation (coefficient of, over passes), unstable, and the
     ratio of medians to the fastest published technique with its bootstrap 95% interval.
     """
-    names = ["database", "direction", "technique"]
+    timed = statistics(passes)
+    ratios = _ratios(passes, timed)
+    return timed.join(ratios, on=NAMES, how="left").sort(
+        ["database", "direction", "median_rows_per_s"],
+        descending=[True, True, True],
+        nulls_last=True,
+        maintain_order=True,
+    )
+
+
+def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:
+    """One row per technique, or whatever else `names` tells apart, in order of appearance.
+
+    Adds what `summary` adds, but for the ratio. A technique that ever failed has no speed.
+    """
     failed = passes.group_by(names).agg((pl.col("status") == "failed").any().alias("any_failed"))
     ok = pl.col("status") == "ok"
     timed = passes.group_by([*names, "label", "origin", "family", "driver", "frame"], maintain_order=True).agg(
-        pl.col("rows").first(),
+        *(pl.col(name).first() for name in ("rows",) if name not in names),
         ok.sum().alias("passes"),
         pl.col("seconds").filter(ok).mean().alias("avg_s"),
         pl.col("rows_per_s").filter(ok).mean().alias("mean_rows_per_s"),
@@ -214,20 +253,13 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
         pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
         pl.col("reason").drop_nulls().first(),
     )
-    timed = timed.join(failed, on=names).with_columns(
+    return timed.join(failed, on=names).with_columns(
         # A technique that was ever wrong is not fast.
         pl.when("any_failed").then(pl.lit("failed")).otherwise("status").alias("status"),
         (pl.col("variation") > UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
         *(pl.when("any_failed").then(None).otherwise(pl.col(name)).alias(name) for name in timed.columns
           if name.endswith("rows_per_s") or name == "avg_s"),
     ).drop("any_failed")  # fmt: skip
-    ratios = _ratios(passes, timed)
-    return timed.join(ratios, on=names, how="left").sort(
-        ["database", "direction", "median_rows_per_s"],
-        descending=[True, True, True],
-        nulls_last=True,
-        maintain_order=True,
-    )
 
 
 def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
@@ -265,3 +297,26 @@ def ratio_with_interval(left: pl.DataFrame, right: pl.DataFrame, resamples: int 
     ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return float(np.median(a) / np.median(b)), float(low), float(high)
+
+
+def unpaired_ratio(
+    left: NDArray[np.float64], right: NDArray[np.float64], noise: float, level: float, resamples: int = 2_000
+) -> tuple[float, float, float]:
+    """Ratio of the medians of rows/s of passes from two runs, left over right, and its bootstrap interval.
+
+    Rounds of two runs have nothing in common, so each side is resampled by itself. Resampling a few passes alone never
+    leaves their range, whatever the level, and takes passes that agree by chance for certainty: every resampled pass is
+    therefore moved by normal noise (a smoothed bootstrap, Efron 1979, https://doi.org/10.1214/aos/1176344552), whose
+    standard deviation on the logarithm of rows/s is `noise`. The interval is the normal one with the bootstrap's
+    standard error, again on logarithms: levels far out in the tails would need resamples by the hundred thousand.
+    """
+    random = np.random.default_rng(0)
+
+    def medians(passes: NDArray[np.float64]) -> NDArray[np.float64]:
+        size = resamples, len(passes)
+        drawn = np.log(passes)[random.integers(0, len(passes), size)] + noise * random.standard_normal(size)
+        return np.asarray(np.median(drawn, axis=1))
+
+    ratio = float(np.median(left) / np.median(right))
+    reach = NormalDist().inv_cdf((1 + level) / 2) * float(np.std(medians(left) - medians(right)))
+    return ratio, ratio * math.exp(-reach), ratio * math.exp(reach)

@@ -26,9 +26,10 @@ from framehaul.settings import PROJECT, Settings, SettingsError
 from framehaul.warehouse import anatomy, json_rounds, json_study, parquet_files, transfer
 
 NOTEBOOKS = PROJECT / "notebooks"
-READ_RESULTS = ("05_summary", "07_levers")
+READ_RESULTS = ("00_explorer", "05_summary", "07_levers")
 """Notebooks that read the results of others and need no server."""
-
+ON_DEMAND = {"00_explorer"}
+"""Notebooks that run only when they are asked for by number."""
 
 STUDIES: dict[str, tuple[type[Any], str]] = {
     drivers.POSTGRES_NOTEBOOK: (Measurement, "driver"),
@@ -42,16 +43,23 @@ STUDIES: dict[str, tuple[type[Any], str]] = {
 
 
 def chosen_notebooks(numbers: str) -> list[Path]:
-    """The notebooks with these numbers (`01 02`), or all; raises SettingsError for one that does not exist."""
-    known = {path.name.partition("_")[0]: path for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))}
+    """The notebooks with these numbers (`01 02`), or all but those ON_DEMAND; they come in the order they run in.
+
+    Raises SettingsError for a number that no notebook has.
+    """
+    known = {path.name.partition("_")[0]: path for path in all_notebooks()}
     wanted = numbers.replace(",", " ").split()
     for number in wanted:
         if number not in known:
             raise SettingsError(f"NOTEBOOKS: there is no notebook {number!r}; choose from {' '.join(known)}")
+    chosen = [known[number] for number in wanted] or [path for path in known.values() if path.stem not in ON_DEMAND]
     # What only reads results comes after all that make some.
-    return sorted(
-        (known[number] for number in wanted or known), key=lambda path: (path.stem in READ_RESULTS, path.name)
-    )
+    return sorted(chosen, key=lambda path: (path.stem in READ_RESULTS, path.name))
+
+
+def all_notebooks() -> list[Path]:
+    """Every notebook, by number."""
+    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 
 def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, preset: str, settings: Settings) -> bool:
@@ -130,11 +138,14 @@ def _execute(notebook: Path, parameters: dict[str, Any], reports: Path) -> str |
 
 
 def _strip_paths(path: Path) -> None:
-    """Take out of an executed notebook where it was executed."""
+    """Take out of an executed notebook where it was executed, and the controls that have no kernel behind them now."""
     content = nbformat.read(path, as_version=4)
     content.metadata.pop("papermill", None)
+    content.metadata.pop("widgets", None)
     for cell in content.cells:
         cell.metadata.pop("papermill", None)
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     nbformat.write(content, path)
 
 
@@ -153,7 +164,7 @@ def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str
 def _make_index(reports: Path, problems: dict[str, str]) -> None:
     """One line per notebook that has a page, or that failed."""
     entries: list[report.Entry] = []
-    for notebook in chosen_notebooks(""):
+    for notebook in all_notebooks():
         name = notebook.stem
         crashed = (reports / "failed" / f"{name}.html").exists() and name in problems
         link = f"failed/{name}.html" if crashed else f"{name}.html"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +19,8 @@ from framehaul.settings import Settings, load_settings
 from framehaul.tables import tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
+
+read_facts = results.read_facts
 
 
 class Study:
@@ -314,13 +315,6 @@ def show_source(database: str, direction: str, *names: str) -> Code:
 def server_versions(both: servers.Servers) -> dict[str, str]:
     """The version of each server, by the database's name."""
     return {name: tables_of(both.of(name)).facts()["version"] for name in charts.DATABASES}
-
-
-def read_facts(directory: Path) -> dict[str, Any]:
-    """The content of `environment.json`; empty runs when there is none."""
-    path = directory / "environment.json"
-    facts: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
-    return facts
 
 
 def made(
