@@ -39,7 +39,7 @@ def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     store something else without a word.
     """
     for column in table.columns:
-        values, wanted = frame[column.name], column.type.value.polars
+        values, wanted = frame[column.name], column.types.polars
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
         if values.dtype != wanted:
@@ -57,7 +57,7 @@ def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
     """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`."""
     columns: dict[str, Any] = {}
     for column in table.columns:
-        values, wanted = arrow.column(column.name), column.type.value.arrow
+        values, wanted = arrow.column(column.name), column.types.arrow
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
         # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
