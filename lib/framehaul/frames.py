@@ -14,6 +14,7 @@ from framehaul.schema import ColumnType, Table
 
 BATCH_ROWS = 65_536
 """Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
+UUID_BYTES = 16
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
@@ -82,6 +83,16 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
         raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
         content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
     return content
+
+
+def uuid_text(series: pl.Series) -> pl.Series:
+    """UUIDs of 16 bytes as their 8-4-4-4-12 text; raises ValueError for other bytes."""
+    raw = series.cast(pl.Binary)
+    if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
+        raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
+    digits = raw.bin.encode("hex")
+    parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
+    return pl.select(pl.concat_str(parts, separator="-")).to_series()
 
 
 def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:

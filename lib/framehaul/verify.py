@@ -9,11 +9,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.frames import uuid_text
 from framehaul.schema import FLOATS, Column, ColumnType, Table, TimeUnit
 from framehaul.tables import Fingerprint, Tables
 
 EXACT = "exact"
-UUID_BYTES = 16
 BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
 TIMESTAMP_TEXT = (
     r"^(?<day>\d{4}-\d\d-\d\d)[ T](?<clock>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?(?<offset>Z|[+-]\d\d(?::?\d\d)?)?$"
@@ -92,7 +92,7 @@ def _canonical(values: pl.Series | pd.Series, column: Column) -> pl.Series:
         series = _moments(series, wanted)
     match column.type:
         case ColumnType.UUID if series.dtype == pl.Binary or isinstance(series.dtype, pl.Array):
-            series = _uuid_text(series)
+            series = uuid_text(series)
         case ColumnType.DATE:
             series = _dates(series)
         case ColumnType.INT16 | ColumnType.INT32 | ColumnType.INT64 if series.dtype.is_float():
@@ -167,16 +167,6 @@ def _plain(value: object) -> object:
     if isinstance(value, UUID):
         return str(value)
     return None if value is None or value is pd.NaT or (isinstance(value, float) and np.isnan(value)) else value
-
-
-def _uuid_text(series: pl.Series) -> pl.Series:
-    """16 bytes to the 8-4-4-4-12 text."""
-    raw = series.cast(pl.Binary)
-    if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
-        raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
-    digits = raw.bin.encode("hex")
-    parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
-    return pl.select(pl.concat_str(parts, separator="-")).to_series()
 
 
 def _identical(left: pl.Series, right: pl.Series) -> bool:
