@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.mine.files import DataError
-from framehaul.mine.fitting import fitted, unwrapped
+from framehaul.mine.loading import fitted, unwrapped
 from framehaul.schema import DATE32, Column, ColumnType, Table, TimeUnit, Types, decimal_types, timestamp_types
 from framehaul.techniques.beyond.clickhouse_write import DATES
 
