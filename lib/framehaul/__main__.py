@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|servers|stop|lab|clean`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|servers|stop|lab|clean`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from framehaul.servers import ServerError, docker, embedded
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import PROJECT, Settings, SettingsError, load_settings
 
+LOAD = ("connections", "duration", "warmup_duration", "rate")
+
 
 def main() -> int:
     """Carry out one command; exit status 1 when something failed, 2 when it was asked for something impossible."""
     arguments = _arguments()
     # What make was given goes before the environment, which goes before .env.
-    for name in ("servers", "out"):
+    for name in ("servers", "out", "data"):
         if getattr(arguments, name):
             os.environ[f"FRAMEHAUL_{name.upper()}"] = getattr(arguments, name)
     try:
@@ -39,11 +41,35 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     hold = run.whole_number("hold", arguments.hold)
     if hold < 1:
         raise SettingsError(f"HOLD={hold}: give a whole number of at least 1")
-    names = ("connections", "duration", "warmup_duration", "rate")
-    load = run.load_from({name: getattr(arguments, name) for name in names})
+    load = run.load_from({name: getattr(arguments, name) for name in LOAD})
     ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, load, settings)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / 'index.html'}")
+    return 0 if ok else 1
+
+
+def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
+    from framehaul import run
+    from framehaul.mine.files import KINDS, DataError
+    from framehaul.mine.study import NOTEBOOK, open_frame
+
+    if settings.data is None:
+        raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
+    given = {name: getattr(arguments, name) for name in ("passes", "warmup", "seed")}
+    wanted = run.whole_number("rows", arguments.rows)
+    run.parameters_from({"rows": "1", **given})
+    # Read once here, so that what cannot be carried is said before a server starts.
+    try:
+        frame = open_frame(str(settings.data), key=arguments.key, sort=arguments.sort, rows=wanted)
+    except DataError as error:
+        raise SettingsError(f"DATA={settings.data}: {error}") from error
+    parameters = run.parameters_from({"rows": str(frame.derived.content.num_rows), **given})
+    del frame
+    further = {"key": arguments.key, "sort": arguments.sort}
+    load = run.load_from({name: getattr(arguments, name) for name in LOAD})
+    ok = run.run(run.chosen_notebooks("20"), parameters, int(arguments.hold), load, settings, further)
+    where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
+    print(f"report: {where / 'reports' / f'{NOTEBOOK}.html'}")
     return 0 if ok else 1
 
 
@@ -79,7 +105,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-COMMANDS = {"run": _run, "servers": _servers, "stop": _stop, "lab": _lab, "clean": _clean}
+COMMANDS = {"run": _run, "mine": _mine, "servers": _servers, "stop": _stop, "lab": _lab, "clean": _clean}
 
 
 def _arguments() -> argparse.Namespace:
@@ -97,6 +123,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--duration", default="1")
     parser.add_argument("--warmup-duration", default="0.25")
     parser.add_argument("--rate", default="0")
+    parser.add_argument("--data", default="")
+    parser.add_argument("--key", default="")
+    parser.add_argument("--sort", default="")
     return parser.parse_args()
 
 

@@ -70,7 +70,13 @@ def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
 
 
 def to_polars(arrow: pa.Table, table: Table) -> pl.DataFrame:
-    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text."""
+    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text.
+
+    Extension types become what they are stored as, which for ADBC's numeric is its text.
+    """
+    for at, kind in enumerate(arrow.schema.types):
+        if isinstance(kind, pa.BaseExtensionType):
+            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast(pl.Schema(table.polars_schema))

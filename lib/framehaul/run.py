@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from framehaul.warehouse import anatomy, json_rounds, json_study, transfer
 NOTEBOOKS = PROJECT / "notebooks"
 READ_RESULTS = ("05_summary", "07_levers")
 """Notebooks that read the results of others and need no server."""
-
+ON_DEMAND = {"20_your_dataframe"}
+"""Notebooks that run only where they are named."""
+NOTHING_FURTHER: Mapping[str, str] = {}
 
 STUDIES: dict[str, tuple[type[Any], str]] = {
     drivers.POSTGRES_NOTEBOOK: (Measurement, "driver"),
@@ -38,23 +41,40 @@ STUDIES: dict[str, tuple[type[Any], str]] = {
 """The notebooks whose passes are not those of techniques: what a pass is, and the column that says who ran."""
 
 
+def all_notebooks() -> list[Path]:
+    """Every notebook there is, by number."""
+    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+
+
 def chosen_notebooks(numbers: str) -> list[Path]:
-    """The notebooks with these numbers (`01 02`), or all; raises SettingsError for one that does not exist."""
-    known = {path.name.partition("_")[0]: path for path in sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))}
+    """The notebooks with these numbers (`01 02`), or all but those on demand.
+
+    Raises SettingsError for one that does not exist.
+    """
+    known = {path.name.partition("_")[0]: path for path in all_notebooks()}
     wanted = numbers.replace(",", " ").split()
     for number in wanted:
         if number not in known:
             raise SettingsError(f"NOTEBOOKS: there is no notebook {number!r}; choose from {' '.join(known)}")
     # What only reads results comes after all that make some.
     return sorted(
-        (known[number] for number in wanted or known), key=lambda path: (path.stem in READ_RESULTS, path.name)
+        (known[number] for number in wanted or known if wanted or known[number].stem not in ON_DEMAND),
+        key=lambda path: (path.stem in READ_RESULTS, path.name),
     )
 
 
-def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, settings: Settings) -> bool:
+def run(
+    notebooks: list[Path],
+    parameters: Parameters,
+    hold: int,
+    load: Load,
+    settings: Settings,
+    further: Mapping[str, str] = NOTHING_FURTHER,
+) -> bool:
     """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
 
-    `hold` is for how many seconds the faults study holds a load, `load` what the study of drivers asks of the server.
+    `hold` is for how many seconds the faults study holds a load, `load` what the study of drivers asks of the server,
+    `further` what else a notebook may have as a parameter.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -72,6 +92,8 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, se
     os.environ["FRAMEHAUL_OUT"] = str(settings.out)
     os.environ["FRAMEHAUL_SERVERS"] = settings.servers
     os.environ["FRAMEHAUL_STATE_DIR"] = str(settings.state_dir)
+    if settings.data is not None:
+        os.environ["FRAMEHAUL_DATA"] = str(settings.data)
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
 
     problems: dict[str, str] = {}
@@ -79,7 +101,7 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, se
         if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
         for notebook in notebooks:
-            problem = _execute(notebook, vars(parameters) | {"hold": hold} | vars(load), reports)
+            problem = _execute(notebook, vars(parameters) | {"hold": hold} | vars(load) | dict(further), reports)
             if problem:
                 problems[notebook.stem] = problem
     _check_techniques(settings.out / "results", notebooks, problems)
@@ -136,7 +158,11 @@ def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str
         path = directory / (results.DRIVERS | results.WAREHOUSE).get(notebook.stem, f"{notebook.stem}.csv")
         if notebook.stem in problems or not path.exists():
             continue
-        failed = results.read(path, kind).filter(status="failed").unique(what, maintain_order=True)
+        passes = results.read(path, kind)
+        failed = passes.filter(status="failed").unique(what, maintain_order=True)
+        if notebook.stem in ON_DEMAND:
+            # That a path does not carry somebody's own frame is a finding; that it does so now and then is a failure.
+            failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
         if len(failed):
             told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
             problems[notebook.stem] = f"{len(failed)} {what}s failed: {told}"
@@ -145,7 +171,7 @@ def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str
 def _make_index(reports: Path, problems: dict[str, str]) -> None:
     """One line per notebook that has a page, or that failed."""
     entries: list[report.Entry] = []
-    for notebook in chosen_notebooks(""):
+    for notebook in all_notebooks():
         name = notebook.stem
         crashed = (reports / "failed" / f"{name}.html").exists() and name in problems
         link = f"failed/{name}.html" if crashed else f"{name}.html"

@@ -49,6 +49,8 @@ class Settings:
     """Data set of that project for the tables that are loaded, and deleted afterwards."""
     bigquery_endpoint: str | None = None
     """URL of another BigQuery than Google's public one: an emulator (http, no login), or a private endpoint (https)."""
+    data: Path | None = None
+    """File whose frame the notebook on your own dataframe takes where nothing else is said (`make mine`)."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
@@ -92,6 +94,7 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         bigquery_project=given.get("bigquery_project"),
         bigquery_dataset=given.get("bigquery_dataset"),
         bigquery_endpoint=_url(given, "bigquery_endpoint"),
+        data=Path(given["data"]).expanduser().absolute() if "data" in given else None,
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),

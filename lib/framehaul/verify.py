@@ -20,6 +20,10 @@ TIMESTAMP_TEXT = (
 )
 
 
+class ReferenceTableError(ValueError):
+    """A server does not hold what it was given to hold, by the path that everything is compared with."""
+
+
 class Sent:
     """What was sent, ready to be compared with what is found."""
 
@@ -51,13 +55,13 @@ class Sent:
     def keep_reference(self, tables: Tables, reference: Table) -> None:
         """Load what was sent into `reference` and prove, by reading all of it back, that it is there.
 
-        From then on a written table is compared with it on the server. Raises ValueError when it is not there.
+        From then on a written table is compared with it on the server. Raises ReferenceTableError when it is not there.
         """
         tables.create(reference)
         tables.load(reference, self._frame.to_arrow().cast(self._table.arrow_schema))
         difference = self.difference(tables.content(reference))
         if difference:
-            raise ValueError(f"the reference table itself is wrong: {difference}")
+            raise ReferenceTableError(f"the reference table itself is wrong: {difference}")
         self._rows_fingerprint = tables.rows_fingerprint(reference)
         self._reference = reference
 

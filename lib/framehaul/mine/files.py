@@ -30,6 +30,15 @@ class DataError(SettingsError):
     """A file, or a column of it, that cannot be taken; the message names it and the remedy."""
 
 
+def kind_of(path: Path) -> str:
+    """`parquet`, `csv` or `arrow`, of a file that `read` takes."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    if start.startswith(PARQUET):
+        return "parquet"
+    return "arrow" if start.startswith((ARROW_FILE, ARROW_STREAM)) else "csv"
+
+
 def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     """The first `rows` rows of a file, or all for 0, and what was decided in reading it.
 

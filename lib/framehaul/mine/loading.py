@@ -51,7 +51,7 @@ def read_ipc(path: str, table: Table) -> pa.Table:
 
 
 def read_csv(path: str, table: Table) -> pa.Table:
-    """A CSV in the types of the table. A field without anything is NULL; outside of text so are NA, NULL and the like."""
+    """A CSV in the types of the table; an empty field is NULL, and so, outside of text, are NA, NULL and the like."""
     parse = pa.csv.ParseOptions(delimiter="\t" if ".tsv" in path.lower() else ",", newlines_in_values=True)
     texts = table.columns_of(ColumnType.TEXT)
     others = [name for name in table.column_names if name not in texts]

@@ -188,7 +188,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
     uuids = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.set_types([column.types.postgres for column in table.columns])
+        copy.set_types([column.types.postgres.partition("(")[0] for column in table.columns])
         for row in storable(frame, table).iter_rows():
             values = list(row)
             for at in uuids:
