@@ -144,7 +144,7 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
         raise DataError(f"{path.name} has more than {MOST_CSV_BYTES:,} bytes of text: give ROWS, or make it Parquet")
     whole = pa.csv.ReadOptions(block_size=len(text) + 1)
     content = pa.csv.read_csv(io.BytesIO(text), whole, parse)
-    names = [field.name for field in content.schema if pa.types.is_string(field.type)]
+    names = [field.name for field in content.schema if pa.types.is_string(field.type) or pa.types.is_null(field.type)]
     if names and len(set(content.column_names)) == len(content.column_names):
         # NA and the like are NULL among numbers; in text only nothing at all is, which needs a second look.
         convert = pa.csv.ConvertOptions(

@@ -46,13 +46,17 @@ def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
-    """The frame as Arrow. Raises ValueError as `storable` does."""
+    """The frame as Arrow, moments in microseconds at most. Raises ValueError as `storable` does."""
     if isinstance(frame, pl.DataFrame):
-        return from_polars(storable(frame, table), table)
-    content = from_pandas(frame, table)
-    moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
-    assert isinstance(moments, pl.DataFrame)
-    check_moments(moments, table)
+        content = from_polars(storable(frame, table), table)
+    else:
+        content = from_pandas(frame, table)
+        moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
+        assert isinstance(moments, pl.DataFrame)
+        check_moments(moments, table)
+    for name in table.columns_of(ColumnType.TIMESTAMP_NS):  # which pgpq would not take
+        at, values = content.column_names.index(name), content.column(name)
+        content = content.set_column(at, name, values.cast(pa.timestamp("us", values.type.tz)))
     return content
 
 
