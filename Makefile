@@ -20,8 +20,11 @@ B :=
 TECHNIQUES :=
 BY := raw
 FORMAT := text
+DATA ?=
+KEY ?=
+SORT ?=
 
-KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS OUT NOTEBOOKS A B TECHNIQUES BY FORMAT
+KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS OUT NOTEBOOKS DATA KEY SORT A B TECHNIQUES BY FORMAT
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -41,7 +44,7 @@ export $(KNOWN)
 FRAMEHAUL = $(PYTHON) -m framehaul
 WHERE = --servers="$$SERVERS" --out="$$OUT"
 
-.PHONY: help setup all test lint lab explore compare servers stop report clean
+.PHONY: help setup all mine test lint lab explore compare servers stop report clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets and variables
@@ -57,6 +60,10 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD" \
 		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE" --preset="$$PRESET"
+
+mine: ROWS = 0 # all, unless given
+mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first
+	@$(FRAMEHAUL) mine $(WHERE) --data="$$DATA" --key="$$KEY" --sort="$$SORT" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED"
 
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="05 07"

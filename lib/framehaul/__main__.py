@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|servers|stop|lab|explore|compare|clean`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|servers|stop|lab|explore|compare|clean`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from framehaul import servers
 from framehaul.results import ResultsError
@@ -24,7 +24,7 @@ def main() -> int:
     """
     arguments = _arguments()
     # What make was given goes before the environment, which goes before .env.
-    for name in ("servers", "out"):
+    for name in ("servers", "out", "data"):
         if getattr(arguments, name):
             os.environ[f"FRAMEHAUL_{name.upper()}"] = getattr(arguments, name)
     try:
@@ -41,16 +41,43 @@ def main() -> int:
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     from framehaul import run  # it imports all of Jupyter; the other commands need none of it
 
-    parameters = run.parameters_from({name: getattr(arguments, name) for name in ("rows", "passes", "warmup", "seed")})
-    hold = run.whole_number("hold", arguments.hold)
-    if hold < 1:
-        raise SettingsError(f"HOLD={hold}: give a whole number of at least 1")
-    names = ("connections", "duration", "warmup_duration", "rate")
-    load = run.load_from({name: getattr(arguments, name) for name in names})
-    preset = run.preset_from(arguments.preset)
-    ok = run.run(run.chosen_notebooks(arguments.notebooks), parameters, hold, load, preset, settings)
+    given = vars(arguments)
+    parameters = run.parameters_from({name: given[name] for name in ("rows", "passes", "warmup", "seed")})
+    load = run.load_from({name: given[name] for name in ("connections", "duration", "warmup_duration", "rate")})
+    others = {"hold": run.hold_from(arguments.hold), "preset": run.preset_from(arguments.preset)}
+    return _executed(
+        run.chosen_notebooks(arguments.notebooks), vars(parameters) | vars(load) | others, settings, "index"
+    )
+
+
+def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
+    from framehaul import run
+    from framehaul.mine.files import KINDS, DataError
+    from framehaul.mine.study import NOTEBOOK, open_frame
+
+    if settings.data is None:
+        raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
+    given = {name: getattr(arguments, name) for name in ("passes", "warmup", "seed")}
+    wanted = run.whole_number("rows", arguments.rows)
+    run.parameters_from({"rows": "1", **given})
+    # Read once here, so that what cannot be carried is said before a server starts.
+    try:
+        frame = open_frame(str(settings.data), key=arguments.key, sort=arguments.sort, rows=wanted)
+    except DataError as error:
+        raise SettingsError(f"DATA={settings.data}: {error}") from error
+    parameters = run.parameters_from({"rows": str(frame.derived.content.num_rows), **given})
+    del frame
+    further = {"key": arguments.key, "sort": arguments.sort}
+    return _executed(run.chosen_notebooks("20"), vars(parameters) | further, settings, NOTEBOOK)
+
+
+def _executed(notebooks: list[Path], values: dict[str, Any], settings: Settings, page: str) -> int:
+    """Run notebooks, and say where the page is that a reader should open."""
+    from framehaul import run
+
+    ok = run.run(notebooks, values, settings)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
-    print(f"report: {where / 'reports' / 'index.html'}")
+    print(f"report: {where / 'reports' / f'{page}.html'}")
     return 0 if ok else 1
 
 
@@ -110,7 +137,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
 
 COMMANDS = {
-    "run": _run, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore, "compare": _compare,
+    "run": _run, "mine": _mine, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore, "compare": _compare,
     "clean": _clean,
 }  # fmt: skip
 
@@ -131,6 +158,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--duration", default="1")
     parser.add_argument("--warmup-duration", default="0.25")
     parser.add_argument("--rate", default="0")
+    parser.add_argument("--data", default="")
+    parser.add_argument("--key", default="")
+    parser.add_argument("--sort", default="")
     parser.add_argument("--preset", default="scaled")
     parser.add_argument("--techniques", default="")
     parser.add_argument("--by", default="raw")

@@ -37,8 +37,8 @@ BATCH_BYTES = 1 << 20
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 FIXED_WIDTHS = {
     ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8,
-    ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8, ColumnType.TIMESTAMP_UTC: 8,
-    ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.UUID: 16,
+    ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8,
+    ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.UUID: 16,
 }  # fmt: skip
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
@@ -118,7 +118,7 @@ def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.A
     null = lengths == -1
     width = FIXED_WIDTHS.get(column.type)
     if width is not None and not ((lengths == width) | null).all():
-        raise ValueError(f"column {column.name} does not come as {column.type.value.postgres}")
+        raise ValueError(f"column {column.name} does not come as {column.types.postgres}")
     arrow = column.arrow_view
     buffers: list[Any]
     match column.type:
@@ -130,7 +130,7 @@ def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.A
             buffers = [np.packbits(data[np.where(null, 0, starts)] != 0, bitorder="little")]
         case ColumnType.INT16:
             buffers = [integers(read_int16, np.int16, data, starts, lengths)]
-        case ColumnType.INT32:
+        case ColumnType.INT32 | ColumnType.FLOAT32:
             buffers = [integers(read_int32, np.int32, data, starts, lengths)]
         case ColumnType.DATE:
             buffers = [since_1970(column, integers(read_int32, np.int32, data, starts, lengths), DAYS_TO_2000)]

@@ -102,8 +102,9 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             # Where it is part of the key an integer is a source with few values, elsewhere a metric with many.
             spread = 50 if column.name in table.key else 1_000_000
             return pa.array((random % np.uint64(spread)).astype(np.int32) - np.int32(spread // 10))
-        case ColumnType.FLOAT64:
-            return pa.array((random >> np.uint64(11)).astype(np.float64) * 2.0**-53 * 1e4 - 500.0)
+        case ColumnType.FLOAT32 | ColumnType.FLOAT64:
+            floats = (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 * 1e4 - 500.0
+            return pa.array(floats).cast(column.types.arrow, safe=False)
         case ColumnType.TEXT:
             ordinal = table.columns_of(ColumnType.TEXT).index(column.name)
             cardinality = CARDINALITIES[ordinal % len(CARDINALITIES)]
@@ -111,13 +112,13 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             vocabulary = pa.array([_phrase(code) for code in range(min(cardinality, int(codes.max(initial=0)) + 1))])
             return vocabulary.take(pa.array(codes))
         case _:
-            return _plain_values(column.type, random)
+            return _plain_values(column, random)
 
 
-def _plain_values(column_type: ColumnType, random: UInt64s) -> pa.Array:
+def _plain_values(column: Column, random: UInt64s) -> pa.Array:
     """Values of a type that plays no part in keys: any that all servers hold."""
     numbers = random.astype(np.int64) >> np.int64(24)
-    match column_type:
+    match column.type:
         case ColumnType.BOOL:
             return pa.array(random % np.uint64(2) == 1)
         case ColumnType.INT16:
@@ -128,11 +129,11 @@ def _plain_values(column_type: ColumnType, random: UInt64s) -> pa.Array:
             fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(random), [None, pa.py_buffer(random)])
             return fixed.cast(pa.binary())
         case ColumnType.DECIMAL:
-            return pa.array(numbers).cast(column_type.value.arrow)
+            return pa.array(numbers).cast(column.types.arrow)
         case _:
             # Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds.
             ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
-            return pa.array(ticks).cast(column_type.value.arrow)
+            return pa.array(ticks).cast(column.types.arrow)
 
 
 def _with_awkward_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:

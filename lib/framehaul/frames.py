@@ -14,6 +14,7 @@ from framehaul.schema import ColumnType, Table
 
 BATCH_ROWS = 65_536
 """Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
+UUID_BYTES = 16
 
 
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
@@ -39,7 +40,7 @@ def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     store something else without a word.
     """
     for column in table.columns:
-        values, wanted = frame[column.name], column.type.value.polars
+        values, wanted = frame[column.name], column.types.polars
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
         if values.dtype != wanted:
@@ -57,7 +58,7 @@ def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
     """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`."""
     columns: dict[str, Any] = {}
     for column in table.columns:
-        values, wanted = arrow.column(column.name), column.type.value.arrow
+        values, wanted = arrow.column(column.name), column.types.arrow
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
         # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
@@ -69,7 +70,13 @@ def to_pandas(arrow: pa.Table, table: Table) -> pd.DataFrame:
 
 
 def to_polars(arrow: pa.Table, table: Table) -> pl.DataFrame:
-    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text."""
+    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text.
+
+    Extension types become what they are stored as, which for ADBC's numeric is its text.
+    """
+    for at, kind in enumerate(arrow.schema.types):
+        if isinstance(kind, pa.BaseExtensionType):
+            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast(pl.Schema(table.polars_schema))
@@ -82,6 +89,16 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
         raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
         content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
     return content
+
+
+def uuid_text(series: pl.Series) -> pl.Series:
+    """UUIDs of 16 bytes as their 8-4-4-4-12 text; raises ValueError for other bytes."""
+    raw = series.cast(pl.Binary)
+    if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
+        raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
+    digits = raw.bin.encode("hex")
+    parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
+    return pl.select(pl.concat_str(parts, separator="-")).to_series()
 
 
 def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:

@@ -77,8 +77,11 @@ def run(
     record: Callable[[Technique, int, Outcome, int | None], None],
     progress: Callable[[str], None] = lambda _: None,
     stop: threading.Event | None = None,
+    content: pa.Table | None = None,
 ) -> None:
     """Measure techniques of one database and direction; `record` gets technique, pass, outcome and wire bytes.
+
+    What is moved is `content`, in `table.arrow_schema` and of `parameters.rows` rows, or, without any, made for it.
 
     A technique that is wrong or raises is recorded as failed and the run goes on. When the server dies, the run waits
     for it to come back; when it does not, ServerError is raised, and what was finished has been recorded. Setting
@@ -86,7 +89,7 @@ def run(
     """
     with asyncio.Runner() as runner:
         runner.run(
-            _Run(techniques, server, table, parameters, record, progress, stop or threading.Event()).all_rounds()
+            _Run(techniques, server, table, parameters, record, progress, stop or threading.Event()).all_rounds(content)
         )
 
 
@@ -110,9 +113,10 @@ class _Run:
         self._wire_bytes: dict[str, int | None] = {}
         self._unavailable: dict[str, str] = {}
 
-    async def all_rounds(self) -> None:
+    async def all_rounds(self, content: pa.Table | None) -> None:
         self._progress("preparing data")
-        content = datagen.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
+        if content is None:
+            content = datagen.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
         convert: dict[str, Callable[[pa.Table, Table], pl.DataFrame | pd.DataFrame]] = {
             "polars": to_polars, "pandas": to_pandas,
         }  # fmt: skip
@@ -156,6 +160,9 @@ class _Run:
 
     async def _outcome(self, technique: Technique, number: int) -> Outcome:
         """One pass: reset, connect, run on the clock, verify."""
+        order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
+        if technique.needs_key and not order:
+            return Outcome("skipped", reason="it is about the order of a key, and the table has none")
         try:
             if technique.direction == "write":
                 self._tables.create(self._table)

@@ -23,6 +23,7 @@ SCRATCH_BYTES = 4 << 20
 """Room for what was received and is not decoded yet, at first."""
 READ_BYTES = 1 << 18
 """Bytes asked for at once where the end of a column is not known."""
+DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
 MOST_BYTES = (1 << 31) - 1
 """Of the text of a column in one block: as far as the offset in a view reaches."""
 
@@ -79,11 +80,26 @@ def read_column(source: Source, column: Column, rows: int) -> pa.Array:
             buffers = uuid_views_of(source.take(16 * rows), np.arange(0, 16 * rows, 16, dtype=np.int32), flip=7)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
-        case ColumnType.DATE:
+        case ColumnType.DECIMAL:
+            buffers = [decimals(source, column.types.arrow.precision, rows)]
+        case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
             buffers = [source.take(column.arrow_view.bit_width // 8 * rows).copy()]
     return arrow_array(column.arrow_view, rows, validity, buffers)
+
+
+def decimals(source: Source, precision: int, rows: int) -> Bytes:
+    """Decimals as Arrow has them, in 128 bits; ClickHouse takes no more than the digits need.
+
+    https://clickhouse.com/docs/sql-reference/data-types/decimal. Raises ValueError when the body ends inside them.
+    """
+    width = 4 if precision <= DIGITS_OF_32_BITS else 8 if precision <= DIGITS_OF_64_BITS else 16
+    raw = source.take(width * rows)
+    if width == 16:  # noqa: PLR2004  bytes of 128 bits
+        return raw.copy()
+    numbers = raw.view(f"<i{width}").astype(np.int64)
+    return np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)
 
 
 def read_dictionary(source: Source, column: Column, rows: int) -> pa.Array:

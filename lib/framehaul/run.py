@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ from framehaul.warehouse import anatomy, json_rounds, json_study, parquet_files,
 NOTEBOOKS = PROJECT / "notebooks"
 READ_RESULTS = ("00_explorer", "05_summary", "07_levers")
 """Notebooks that read the results of others and need no server."""
-ON_DEMAND = {"00_explorer"}
-"""Notebooks that run only when they are asked for by number."""
+ON_DEMAND = {"00_explorer", "20_your_dataframe"}
+"""Notebooks that run only when they are asked for."""
 
 STUDIES: dict[str, tuple[type[Any], str]] = {
     drivers.POSTGRES_NOTEBOOK: (Measurement, "driver"),
@@ -40,6 +41,11 @@ STUDIES: dict[str, tuple[type[Any], str]] = {
     pgbench.NOTEBOOK: (pgbench.Pass, "service"),
 }
 """The notebooks whose passes are not those of techniques: what a pass is, and the column that says who ran."""
+
+
+def all_notebooks() -> list[Path]:
+    """Every notebook there is, by number."""
+    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 
 def chosen_notebooks(numbers: str) -> list[Path]:
@@ -57,16 +63,10 @@ def chosen_notebooks(numbers: str) -> list[Path]:
     return sorted(chosen, key=lambda path: (path.stem in READ_RESULTS, path.name))
 
 
-def all_notebooks() -> list[Path]:
-    """Every notebook, by number."""
-    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
-
-
-def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, preset: str, settings: Settings) -> bool:
+def run(notebooks: list[Path], values: Mapping[str, Any], settings: Settings) -> bool:
     """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
 
-    `hold` is for how many seconds the faults study holds a load, `load` what the study of drivers asks of the server,
-    `preset` what pgbench is asked to do.
+    `values` are for the parameters of notebooks; each gets those that it has.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -84,6 +84,8 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, pr
     os.environ["FRAMEHAUL_OUT"] = str(settings.out)
     os.environ["FRAMEHAUL_SERVERS"] = settings.servers
     os.environ["FRAMEHAUL_STATE_DIR"] = str(settings.state_dir)
+    if settings.data is not None:
+        os.environ["FRAMEHAUL_DATA"] = str(settings.data)
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
 
     problems: dict[str, str] = {}
@@ -91,8 +93,7 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, pr
         if any(path.stem not in READ_RESULTS for path in notebooks):
             stack.enter_context(servers.running(settings))
         for notebook in notebooks:
-            given = vars(parameters) | {"hold": hold, "preset": preset} | vars(load)
-            problem = _execute(notebook, given, reports)
+            problem = _execute(notebook, values, reports)
             if problem:
                 problems[notebook.stem] = problem
     _check_techniques(settings.out / "results", notebooks, problems)
@@ -105,24 +106,18 @@ def run(notebooks: list[Path], parameters: Parameters, hold: int, load: Load, pr
     return not problems
 
 
-def _execute(notebook: Path, parameters: dict[str, Any], reports: Path) -> str | None:
+def _execute(notebook: Path, values: Mapping[str, Any], reports: Path) -> str | None:
     """Execute one notebook and export it; what went wrong, or None."""
     print(f"== {notebook.stem}", flush=True)
     unfinished = reports / "failed" / notebook.name
     page = reports / "failed" / f"{notebook.stem}.html"
     wanted = papermill.inspect_notebook(notebook)
-    values = {name: value for name, value in parameters.items() if name in wanted}
-    rounds = parameters["rows"] * (parameters["passes"] + parameters["warmup"])
-    tests = len(contenders.POSTGRES) * len(POSTGRES_SHAPES) * parameters["passes"]
-    driven = tests * (parameters["duration"] + parameters["warmup_duration"])
-    timeout: int | None = 1800 + parameters["hold"] + rounds // 500 + 3 * round(driven)
-    if values.get("preset") == "published":
-        timeout = None  # it takes hours, most of them to make data: how many depends on the services
+    taken = {name: value for name, value in values.items() if name in wanted}
     problem = None
     try:
         papermill.execute_notebook(
-            notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-            stdout_file=sys.stdout, execution_timeout=timeout,
+            notebook, unfinished, taken, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
+            stdout_file=sys.stdout, execution_timeout=_patience_seconds(taken),
             # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
             config=Config({"KernelManager": {"transport": "ipc"}}),
         )  # fmt: skip
@@ -135,6 +130,17 @@ def _execute(notebook: Path, parameters: dict[str, Any], reports: Path) -> str |
         unfinished.replace(reports / notebook.name)
         page.replace(reports / page.name)
     return problem
+
+
+def _patience_seconds(taken: Mapping[str, Any]) -> int | None:
+    """After how long a cell of a notebook with these parameters counts as hung; None: never."""
+    if taken.get("preset") == "published":
+        return None  # it takes hours, most of them to make data: how many depends on the services
+    passes = taken.get("passes", 1)
+    moved = taken.get("rows", 0) * (passes + taken.get("warmup", 0))
+    tests = len(contenders.POSTGRES) * len(POSTGRES_SHAPES) * passes
+    driven = tests * (taken.get("duration", 0) + taken.get("warmup_duration", 0))
+    return int(1800 + taken.get("hold", 0) + moved // 500 + 3 * round(driven))
 
 
 def _strip_paths(path: Path) -> None:
@@ -155,7 +161,11 @@ def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str
         path = directory / (results.DRIVERS | results.WAREHOUSE).get(notebook.stem, f"{notebook.stem}.csv")
         if notebook.stem in problems or not path.exists():
             continue
-        failed = results.read(path, kind).filter(status="failed").unique(what, maintain_order=True)
+        passes = results.read(path, kind)
+        failed = passes.filter(status="failed").unique(what, maintain_order=True)
+        if notebook.stem in ON_DEMAND:
+            # That a path does not carry somebody's own frame is a finding; that it does so now and then is a failure.
+            failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
         if len(failed):
             told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
             problems[notebook.stem] = f"{len(failed)} {what}s failed: {told}"
@@ -197,6 +207,14 @@ def parameters_from(text: dict[str, str]) -> Parameters:
         return Parameters(**numbers)
     except ValueError as error:
         raise SettingsError(str(error)) from error
+
+
+def hold_from(text: str) -> int:
+    """For how many seconds a load is held, from the command line; raises SettingsError when it is none."""
+    seconds = whole_number("hold", text)
+    if seconds < 1:
+        raise SettingsError(f"HOLD={seconds}: give a whole number of at least 1")
+    return seconds
 
 
 def preset_from(text: str) -> str:

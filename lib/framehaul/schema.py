@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Self
+from typing import Literal, Self
 
 import polars as pl
 import pyarrow as pa
@@ -13,8 +13,35 @@ COMMENT = "made by framehaul, which may drop it"
 """Marks the tables that are ours: a table without it is never dropped."""
 
 
+TimeUnit = Literal["ms", "us", "ns"]
+DIGITS: dict[TimeUnit, int] = {"ms": 3, "us": 6, "ns": 9}
+"""Of the fraction of a second, by unit."""
+
+
+def quote_postgres(identifier: str) -> str:
+    """An identifier in PostgreSQL's quotes."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def quote_postgres_text(text: str) -> str:
+    """A text in PostgreSQL's quotes, which are DuckDB's as well."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quote_clickhouse(identifier: str) -> str:
+    """An identifier in ClickHouse's backticks."""
+    return "`" + identifier.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def quote_clickhouse_text(text: str) -> str:
+    """A text in ClickHouse's quotes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 @dataclass(frozen=True)
-class _Types:
+class Types:
+    """What a type is called on the servers, in Arrow, Polars and pandas; in pandas also where there may be NULL."""
+
     postgres: str
     clickhouse: str
     arrow: pa.DataType
@@ -23,56 +50,78 @@ class _Types:
     pandas_nullable: str
 
 
+def decimal_types(precision: int, scale: int) -> Types:
+    """Decimals of so many digits, `scale` of them behind the point; up to 38, which is what Polars has."""
+    return Types(
+        f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.decimal128(precision, scale),
+        pl.Decimal(precision, scale), "object", "object",
+    )  # fmt: skip
+
+
+def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
+    """Timestamps in `ms`, `us` or `ns`; PostgreSQL has microseconds, and of a zone only the moment."""
+    arguments = f"{DIGITS[unit]}, {quote_clickhouse_text(zone)}" if zone else f"{DIGITS[unit]}"
+    pandas = f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"
+    return Types(
+        "timestamp with time zone" if zone else "timestamp", f"DateTime64({arguments})", pa.timestamp(unit, zone),
+        pl.Datetime(unit, zone), pandas, pandas,
+    )  # fmt: skip
+
+
 class ColumnType(Enum):
-    """What a column holds, and what that is called everywhere.
+    """What kind of values a column holds, and what that is called everywhere unless the column says otherwise.
 
     A UUID is text in a dataframe: neither pandas nor Polars has a type for it. A date is an object column of
     `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
     """
 
-    UUID = _Types("uuid", "UUID", pa.string(), pl.String(), "str", "str")
-    DATE = _Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
-    BOOL = _Types("boolean", "Bool", pa.bool_(), pl.Boolean(), "bool", "boolean")
-    INT16 = _Types("smallint", "Int16", pa.int16(), pl.Int16(), "int16", "Int16")
-    INT32 = _Types("integer", "Int32", pa.int32(), pl.Int32(), "int32", "Int32")
-    INT64 = _Types("bigint", "Int64", pa.int64(), pl.Int64(), "int64", "Int64")
-    FLOAT64 = _Types("double precision", "Float64", pa.float64(), pl.Float64(), "float64", "Float64")
-    DECIMAL = _Types(
-        "numeric(38, 10)", "Decimal(38, 10)", pa.decimal128(38, 10), pl.Decimal(38, 10), "object", "object"
-    )
-    TEXT = _Types("text", "String", pa.string(), pl.String(), "str", "str")
-    BYTES = _Types("bytea", "String", pa.binary(), pl.Binary(), "object", "object")
-    TIMESTAMP = _Types(
-        "timestamp", "DateTime64(6)", pa.timestamp("us"), pl.Datetime("us"), "datetime64[us]", "datetime64[us]"
-    )
-    TIMESTAMP_NS = _Types(
-        "timestamp", "DateTime64(9)", pa.timestamp("ns"), pl.Datetime("ns"), "datetime64[ns]", "datetime64[ns]"
-    )
-    TIMESTAMP_UTC = _Types(
-        "timestamp with time zone", "DateTime64(6, 'UTC')", pa.timestamp("us", "UTC"), pl.Datetime("us", "UTC"),
-        "datetime64[us, UTC]", "datetime64[us, UTC]",
-    )  # fmt: skip
-    TIMESTAMP_BERLIN = _Types(
-        "timestamp with time zone", "DateTime64(6, 'Europe/Berlin')", pa.timestamp("us", "Europe/Berlin"),
-        pl.Datetime("us", "Europe/Berlin"), "datetime64[us, Europe/Berlin]", "datetime64[us, Europe/Berlin]",
-    )  # fmt: skip
+    UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str")
+    DATE = Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
+    BOOL = Types("boolean", "Bool", pa.bool_(), pl.Boolean(), "bool", "boolean")
+    INT16 = Types("smallint", "Int16", pa.int16(), pl.Int16(), "int16", "Int16")
+    INT32 = Types("integer", "Int32", pa.int32(), pl.Int32(), "int32", "Int32")
+    INT64 = Types("bigint", "Int64", pa.int64(), pl.Int64(), "int64", "Int64")
+    FLOAT32 = Types("real", "Float32", pa.float32(), pl.Float32(), "float32", "Float32")
+    FLOAT64 = Types("double precision", "Float64", pa.float64(), pl.Float64(), "float64", "Float64")
+    DECIMAL = decimal_types(38, 10)
+    TEXT = Types("text", "String", pa.string(), pl.String(), "str", "str")
+    BYTES = Types("bytea", "String", pa.binary(), pl.Binary(), "object", "object")
+    TIMESTAMP = timestamp_types("us")
+    TIMESTAMP_NS = timestamp_types("ns")
+    TIMESTAMP_UTC = timestamp_types("us", "UTC")
+    TIMESTAMP_BERLIN = timestamp_types("us", "Europe/Berlin")
+
+
+FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+"""The types that have NaN as a value beside NULL."""
+DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
+"""Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `low_cardinality` is a hint that ClickHouse may store it as a dictionary."""
+    """A column; `low_cardinality` is a hint that ClickHouse may store it as a dictionary.
+
+    `exactly` is given where its types have other parameters than those of its kind: `numeric(12, 2)`, another zone.
+    """
 
     name: str
     type: ColumnType
     nullable: bool = False
     low_cardinality: bool = False
+    exactly: Types | None = None
+
+    @property
+    def types(self) -> Types:
+        """What the column's type is called everywhere."""
+        return self.exactly or self.type.value
 
     @property
     def postgres_ddl(self) -> str:
         """The column's line in PostgreSQL's CREATE TABLE."""
         default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
-        return f"{quote_postgres(self.name)} {self.type.value.postgres}{'' if self.nullable else ' NOT NULL'}{default}"
+        return f"{quote_postgres(self.name)} {self.types.postgres}{'' if self.nullable else ' NOT NULL'}{default}"
 
     @property
     def clickhouse_ddl(self) -> str:
@@ -83,7 +132,7 @@ class Column:
     @property
     def clickhouse_type(self) -> str:
         """The column's type in ClickHouse."""
-        name = self.type.value.clickhouse
+        name = self.types.clickhouse
         if self.nullable:
             name = f"Nullable({name})"
         return f"LowCardinality({name})" if self.low_cardinality else name
@@ -91,27 +140,39 @@ class Column:
     @property
     def arrow_view(self) -> pa.DataType:
         """The column's Arrow type with text and bytes as views, which is how Polars holds them."""
-        arrow = self.type.value.arrow
+        arrow = self.types.arrow
         return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
 
     @property
     def pandas_dtype(self) -> str:
         """The column's dtype in pandas 3."""
-        return self.type.value.pandas_nullable if self.nullable else self.type.value.pandas
+        return self.types.pandas_nullable if self.nullable else self.types.pandas
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, its primary and sorting key, and the month-partitioning date column for ClickHouse."""
+    """A table: its columns, its primary key, and the month-partitioning date column for ClickHouse.
+
+    `sort` is what ClickHouse sorts by where that is not the key. `postgres_body` and `clickhouse_body` are somebody's
+    own CREATE TABLE from behind the name on, used in place of what follows from the columns.
+    """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     partition_by_month_of: str | None = None
+    sort: tuple[str, ...] | None = None
+    postgres_body: str = ""
+    clickhouse_body: str = ""
 
     def renamed(self, name: str) -> Self:
         """The same table under another name."""
-        return type(self)(name, self.columns, self.key, self.partition_by_month_of)
+        return replace(self, name=name)
+
+    @property
+    def clickhouse_order(self) -> tuple[str, ...]:
+        """The columns that ClickHouse sorts by; none where there is no key and nothing else was asked for."""
+        return self.key if self.sort is None else self.sort
 
     @property
     def column_names(self) -> list[str]:
@@ -152,6 +213,8 @@ class Table:
     @property
     def postgres_ddl(self) -> str:
         """CREATE TABLE for PostgreSQL, with the key, where there is one, as primary key."""
+        if self.postgres_body:
+            return f"CREATE TABLE {self.postgres_name} {self.postgres_body}"
         lines = [column.postgres_ddl for column in self.columns]
         if self.key:
             lines.append(f"PRIMARY KEY ({self.postgres_key})")
@@ -177,8 +240,8 @@ class Table:
 
     @property
     def clickhouse_key(self) -> str:
-        """The key's columns, quoted for ClickHouse and joined by commas."""
-        return ", ".join(map(quote_clickhouse, self.key))
+        """The columns that ClickHouse sorts by, quoted for it and joined by commas."""
+        return ", ".join(map(quote_clickhouse, self.clickhouse_order))
 
     @property
     def clickhouse_structure(self) -> str:
@@ -187,23 +250,25 @@ class Table:
 
     @property
     def clickhouse_ddl(self) -> str:
-        """CREATE TABLE for ClickHouse: a MergeTree ordered by the key."""
+        """CREATE TABLE for ClickHouse: a MergeTree ordered by the key, or by what else was asked for."""
+        if self.clickhouse_body:
+            return f"CREATE TABLE {self.clickhouse_name} {self.clickhouse_body}"
         lines = ",\n    ".join(column.clickhouse_ddl for column in self.columns)
         partition = (
             f"\nPARTITION BY toYYYYMM({quote_clickhouse(self.partition_by_month_of)})"
             if self.partition_by_month_of
             else ""
         )
-        order = self.clickhouse_key
+        order = f"({self.clickhouse_key})" if self.clickhouse_order else "tuple()"
         return (
             f"CREATE TABLE {self.clickhouse_name} (\n    {lines}\n)\nENGINE = MergeTree{partition}"
-            f"\nORDER BY ({order})\nCOMMENT '{COMMENT}'"
+            f"\nORDER BY {order}\nCOMMENT '{COMMENT}'"
         )
 
     @property
     def arrow_schema(self) -> pa.Schema:
         """The table as an Arrow schema."""
-        return pa.schema([pa.field(c.name, c.type.value.arrow, c.nullable) for c in self.columns])
+        return pa.schema([pa.field(c.name, c.types.arrow, c.nullable) for c in self.columns])
 
     @property
     def arrow_view_schema(self) -> pa.Schema:
@@ -213,32 +278,12 @@ class Table:
     @property
     def polars_schema(self) -> dict[str, pl.DataType]:
         """Column names to Polars dtypes."""
-        return {column.name: column.type.value.polars for column in self.columns}
+        return {column.name: column.types.polars for column in self.columns}
 
     @property
     def pandas_dtypes(self) -> dict[str, str]:
         """Column names to pandas dtypes."""
         return {column.name: column.pandas_dtype for column in self.columns}
-
-
-def quote_postgres(identifier: str) -> str:
-    """An identifier in PostgreSQL's quotes."""
-    return '"' + identifier.replace('"', '""') + '"'
-
-
-def quote_postgres_text(text: str) -> str:
-    """A text in PostgreSQL's quotes, which are DuckDB's as well."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def quote_clickhouse(identifier: str) -> str:
-    """An identifier in ClickHouse's backticks."""
-    return "`" + identifier.replace("\\", "\\\\").replace("`", "\\`") + "`"
-
-
-def quote_clickhouse_text(text: str) -> str:
-    """A text in ClickHouse's quotes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 _DIMENSIONS = tuple(f"dimension_{letter}" for letter in "abcdef")

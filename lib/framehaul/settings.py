@@ -55,6 +55,8 @@ class Settings:
     """PostgreSQL services for pgbench: `name=DSN` pairs with blanks between them; a DSN is a URL."""
     pgbench_prices: str | None = None
     """What services cost per hour, in any currency: `name=0.35` pairs with blanks between them."""
+    data: Path | None = None
+    """File whose frame the notebook on your own dataframe takes where nothing else is said (`make mine`)."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
@@ -101,6 +103,7 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         pgbench=_program(given, "pgbench"),
         pgbench_services=given.get("pgbench_services"),
         pgbench_prices=given.get("pgbench_prices"),
+        data=Path(given["data"]).expanduser().absolute() if "data" in given else None,
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),

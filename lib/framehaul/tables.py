@@ -202,7 +202,8 @@ class ClickHouseTables:
             raise ServerError(f"ClickHouse at {where} answered: {_one_line(response.text)}")
         return response.content
 
-    def _rows(self, query: str, **parameters: str) -> list[list[Any]]:
+    def rows(self, query: str, **parameters: str) -> list[list[Any]]:
+        """The rows that a query gives, its `{name:Type}` parameters bound; raises ServerError."""
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
         answer = self.run(f"{query} FORMAT JSONCompact", b"", **bound)
         rows: list[list[Any]] = json.loads(answer)["data"]
@@ -221,7 +222,7 @@ class ClickHouseTables:
 
     def drop_named(self, name: str) -> None:
         """As `drop`."""
-        found = self._rows(
+        found = self.rows(
             "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}", name=name
         )
         if not found:
@@ -231,7 +232,7 @@ class ClickHouseTables:
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
     def settle(self) -> None:
-        while int(self._rows("SELECT count() FROM system.merges WHERE database = currentDatabase()")[0][0]):
+        while int(self.rows("SELECT count() FROM system.merges WHERE database = currentDatabase()")[0][0]):
             time.sleep(0.02)
 
     def load(self, table: Table, content: pa.Table) -> None:
@@ -270,7 +271,7 @@ class ClickHouseTables:
 
     def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
         sums = ", ".join(f"sum({value})" for value in hashes.values())
-        row = self._rows(f"SELECT count(), {sums} FROM {table.clickhouse_name}")[0]
+        row = self.rows(f"SELECT count(), {sums} FROM {table.clickhouse_name}")[0]
         return {name: (int(row[0]), int(row[1 + i])) for i, name in enumerate(hashes)}
 
     def facts(self) -> dict[str, Any]:
@@ -279,10 +280,10 @@ class ClickHouseTables:
                  "output_format_parquet_use_custom_encoder", "input_format_parquet_use_native_reader_v3",
                  "output_format_parquet_compression_method")  # fmt: skip
         wanted = ", ".join(f"'{name}'" for name in names)
-        settings = self._rows(
+        settings = self.rows(
             f"SELECT name, value FROM system.settings WHERE name IN ({wanted}) OR changed ORDER BY name"
         )
-        return {"version": self._rows("SELECT version()")[0][0], "settings": dict(settings)}
+        return {"version": self.rows("SELECT version()")[0][0], "settings": dict(settings)}
 
 
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:

@@ -14,7 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.schema import ColumnType
+from framehaul.schema import FLOATS, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def _listed(values: pl.Series | pd.Series | pa.Array, column_type: ColumnType) -
         if values.dtype == object:
             return [_missing_to_none(value, column_type) for value in values]
         # NaN is a value of a float column and a missing value elsewhere: pandas has no other there.
-        values = pa.array(values, from_pandas=column_type is not ColumnType.FLOAT64)
+        values = pa.array(values, from_pandas=column_type not in FLOATS)
     if isinstance(values, pa.ChunkedArray | pa.Array):
         values = pl.Series(values=values)
     assert isinstance(values, pl.Series)
@@ -110,7 +110,7 @@ def _text_of(value: bytes) -> str | bytes:
 def _missing_to_none(value: object, column_type: ColumnType) -> object:
     if value is pd.NaT or value is pd.NA:
         return None
-    return None if isinstance(value, float) and value != value and column_type is not ColumnType.FLOAT64 else value  # noqa: PLR0124
+    return None if isinstance(value, float) and value != value and column_type not in FLOATS else value  # noqa: PLR0124
 
 
 class Moment(int):
@@ -154,6 +154,11 @@ def _boolean(value: object) -> object:
 def _float(value: object) -> object:
     whole = isinstance(value, int) and float(value) == value
     return Bits(float(value)) if isinstance(value, float) or whole else value  # type: ignore[arg-type]
+
+
+def _single(value: object) -> object:
+    # Of half the digits: a path may give it as a float with all of its own, or as the text that is nearest to it.
+    return _float(float(np.float32(value))) if isinstance(value, float) else _float(value)
 
 
 def _decimal(value: object) -> object:
@@ -216,6 +221,7 @@ _CONVERTERS: dict[ColumnType, Callable[[Any], Any]] = {
     ColumnType.INT16: _integer,
     ColumnType.INT32: _integer,
     ColumnType.INT64: _integer,
+    ColumnType.FLOAT32: _single,
     ColumnType.FLOAT64: _float,
     ColumnType.DECIMAL: _decimal,
     ColumnType.TEXT: _text,

@@ -9,11 +9,19 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.schema import Column, ColumnType, Table
+from framehaul.frames import uuid_text
+from framehaul.schema import FLOATS, Column, ColumnType, Table, TimeUnit
 from framehaul.tables import Fingerprint, Tables
 
 EXACT = "exact"
-UUID_BYTES = 16
+BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
+TIMESTAMP_TEXT = (
+    r"^(?<day>\d{4}-\d\d-\d\d)[ T](?<clock>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?(?<offset>Z|[+-]\d\d(?::?\d\d)?)?$"
+)
+
+
+class ReferenceTableError(ValueError):
+    """A server does not hold what it was given to hold, by the path that everything is compared with."""
 
 
 class Sent:
@@ -23,7 +31,7 @@ class Sent:
         self._table = table
         frame = pl.from_arrow(content, schema=table.polars_schema)
         assert isinstance(frame, pl.DataFrame)
-        self._frame = frame.sort(table.key)
+        self._frame = _in_order(frame, table)
         self._rows_fingerprint: Fingerprint | None = None
 
     def difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
@@ -40,20 +48,20 @@ class Sent:
             frame = pl.DataFrame([_canonical(received[column.name], column) for column in table.columns])
         except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
             return f"a value is not of its column's type: {error}"
-        frame = frame.sort(table.key)
+        frame = _in_order(frame, table)
         differing = [name for name in table.column_names if not _identical(frame[name], self._frame[name])]
         return f"content differs in {', '.join(differing)}" if differing else None
 
     def keep_reference(self, tables: Tables, reference: Table) -> None:
         """Load what was sent into `reference` and prove, by reading all of it back, that it is there.
 
-        From then on a written table is compared with it on the server. Raises ValueError when it is not there.
+        From then on a written table is compared with it on the server. Raises ReferenceTableError when it is not there.
         """
         tables.create(reference)
         tables.load(reference, self._frame.to_arrow().cast(self._table.arrow_schema))
         difference = self.difference(tables.content(reference))
         if difference:
-            raise ValueError(f"the reference table itself is wrong: {difference}")
+            raise ReferenceTableError(f"the reference table itself is wrong: {difference}")
         self._rows_fingerprint = tables.rows_fingerprint(reference)
         self._reference = reference
 
@@ -83,25 +91,63 @@ def dtype_drift(frame: pl.DataFrame | pd.DataFrame, table: Table) -> str:
 
 def _canonical(values: pl.Series | pd.Series, column: Column) -> pl.Series:
     """The values in the table's own Polars dtype; raises when one cannot be converted without loss."""
+    series, wanted = _as_series(values, column), column.types.polars
+    if isinstance(wanted, pl.Datetime):
+        series = _moments(series, wanted)
+    match column.type:
+        case ColumnType.UUID if series.dtype == pl.Binary or isinstance(series.dtype, pl.Array):
+            series = uuid_text(series)
+        case ColumnType.DATE:
+            series = _dates(series)
+        case ColumnType.INT16 | ColumnType.INT32 | ColumnType.INT64 if series.dtype.is_float():
+            if not (series == series.round()).fill_null(True).all():
+                raise ValueError(f"{column.name} holds fractions")
+        case ColumnType.FLOAT32 | ColumnType.FLOAT64 if series.dtype not in (column.types.polars, pl.Float64):
+            raise TypeError(f"{column.name} is {series.dtype}")
+        case ColumnType.DECIMAL if series.dtype.is_float():
+            raise TypeError(f"{column.name} is {series.dtype}, which has no tenths")
+        case ColumnType.BOOL if series.dtype == pl.String:
+            series = series.str.to_lowercase().replace_strict(BOOLEANS, return_dtype=pl.Boolean)
+    return series.cast(wanted, strict=True).alias(column.name)
+
+
+def _as_series(values: pl.Series | pd.Series, column: Column) -> pl.Series:
     series = values if isinstance(values, pl.Series) else _from_pandas(values, column)
     if series.dtype == pl.Object:
         series = pl.Series(
             [_plain(value) for value in series], dtype=pl.String if column.type is ColumnType.UUID else None
         )
-    wanted = column.type.value.polars
-    if series.dtype == pl.Null:
-        return series.cast(wanted).alias(column.name)
-    match column.type:
-        case ColumnType.UUID if series.dtype == pl.Binary or isinstance(series.dtype, pl.Array):
-            series = _uuid_text(series)
-        case ColumnType.DATE:
-            series = _dates(series)
-        case ColumnType.INT32 | ColumnType.INT64 if series.dtype.is_float():
-            if not (series == series.round()).fill_null(True).all():
-                raise ValueError(f"{column.name} holds fractions")
-        case ColumnType.FLOAT64 if series.dtype != pl.Float64:
-            raise TypeError(f"{column.name} is {series.dtype}")
-    return series.cast(wanted, strict=True).alias(column.name)
+    return series.cast(column.types.polars) if series.dtype == pl.Null else series
+
+
+def _in_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The rows in an order that does not depend on that in which they came."""
+    if table.key:
+        return frame.sort(table.key)
+    # Without a key by a hash of the whole row; floats by their bits, or -0.0 and 0.0 would be one.
+    bits = frame.with_columns(pl.col(pl.Float32).reinterpret(signed=True), pl.col(pl.Float64).reinterpret(signed=True))
+    return frame[bits.hash_rows(0).arg_sort()]
+
+
+def _moments(series: pl.Series, wanted: pl.Datetime) -> pl.Series:
+    """Timestamps from their text, or in another unit where nothing is cut off; raises ValueError where it would be."""
+    if series.dtype == pl.String:
+        parts = series.str.extract_groups(TIMESTAMP_TEXT).struct.unnest()
+        if not parts["clock"].is_null().equals(series.is_null()):
+            raise ValueError(f"{series.name} holds text that is no timestamp")
+        zoned = parts["offset"].is_not_null()
+        if bool(zoned.any()) != (wanted.time_zone is not None) and not series.is_null().all():
+            raise ValueError(f"{series.name} holds text that {'has' if zoned.any() else 'does not say'} a zone")
+        clock = parts["day"] + "T" + parts["clock"] + "." + parts["fraction"].fill_null("").str.pad_end(9, "0")
+        offset = parts["offset"].replace("Z", "+00").fill_null("+00").str.replace(":", "").str.pad_end(5, "0")
+        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # which reach further
+        found = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit).alias(series.name)
+        series = found if wanted.time_zone else found.dt.replace_time_zone(None)
+    if not isinstance(series.dtype, pl.Datetime):
+        raise TypeError(f"{series.name} is {series.dtype}")
+    if not series.dt.cast_time_unit(wanted.time_unit).dt.cast_time_unit(series.dtype.time_unit).equals(series):
+        raise ValueError(f"{series.name} holds parts of a second that {wanted} does not have")
+    return series
 
 
 def _dates(series: pl.Series) -> pl.Series:
@@ -118,7 +164,7 @@ def _dates(series: pl.Series) -> pl.Series:
 def _from_pandas(values: pd.Series, column: Column) -> pl.Series:
     plain = [_plain(value) for value in values] if values.dtype == object else values
     # In pandas a missing value is NaN, None or NA; all mean NULL, in a column that may hold it.
-    return pl.Series(values=pa.array(plain, from_pandas=column.nullable or column.type is not ColumnType.FLOAT64))
+    return pl.Series(values=pa.array(plain, from_pandas=column.nullable or column.type not in FLOATS))
 
 
 def _plain(value: object) -> object:
@@ -127,21 +173,12 @@ def _plain(value: object) -> object:
     return None if value is None or value is pd.NaT or (isinstance(value, float) and np.isnan(value)) else value
 
 
-def _uuid_text(series: pl.Series) -> pl.Series:
-    """16 bytes to the 8-4-4-4-12 text."""
-    raw = series.cast(pl.Binary)
-    if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
-        raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
-    digits = raw.bin.encode("hex")
-    parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
-    return pl.select(pl.concat_str(parts, separator="-")).to_series()
-
-
 def _identical(left: pl.Series, right: pl.Series) -> bool:
     """Equality to the bit: -0.0 is not 0.0, NaN is NaN, NULL is NULL only."""
     if not left.is_null().equals(right.is_null()):
         return False
-    if left.dtype == pl.Float64:
-        ours, theirs = (series.fill_null(0.0).to_numpy().view(np.int64) for series in (left, right))
+    if left.dtype in (pl.Float32, pl.Float64):
+        bits = np.int32 if left.dtype == pl.Float32 else np.int64
+        ours, theirs = (series.fill_null(0.0).to_numpy().view(bits) for series in (left, right))
         return bool(np.array_equal(ours, theirs))
     return left.equals(right, null_equal=True)

@@ -69,6 +69,8 @@ class Technique:
     family: str
     label: str
     origin: Origin
+    needs_key: bool = False
+    """Whether it is about the order of the key, and so nothing for a table without one."""
 
     @property
     def name(self) -> str:
@@ -86,7 +88,9 @@ class Technique:
 _TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}
 
 
-def technique[F: Callable[..., Any]](*, family: str, label: str, client: str | None = None) -> Callable[[F], F]:
+def technique[F: Callable[..., Any]](
+    *, family: str, label: str, client: str | None = None, needs_key: bool = False
+) -> Callable[[F], F]:
     """Register a function; its module says origin, database and direction, its name says frame and driver.
 
     Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
@@ -107,7 +111,7 @@ def technique[F: Callable[..., Any]](*, family: str, label: str, client: str | N
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         _TECHNIQUES[key] = Technique(
             function, key[0], key[1], cast("Frame", frame), driver, client or driver, family, label,
-            cast("Origin", origin),
+            cast("Origin", origin), needs_key,
         )  # fmt: skip
         return function
 

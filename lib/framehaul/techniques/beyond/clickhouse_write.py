@@ -21,19 +21,23 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.clients import ChdbRemote, HttpConnection
 from framehaul.frames import arrow_stream, fitting, from_pandas, from_polars
-from framehaul.schema import ColumnType, Table
+from framehaul.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.registry import technique
 
-# What `Date` holds: https://clickhouse.com/docs/sql-reference/data-types/date
-FIRST_DATE, LAST_DATE = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
+# What they hold: https://clickhouse.com/docs/sql-reference/data-types/date and .../date32
+DATES = {
+    "Date": (dt.date(1970, 1, 1), dt.date(2149, 6, 6), "make it a Date32"),
+    "Date32": (dt.date(1900, 1, 1), dt.date(2299, 12, 31), "ClickHouse has no type for them"),
+}
 
 
 def check_dates(frame: pl.DataFrame, table: Table) -> None:
-    """Raises ValueError for dates that ClickHouse's `Date` cannot hold: it would store others in their place."""
-    for name in table.columns_of(ColumnType.DATE):
-        dates = frame[name]
-        if not dates.is_between(FIRST_DATE, LAST_DATE).all():
-            raise ValueError(f"column {name} holds dates outside {FIRST_DATE} to {LAST_DATE}: make it a Date32")
+    """Raises ValueError for dates that ClickHouse's type cannot hold: it would store others in their place."""
+    for column in table.columns:
+        if column.type is ColumnType.DATE:
+            first, last, remedy = DATES[column.types.clickhouse]
+            if not frame[column.name].is_between(first, last).all():
+                raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
 
 
 def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -99,10 +103,10 @@ def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=65_536)
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars")
+@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", needs_key=True)
 def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server finds its sorting done; whether that pays for sorting here is the question."""
-    insert_arrow(connection, table, to_arrow(frame.sort(table.key), table))
+    insert_arrow(connection, table, to_arrow(frame.sort(table.clickhouse_order), table))
 
 
 @technique(
@@ -241,7 +245,7 @@ def as_in_table(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     if list(frame.columns) != table.column_names:
         raise ValueError(f"the frame has the columns {list(frame.columns)}, and the table {table.column_names}")
     for column in table.columns:
-        if not column.nullable and column.type is not ColumnType.FLOAT64 and frame[column.name].hasnans:
+        if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
     return frame
 

@@ -46,13 +46,17 @@ def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
-    """The frame as Arrow. Raises ValueError as `storable` does."""
+    """The frame as Arrow, moments in microseconds at most. Raises ValueError as `storable` does."""
     if isinstance(frame, pl.DataFrame):
-        return from_polars(storable(frame, table), table)
-    content = from_pandas(frame, table)
-    moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
-    assert isinstance(moments, pl.DataFrame)
-    check_moments(moments, table)
+        content = from_polars(storable(frame, table), table)
+    else:
+        content = from_pandas(frame, table)
+        moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
+        assert isinstance(moments, pl.DataFrame)
+        check_moments(moments, table)
+    for name in table.columns_of(ColumnType.TIMESTAMP_NS):  # which pgpq would not take
+        at, values = content.column_names.index(name), content.column(name)
+        content = content.set_column(at, name, values.cast(pa.timestamp("us", values.type.tz)))
     return content
 
 
@@ -98,13 +102,13 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
     copy_binary(connection, table, to_arrow(frame, table))
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg")
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg", needs_key=True)
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     copy_binary(connection, table, to_arrow(frame.sort(table.key), table))
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg")
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg", needs_key=True)
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars; Arrow sorts, because pandas would sort Python objects."""
     content = to_arrow(frame, table)
@@ -115,6 +119,7 @@ def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, fra
     family="copy_binary",
     label="pgpq COPY, presorted by key, two connections (two transactions), from Polars",
     client="psycopg_pair",
+    needs_key=True,
 )
 def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
@@ -145,7 +150,10 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
 
 
 @technique(
-    family="copy_binary", label="pgpq COPY, then the primary key, in one transaction, from Polars", client="psycopg"
+    family="copy_binary",
+    label="pgpq COPY, then the primary key, in one transaction, from Polars",
+    client="psycopg",
+    needs_key=True,
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
@@ -153,7 +161,10 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 
 
 @technique(
-    family="copy_binary", label="pgpq COPY, then the primary key, in one transaction, from Pandas", client="psycopg"
+    family="copy_binary",
+    label="pgpq COPY, then the primary key, in one transaction, from Pandas",
+    client="psycopg",
+    needs_key=True,
 )
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
@@ -181,7 +192,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
     uuids = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.set_types([column.type.value.postgres for column in table.columns])
+        copy.set_types([column.types.postgres.partition("(")[0] for column in table.columns])
         for row in storable(frame, table).iter_rows():
             values = list(row)
             for at in uuids:
@@ -214,7 +225,11 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
     connection.commit()
 
 
-@technique(family="arrow", label="ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow")
+@technique(
+    family="arrow",
+    label="ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow",
+    needs_key=True,
+)
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
     with connection.cursor() as cursor:

@@ -16,7 +16,7 @@ import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
 
 from framehaul.clients import HttpEndpoint
-from framehaul.schema import ColumnType, Table
+from framehaul.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.registry import technique
 
 
@@ -108,9 +108,7 @@ def polars_urllib_csv(endpoint: HttpEndpoint, table: Table) -> pl.DataFrame:
         new_columns=table.column_names,
         null_values=r"\N",
         empty_string_is_null=False,
-        schema_overrides={
-            name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)
-        },
+        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
     )
 
 
@@ -144,9 +142,7 @@ async def polars_httpx_csv(client: httpx.AsyncClient, table: Table) -> pl.DataFr
         new_columns=table.column_names,
         null_values=r"\N",
         empty_string_is_null=False,
-        schema_overrides={
-            name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)
-        },
+        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
     )
 
 

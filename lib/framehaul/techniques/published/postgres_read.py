@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import sqlalchemy
 
 from framehaul.clients import ParquetExchange
-from framehaul.schema import ColumnType, Table
+from framehaul.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.
@@ -59,9 +59,7 @@ def polars_psycopg_copy_text(connection: psycopg.Connection[Any], table: Table) 
         new_columns=table.column_names,
         null_values=r"\N",
         empty_string_is_null=False,
-        schema_overrides={
-            name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, ColumnType.FLOAT64)
-        },
+        schema_overrides={name: table.polars_schema[name] for name in table.columns_of(ColumnType.TEXT, *FLOATS)},
     )
 
 
