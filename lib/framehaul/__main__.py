@@ -137,8 +137,8 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
 
 COMMANDS = {
-    "run": _run, "mine": _mine, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore, "compare": _compare,
-    "clean": _clean,
+    "run": _run, "mine": _mine, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
+    "compare": _compare, "clean": _clean,
 }  # fmt: skip
 
 
