@@ -11,10 +11,11 @@ DURATION ?= 1
 WARMUP_DURATION ?= 0.25
 RATE ?= 0
 SERVERS ?=
+SCHEDULER ?=
 OUT ?=
 NOTEBOOKS ?=
 
-KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE SERVERS OUT NOTEBOOKS
+KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE SERVERS SCHEDULER OUT NOTEBOOKS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -39,7 +40,7 @@ WHERE = --servers="$$SERVERS" --out="$$OUT"
 
 help: ## list the targets and variables
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
-	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) CONNECTIONS=$(CONNECTIONS) DURATION=$(DURATION) WARMUP_DURATION=$(WARMUP_DURATION) RATE=$(RATE) SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
+	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) CONNECTIONS=$(CONNECTIONS) DURATION=$(DURATION) WARMUP_DURATION=$(WARMUP_DURATION) RATE=$(RATE) SERVERS=embedded|docker|external SCHEDULER=tcp://host:port OUT=. NOTEBOOKS='01 02'"
 
 setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
 
@@ -48,7 +49,7 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 
 all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD" \
-		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE"
+		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE" --scheduler="$$SCHEDULER"
 
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="05 07"

@@ -18,7 +18,7 @@ def main() -> int:
     """Carry out one command; exit status 1 when something failed, 2 when it was asked for something impossible."""
     arguments = _arguments()
     # What make was given goes before the environment, which goes before .env.
-    for name in ("servers", "out"):
+    for name in ("servers", "out", "scheduler"):
         if getattr(arguments, name):
             os.environ[f"FRAMEHAUL_{name.upper()}"] = getattr(arguments, name)
     try:
@@ -87,6 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--servers", default="")
     parser.add_argument("--out", default="")
+    parser.add_argument("--scheduler", default="")
     parser.add_argument("--notebooks", default="")
     parser.add_argument("--rows", default="100000")
     parser.add_argument("--passes", default="3")

@@ -35,6 +35,8 @@ WAREHOUSE = {
     "14_json_to_parquet": "json_to_parquet.csv",
 }
 """The notebooks on the way to a warehouse, and the passes that each writes."""
+SCALE_OUT = {"21_scale_out": "scale_out.csv"}
+"""The notebook that moves partitions with several workers, and its passes."""
 UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,12 @@ class Settings:
     """Data set of that project for the tables that are loaded, and deleted afterwards."""
     bigquery_endpoint: str | None = None
     """URL of another BigQuery than Google's public one: an emulator (http, no login), or a private endpoint (https)."""
+    scheduler: str | None = None
+    """Address of a dask.distributed scheduler (`tcp://host:port`); unless given one is started on this machine."""
+    shared_dir: Path | None = None
+    """Directory that a scheduler's workers see under the same name: partitions of files pass through it."""
+    clickhouse_shards_urls: str | None = None
+    """The shards of somebody's ClickHouse cluster `framehaul_shards`, in order, as URLs with commas between them."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
@@ -92,6 +99,9 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         bigquery_project=given.get("bigquery_project"),
         bigquery_dataset=given.get("bigquery_dataset"),
         bigquery_endpoint=_url(given, "bigquery_endpoint"),
+        scheduler=_scheduler(given),
+        shared_dir=_directory(given, "shared_dir"),
+        clickhouse_shards_urls=given.get("clickhouse_shards_urls"),
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),
@@ -118,6 +128,13 @@ def _url(given: Mapping[str, str], name: str) -> str | None:
     if not url.startswith(("http://", "https://")):
         raise SettingsError(f"{PREFIX}{name.upper()}={url!r} is not a URL; give http(s)://host:port")
     return url.rstrip("/")
+
+
+def _scheduler(given: Mapping[str, str]) -> str | None:
+    address = given.get("scheduler")
+    if address is not None and not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
+        raise SettingsError(f"SCHEDULER={address!r} is not the address of a scheduler; give tcp://host:port")
+    return address
 
 
 def _directory(given: Mapping[str, str], name: str) -> Path | None:

@@ -105,11 +105,13 @@ class Servers:
         )
 
 
-def parse_clickhouse_url(url: str, native_port: int | None) -> ClickHouseServer:
+def parse_clickhouse_url(
+    url: str, native_port: int | None, variable: str = "FRAMEHAUL_CLICKHOUSE_URL"
+) -> ClickHouseServer:
     """Take `http(s)://user:password@host:port/database` apart; raises ServerError when it is not of that form."""
     # Nothing of the URL goes into the message: taken apart wrongly, any piece of it may be the password.
     malformed = ServerError(
-        "FRAMEHAUL_CLICKHOUSE_URL must look like http(s)://user:password@host:port/database, "
+        f"{variable} must look like http(s)://user:password@host:port/database, "
         "with special characters of the password written as %XX"
     )
     try:
