@@ -83,12 +83,16 @@ class ClickHouseTarget:
 
     def stage(self, partition: Partition, name: str) -> None:  # noqa: ARG002
         # AS fails when the table of the run is gone, and with it the run: who comes too late makes nothing.
-        self._make_like(self._stored(name), self._stored(self._new))
-        self._distribute(name)
-
-    def _make_like(self, name: str, other: str) -> None:
+        stored, new = quote_clickhouse(self._stored(name)), quote_clickhouse(self._stored(self._new))
         for tables in self._all:
-            tables.run(f"CREATE TABLE {quote_clickhouse(name)} AS {quote_clickhouse(other)}")
+            tables.run(f"CREATE TABLE {stored} AS {new}")
+        self._distribute(name)
+        # The end of the run may have come in between, and have looked for staging tables before this one was there.
+        if not all(int(tables.run(f"EXISTS TABLE {new}")) for tables in self._all):
+            self._first.drop_named(name)
+            for tables in self._all:
+                tables.drop_named(self._stored(name))
+            raise ServerError(f"the run does not exist any more that {name} was for")
 
     def _distribute(self, name: str) -> None:
         if not self._sharded:
@@ -129,21 +133,29 @@ class ClickHouseTarget:
         # The table that was there before has the name of the run now; its rows on shards are in tables of an older one.
         before = self._local_of(self._new)
         mine = quote_clickhouse_text(self._new)
-        for tables in self._all:
-            if self._stored(self._new) != kept:
+        if self._stored(self._new) != kept:
+            for tables in self._all:
                 tables.drop_named(self._stored(self._new))  # from now on nobody makes another staging table
+        for tables in self._all:
             tables.run(
                 f"KILL QUERY WHERE user = currentUser() AND position(query, {mine}) > 0 AND query_kind != 'KillQuery' "
                 "AND query_id != queryID() ASYNC"
             )
-            left = tables.run(
-                "SELECT name FROM system.tables WHERE database = currentDatabase() AND "
-                f"startsWith(name, {mine}) AND engine IN ('Distributed', 'View', 'MergeTree') "
-                "ORDER BY engine != 'View', engine != 'Distributed' FORMAT TSVRaw"
-            )
-            for name in [*left.decode().split(), *([before] if before else [])]:
-                if name != kept:
+            # Again until there are none: a Distributed table can still come while the one that it is over is there.
+            while left := self._left(tables, kept):
+                for name in left:
                     tables.drop_named(name)
+            if before is not None and before != kept:
+                tables.drop_named(before)
+
+    def _left(self, tables: ClickHouseTables, kept: str) -> list[str]:
+        """What a server still has of the run, but for what is kept; views and Distributed tables first."""
+        found = tables.run(
+            "SELECT name FROM system.tables WHERE database = currentDatabase() AND "
+            f"startsWith(name, {quote_clickhouse_text(self._new)}) AND name != {quote_clickhouse_text(kept)} "
+            "ORDER BY engine != 'View', engine != 'Distributed' FORMAT TSVRaw"
+        )
+        return found.decode().split()
 
     def drop(self) -> None:
         """Drop the table that readers see, with its rows; raises ServerError when it is not ours."""

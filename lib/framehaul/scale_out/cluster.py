@@ -112,6 +112,7 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
     Raises UnavailableError when dask.distributed is not installed, ClusterError when the scheduler cannot be used.
     """
     try:
+        import dask
         import distributed
     except ImportError as error:
         raise UnavailableError(
@@ -131,11 +132,13 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
+        # Neither a dashboard nor its data over HTTP, for any account of this machine could look.
+        dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}),
         # TLS with keys of its own: what a scheduler is sent it runs, and any account could send it something.
         distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, security=True,
             silence_logs=logging.ERROR,  # that a worker died is seen in what became of its partition
-            local_directory=scratch, env=WORKER_ENVIRONMENT,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"}, local_directory=scratch, env=WORKER_ENVIRONMENT,
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
     ):  # fmt: skip

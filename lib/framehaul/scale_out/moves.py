@@ -31,7 +31,7 @@ class MoveError(RuntimeError):
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds from the first partition that is sent to a worker to the last that is done, and of the common end."""
+    """Seconds until the last partition is done, and of the common end: swap and cleaning up."""
 
     moving_s: float
     finishing_s: float
@@ -105,10 +105,9 @@ def write(
         staged = cluster.map(partial(stage, target, technique), partitions, f"write-{target.run}", workers)
         moved = time.perf_counter()
         target.commit(staged)
-        ended = time.perf_counter()
     finally:
         target.end()
-    return Timing(moved - begun, ended - moved)
+    return Timing(moved - begun, time.perf_counter() - moved)
 
 
 def read(

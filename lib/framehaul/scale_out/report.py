@@ -195,6 +195,18 @@ def findings_text(passes: pl.DataFrame, machine: Machine) -> str:
     return "\n".join(lines) or "Nothing ran."
 
 
+def dask_table(counted: dict[str, dict[str, Any]]) -> str:
+    """What Dask dataframes counted, as Markdown."""
+    rows = [
+        [DATABASES[database], f"{found['rows']:,}", f"{found['values']:,}", "yes" if found["as_sent"] else "NO"]
+        for database in DATABASES
+        if (found := counted.get(database))
+    ]
+    column = next((found["column"] for found in counted.values()), "")
+    header = ["table", "rows", f"values of `{column}`", "as many of each as were sent"]
+    return charts.markdown_table(header, rows) if rows else "No Dask dataframe was made."
+
+
 def missing_text(passes: pl.DataFrame) -> str:
     """What was skipped or failed, as Markdown; a sentence when there is nothing."""
     named = summary(passes).with_columns(pl.col("database").replace_strict(DATABASES).alias("label"))
@@ -251,12 +263,13 @@ def figure(passes: pl.DataFrame, across: str) -> Figure:
             word = "efficiency (speed-up over workers)" if across == "workers" else "seconds of the common end"
             below.set_title(f"{direction}: {word}", loc="left", fontweight="bold")
             for axes in (above, below):
-                axes.set_ylim(bottom=0)
                 axes.grid(axis="y", color="#eeeeee")
                 axes.set_axisbelow(True)
                 axes.xaxis.get_major_locator().set_params(integer=True)
             above.yaxis.set_major_formatter(lambda value, _: charts.thousands(value))
             below.set_xlabel(across)
+        for axes in panels[:, 0]:  # those beside them have the same scale
+            axes.set_ylim(bottom=0)
         handles, labels = panels[0][0].get_legend_handles_labels()
         if handles:
             made.legend(handles, labels, loc="outside upper right", ncols=3, frameon=False)

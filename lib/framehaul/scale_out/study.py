@@ -128,6 +128,10 @@ class ScaleOut:
         """What stands out."""
         return Markdown(report.findings_text(self.passes, self._machine))
 
+    def dask(self) -> Markdown:
+        """What a Dask dataframe of each table counted, against what was sent."""
+        return Markdown(report.dask_table(self._facts["runs"][NOTEBOOK].get("dask", {})))
+
     def missing(self) -> Markdown:
         """What did not run, and what would make it run."""
         return Markdown(report.missing_text(self.passes))
@@ -167,6 +171,13 @@ def run(
             haul = _Haul(made, both, cluster, table, home, rows, seed, Path(dataset) if dataset else None)
             haul.run(workers, partitions, warmup, passes)
     return load()
+
+
+def rows_by(column: str, target: Target, technique: Technique, pieces: int, cluster: Cluster) -> dict[Any, int]:
+    """How many rows have each value of a column, counted by workers on a Dask dataframe of the table."""
+    with moves.dask_frame(target, technique, pieces) as frame:
+        counts = cluster.client.compute(frame[column].value_counts()).result()
+    return {value: int(count) for value, count in counts.items()}
 
 
 def load() -> ScaleOut:
@@ -249,6 +260,7 @@ class _Haul:
                         found = self._tried(task, counted=number < 1)
                         if number > 0:
                             made.write(Pass(**_named(made, task, self._rows, number), **found))
+                    made.facts["dask"] = {database: self._counted(database) for database in databases}
                 finally:
                     for database in databases:
                         self._drop(database)
@@ -271,7 +283,8 @@ class _Haul:
         whole = next(iter(self._sets.values()))
         frames = [frame_of(one.path, self._table) for one in whole]
         self._expected = sum(map(content_fingerprint, frames)) % 2**64
-        content = from_polars(pl.concat(frames), self._table)
+        self._content = pl.concat(frames)
+        content = from_polars(self._content, self._table)
         for database in databases:
             self._sent[database] = Sent(self._table, content)
             self._sent[database].keep_reference(self._tables(database)[0], self._reference)
@@ -345,6 +358,14 @@ class _Haul:
             "coordinator_cpu_s": usages[0].client_cpu_s, "server_cpu_s": sum(known) if known else None,
         }  # fmt: skip
 
+    def _counted(self, database: str) -> dict[str, Any]:
+        """What a Dask dataframe counts, and whether that is what was sent."""
+        task = Task(database, "read", 1, 1)
+        column = self._table.partition_by_month_of or self._table.key[-1]
+        found = rows_by(column, self._target(database), task.technique, max(self._sets), self._cluster)
+        return {"rows": sum(found.values()), "values": len(found), "column": column,
+                "as_sent": found == dict(self._content[column].value_counts().iter_rows())}  # fmt: skip
+
     def _wrong(self, task: Task, directory: Path) -> str | None:
         """What is not as it was sent, or None: every row is compared, in any order."""
         if task.direction == "write":
@@ -383,6 +404,6 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
-    """The table that the README shows, from a results directory; raises ResultsError when the study was not run."""
-    passes = results.read(directory / results.SCALE_OUT[NOTEBOOK], Pass)
-    return {"scale-out": report.readme_table(passes)}
+    """The table that the README shows, from a results directory; none when the study was not run."""
+    path = directory / results.SCALE_OUT[NOTEBOOK]
+    return {"scale-out": report.readme_table(results.read(path, Pass))} if path.exists() else {}
