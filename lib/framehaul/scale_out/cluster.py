@@ -112,12 +112,15 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
     Raises UnavailableError when dask.distributed is not installed, ClusterError when the scheduler cannot be used.
     """
     try:
-        import dask
-        import distributed
+        for name in ("cryptography", "dask.dataframe", "distributed"):
+            importlib.import_module(name)
     except ImportError as error:
         raise UnavailableError(
             "dask.distributed is not installed: uv sync --extra scale, or pip install 'framehaul[scale]'"
         ) from error
+    import dask
+    import distributed
+
     if settings.scheduler:
         try:
             client = distributed.Client(settings.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)

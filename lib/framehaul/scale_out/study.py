@@ -164,7 +164,7 @@ def run(
             cluster = stack.enter_context(opened(made.settings, max(workers)))
         except UnavailableError as error:
             _skip(made, tasks(DATABASES, workers, partitions), rows, passes, str(error))
-            made.facts |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode, "workers": {}}
+            made.facts |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
         else:
             home = stack.enter_context(_shared_directory(made.settings))
             check_reachable(cluster, both, home)
