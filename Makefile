@@ -12,6 +12,7 @@ WARMUP_DURATION ?= 0.25
 RATE ?= 0
 PRESET ?= scaled
 SERVERS ?=
+SCHEDULER ?=
 OUT ?=
 NOTEBOOKS ?=
 # Of compare, and only as given to make: names as short as these may stand in an environment for something else.
@@ -24,7 +25,7 @@ DATA ?=
 KEY ?=
 SORT ?=
 
-KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS OUT NOTEBOOKS DATA KEY SORT A B TECHNIQUES BY FORMAT
+KNOWN := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS SCHEDULER OUT NOTEBOOKS DATA KEY SORT A B TECHNIQUES BY FORMAT
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -49,7 +50,7 @@ WHERE = --servers="$$SERVERS" --out="$$OUT"
 
 help: ## list the targets and variables
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
-	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) CONNECTIONS=$(CONNECTIONS) DURATION=$(DURATION) WARMUP_DURATION=$(WARMUP_DURATION) RATE=$(RATE) PRESET=scaled|published|smoke SERVERS=embedded|docker|external OUT=. NOTEBOOKS='01 02'"
+	@echo "variables: ROWS=$(ROWS) PASSES=$(PASSES) WARMUP=$(WARMUP) SEED=$(SEED) HOLD=$(HOLD) CONNECTIONS=$(CONNECTIONS) DURATION=$(DURATION) WARMUP_DURATION=$(WARMUP_DURATION) RATE=$(RATE) PRESET=scaled|published|smoke SERVERS=embedded|docker|external SCHEDULER=tcp://host:port OUT=. NOTEBOOKS='01 02'"
 	@echo "of compare: A=before B=after TECHNIQUES='driver=psycopg' BY=raw|relative FORMAT=text|markdown|csv"
 
 setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
@@ -59,7 +60,7 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 
 all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD" \
-		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE" --preset="$$PRESET"
+		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE" --preset="$$PRESET" --scheduler="$$SCHEDULER"
 
 mine: ROWS = 0 # all, unless given
 mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first

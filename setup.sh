@@ -53,7 +53,7 @@ if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
 fi
 # The python of an activated environment stands for the one beneath it, which is what uv builds on.
 [ -z "$python" ] || python=$("$python" -c 'import sys; print(sys._base_executable)')
-if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked --quiet ${python:+--python "$python"}; then
+if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked --quiet --all-extras ${python:+--python "$python"}; then
     [ -n "$python" ] || say "no Python 3.12 or newer was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
     exit 1
 fi

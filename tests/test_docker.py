@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import yaml
 
+from framehaul.scale_out.clickhouse import CLUSTER
 from framehaul.servers import docker
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
@@ -29,6 +31,34 @@ def test_ports_are_published_on_loopback_only_and_images_are_pinned() -> None:
     assert re.match(
         r"FROM postgres:18\.\d+-", re.sub(r"(?m)^#.*\n", "", (PROJECT / "docker/postgres/Dockerfile").read_text())
     )
+
+
+def test_the_shards_are_where_the_notebook_looks_and_know_one_another(tmp_path: Path) -> None:
+    names = ["clickhouse-shard-1", "clickhouse-shard-2"]
+    asked = [name for name, service in COMPOSE["services"].items() if service.get("profiles") == ["shards"]]
+    assert asked == names
+    found = docker.shards(Settings(servers="docker", state_dir=_state(tmp_path)))
+    for name, server in zip(names, found, strict=True):
+        service = COMPOSE["services"][name]
+        assert service["ports"] == [f"127.0.0.1:{server.http_port}:8123"]
+        assert service["image"] == COMPOSE["services"]["clickhouse"]["image"]
+        assert service["environment"]["CLICKHOUSE_USER"] == server.user
+        assert f"{name}:/var/lib/clickhouse" in service["volumes"]
+        assert name in COMPOSE["volumes"]
+        mounted = {volume.split(":")[0] for volume in service["volumes"] if volume.startswith("./")}
+        assert all((PROJECT / path).is_file() for path in mounted)
+    configuration = ElementTree.parse(PROJECT / "docker/clickhouse-shards/cluster.xml")
+    (cluster,) = configuration.findall("remote_servers/*")
+    assert cluster.tag == CLUSTER
+    assert [host.text for host in cluster.findall("shard/replica/host")] == names
+    for password in cluster.findall("shard/replica/password"):
+        assert password.get("from_env") in COMPOSE["services"]["clickhouse"]["environment"]
+        assert not password.text
+
+
+def _state(directory: Path) -> Path:
+    (directory / "docker").mkdir()
+    return directory
 
 
 def test_the_environment_file_holds_every_variable_of_the_compose_file_and_is_private(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from framehaul.environment import direct_dependencies
+from framehaul.environment import direct_dependencies, optional_dependencies
 from framehaul.settings import PROJECT
 
 
@@ -27,11 +27,11 @@ def development_dependencies() -> list[str]:
 
 
 def test_environment_yml_pins_every_direct_dependency_to_the_locked_version() -> None:
-    locked, wanted = locked_versions(), [*direct_dependencies(), *development_dependencies()]
+    locked, wanted = locked_versions(), [*direct_dependencies(), *optional_dependencies(), *development_dependencies()]
     given = {name.partition("[")[0]: version for name, version in conda_packages().items()}
     assert given == {name: locked[name] for name in wanted}
 
 
 def test_environment_yml_installs_the_project_itself() -> None:
     content = (PROJECT / "environment.yml").read_text()
-    assert "- -e ." in content
+    assert "- -e .[scale]" in content

@@ -93,7 +93,7 @@ def test_environment_is_recorded(out: Path) -> None:
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
         "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
         "12_postgres_to_warehouse", "13_parquet_anatomy", "14_json_to_parquet",
-        "15_pgbench",
+        "15_pgbench", "21_scale_out",
     }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
@@ -123,6 +123,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "13_parquet_anatomy_codecs.svg", "13_parquet_anatomy_columns.svg", "13_parquet_anatomy_row_groups.svg",
         "14_json_to_parquet.svg", "15_pgbench.svg", "15_pgbench_clients.svg", "15_pgbench_latency.svg",
         "15_pgbench_time.svg",
+        "21_scale_out_partitions.svg", "21_scale_out_workers.svg",
     ]  # fmt: skip
 
 
@@ -178,6 +179,7 @@ def test_what_is_on_demand_runs_only_when_asked_for() -> None:
         (["--warmup-duration=-1"], "WARMUP_DURATION=-1"), (["--rate=nan"], "RATE=nan"),
         (["--preset=huge"], "PRESET='huge'"),
         (["--notebooks=77"], "no notebook '77'"), (["--servers=cloud"], "SERVERS='cloud'"),
+        (["--scheduler=here"], "SCHEDULER='here'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named_and_nothing_is_written(arguments: list[str], said: str, tmp_path: Path) -> None:

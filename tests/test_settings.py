@@ -34,7 +34,9 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "postgres_port": "2", "clickhouse_http_port": "65535", "postgres_extensions": str(tmp_path),
         "exchange_dir": str(tmp_path), "exchange_dir_on_server": "/there", "bigquery_project": "p",
         "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "pgbench": sys.executable,
-        "pgbench_services": "a=postgresql://h", "pgbench_prices": "a=1", "state_dir": str(tmp_path / "new"),
+        "pgbench_services": "a=postgresql://h", "pgbench_prices": "a=1", "data": str(tmp_path / "file"),
+        "scheduler": "tls://h:1", "shared_dir": str(tmp_path), "clickhouse_shards_urls": "http://a,http://b",
+        "state_dir": str(tmp_path / "new"),
         "out": str(tmp_path / "out"), "python": "/bin/python",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)

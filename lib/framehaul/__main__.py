@@ -24,7 +24,7 @@ def main() -> int:
     """
     arguments = _arguments()
     # What make was given goes before the environment, which goes before .env.
-    for name in ("servers", "out", "data"):
+    for name in ("servers", "out", "data", "scheduler"):
         if getattr(arguments, name):
             os.environ[f"FRAMEHAUL_{name.upper()}"] = getattr(arguments, name)
     try:
@@ -148,6 +148,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
     parser.add_argument("--servers", default="")
     parser.add_argument("--out", default="")
+    parser.add_argument("--scheduler", default="")
     parser.add_argument("--notebooks", default="")
     parser.add_argument("--rows", default="100000")
     parser.add_argument("--passes", default="3")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ def facts() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
         "python": platform.python_version(),
-        "libraries": {name: importlib.metadata.version(name) for name in direct_dependencies()},
+        "libraries": {name: importlib.metadata.version(name) for name in direct_dependencies()} | _optional_versions(),
         "commit": _commit(),
     }
 
@@ -38,8 +40,30 @@ def cores() -> int:
 
 def direct_dependencies() -> list[str]:
     """Names in the project's dependency list, without extras and versions."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in project["dependencies"])
+    return _names(_project()["dependencies"])
+
+
+def optional_dependencies() -> list[str]:
+    """Names in the lists of what only some studies need."""
+    return _names(line for group in _project()["optional-dependencies"].values() for line in group)
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def _names(lines: Iterable[str]) -> list[str]:
+    return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in lines)
+
+
+def _optional_versions() -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for name in optional_dependencies():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _cpu_model() -> str:

@@ -17,6 +17,7 @@ from traitlets.config import Config
 from framehaul import charts, faults, fidelity, findings, results, scaling, study
 from framehaul.drivers import report as drivers
 from framehaul.pgbench import report as pgbench
+from framehaul.scale_out import study as scale_out
 from framehaul.settings import PROJECT
 from framehaul.warehouse import anatomy, json_study, transfer
 
@@ -139,6 +140,7 @@ def readme_blocks(runs: list[Path]) -> dict[str, str]:
         **anatomy.readme_blocks(runs[0]),
         **json_study.readme_blocks(runs[0]),
         **pgbench.readme_blocks(runs[0]),
+        **scale_out.readme_blocks(runs[0]),
     }
     for directory, suffix in zip(runs, ("", "-large"), strict=False):
         summary = study.Summary.of(directory, growth, runs[0])

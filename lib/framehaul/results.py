@@ -38,6 +38,8 @@ WAREHOUSE = {
     "14_json_to_parquet": "json_to_parquet.csv",
 }
 """The notebooks on the way to a warehouse, and the passes that each writes."""
+SCALE_OUT = {"21_scale_out": "scale_out.csv"}
+"""The notebook that moves partitions with several workers, and its passes."""
 NAMES = ["database", "direction", "technique"]
 """What tells the techniques of a run of one size apart."""
 UNSTABLE_VARIATION = 0.10

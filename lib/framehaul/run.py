@@ -23,6 +23,7 @@ from framehaul.drivers.toolbench import Load, Measurement
 from framehaul.measure import Parameters
 from framehaul.pgbench import presets
 from framehaul.pgbench import rounds as pgbench
+from framehaul.scale_out import study as scale_out
 from framehaul.settings import PROJECT, Settings, SettingsError
 from framehaul.warehouse import anatomy, json_rounds, json_study, parquet_files, transfer
 
@@ -39,6 +40,7 @@ STUDIES: dict[str, tuple[type[Any], str]] = {
     anatomy.NOTEBOOK: (parquet_files.Pass, "trial"),
     json_study.NOTEBOOK: (json_rounds.Pass, "converter"),
     pgbench.NOTEBOOK: (pgbench.Pass, "service"),
+    scale_out.NOTEBOOK: (scale_out.Pass, "label"),
 }
 """The notebooks whose passes are not those of techniques: what a pass is, and the column that says who ran."""
 
@@ -158,7 +160,8 @@ def _strip_paths(path: Path) -> None:
 def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str, str]) -> None:
     for notebook in notebooks:
         kind, what = STUDIES.get(notebook.stem, (results.Result, "technique"))
-        path = directory / (results.DRIVERS | results.WAREHOUSE).get(notebook.stem, f"{notebook.stem}.csv")
+        files = results.DRIVERS | results.WAREHOUSE | results.SCALE_OUT
+        path = directory / files.get(notebook.stem, f"{notebook.stem}.csv")
         if notebook.stem in problems or not path.exists():
             continue
         passes = results.read(path, kind)

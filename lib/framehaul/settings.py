@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,12 @@ class Settings:
     """What services cost per hour, in any currency: `name=0.35` pairs with blanks between them."""
     data: Path | None = None
     """File whose frame the notebook on your own dataframe takes where nothing else is said (`make mine`)."""
+    scheduler: str | None = None
+    """Address of a dask.distributed scheduler (`tcp://host:port`); unless given one is started on this machine."""
+    shared_dir: Path | None = None
+    """Directory that a scheduler's workers see under the same name: partitions of files pass through it."""
+    clickhouse_shards_urls: str | None = None
+    """The shards of somebody's ClickHouse cluster `framehaul_shards`, in order, as URLs with commas between them."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
@@ -104,6 +111,9 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         pgbench_services=given.get("pgbench_services"),
         pgbench_prices=given.get("pgbench_prices"),
         data=Path(given["data"]).expanduser().absolute() if "data" in given else None,
+        scheduler=_scheduler(given),
+        shared_dir=_directory(given, "shared_dir"),
+        clickhouse_shards_urls=given.get("clickhouse_shards_urls"),
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
         python=given.get("python"),
@@ -139,6 +149,13 @@ def _program(given: Mapping[str, str], name: str) -> Path | None:
     if not (path.is_file() and os.access(path, os.X_OK)):
         raise SettingsError(f"{PREFIX}{name.upper()}={given[name]!r} is not a program; give the path of an executable")
     return path
+
+
+def _scheduler(given: Mapping[str, str]) -> str | None:
+    address = given.get("scheduler")
+    if address is not None and not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
+        raise SettingsError(f"SCHEDULER={address!r} is not the address of a scheduler; give tcp://host:port")
+    return address
 
 
 def _directory(given: Mapping[str, str], name: str) -> Path | None:

@@ -78,6 +78,11 @@ class Sent:
         return f"content differs in {', '.join(differing) or 'how values are combined into rows'}"
 
 
+def content_fingerprint(frame: pl.DataFrame) -> int:
+    """A sum over rows: the same for the same rows in any order, and of parts added up modulo 2**64."""
+    return int(frame.hash_rows(seed=1).to_numpy().sum(dtype=np.uint64))
+
+
 def dtype_drift(frame: pl.DataFrame | pd.DataFrame, table: Table) -> str:
     """`exact`, or the columns whose dtype is not the table's, as `entity_key:str;event_date:str`."""
     wanted = table.polars_schema if isinstance(frame, pl.DataFrame) else table.pandas_dtypes

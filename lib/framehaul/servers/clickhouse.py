@@ -24,7 +24,7 @@ CONFIGURATION = """<clickhouse>
   <http_port>{http_port}</http_port>
   <tcp_port>{native_port}</tcp_port>
   <users_config>users.xml</users_config>
-  <default_profile>default</default_profile>{disks}
+  <default_profile>default</default_profile>{disks}{more}
 </clickhouse>
 """
 
@@ -70,7 +70,8 @@ USERS = """<clickhouse>
 class EmbeddedClickHouse:
     """One ClickHouse under `state_dir`; start, watch and stop it.
 
-    `profile` holds further settings of its user; below `disks`, tables may have disks of their own.
+    `profile` holds further settings of its user; below `disks`, tables may have disks of their own;
+    `more` are further elements of its configuration.
     """
 
     state_dir: Path
@@ -78,6 +79,7 @@ class EmbeddedClickHouse:
     native_port: int
     profile: Mapping[str, str | int] = field(default_factory=dict)
     disks: Path | None = None
+    more: str = ""
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
@@ -91,6 +93,7 @@ class EmbeddedClickHouse:
                 http_port=self.http_port, native_port=self.native_port,
                 disks=f"<custom_local_disks_base_directory>{self.disks}/</custom_local_disks_base_directory>"
                 if self.disks else "",
+                more=self.more,
             ),
         )  # fmt: skip
         digest = hashlib.sha256(password.encode()).hexdigest()

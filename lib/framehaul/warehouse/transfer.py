@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import polars as pl
 import pyarrow as pa
 from IPython.display import SVG, Markdown
@@ -29,6 +28,7 @@ from framehaul.results import Status
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.tables import PostgresTables
+from framehaul.verify import content_fingerprint
 from framehaul.warehouse import buildings
 from framehaul.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.warehouse.warehouses import WAREHOUSES, Warehouse
@@ -170,10 +170,10 @@ def fill(tables: PostgresTables, rows: int, seed: int) -> int:
 
 
 def fingerprint(content: pa.Table) -> int:
-    """A sum over rows: the same for the same rows in any order, and of parts added up."""
+    """As `verify.content_fingerprint`, of buildings."""
     frame = pl.from_arrow(content.select(buildings.SCHEMA.names).cast(buildings.SCHEMA))
     assert isinstance(frame, pl.DataFrame)
-    return int(frame.hash_rows(seed=1).to_numpy().sum(dtype=np.uint64))
+    return content_fingerprint(frame)
 
 
 class _Moves:

@@ -1,0 +1,5 @@
+"""The same techniques on partitions, over several workers: every partition arrives exactly once, or nothing does.
+
+A partition is written into a staging table of its own, and one statement or transaction puts all of them in the place
+of the table (`targets`). What a worker does with one partition is in `moves`, who the workers are in `cluster`.
+"""

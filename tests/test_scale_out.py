@@ -1,0 +1,718 @@
+"""Partitions over several workers: every row arrives once, whatever dies, and readers see all of them or none."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+import psutil
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from framehaul import datagen, results
+from framehaul.clients import UnavailableError
+from framehaul.measure import called, opened
+from framehaul.relay import Relay, relayed
+from framehaul.scale_out import cluster as workers
+from framehaul.scale_out import model, moves, report, shards, study
+from framehaul.scale_out.clickhouse import ClickHouseTarget
+from framehaul.scale_out.cluster import Cluster, ClusterError
+from framehaul.scale_out.partitions import Partition, PartitionError, frame_of, make, of_directory, spread
+from framehaul.scale_out.postgres import PostgresTarget
+from framehaul.scale_out.targets import Target, new_run
+from framehaul.schema import ANALYTICS_METRICS
+from framehaul.servers import ClickHouseServer, PostgresServer, ServerError, Servers
+from framehaul.settings import Settings, SettingsError, load_settings
+from framehaul.study import read_facts
+from framehaul.tables import ClickHouseTables, PostgresTables
+from framehaul.techniques import Technique
+from framehaul.verify import content_fingerprint
+
+TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
+ROWS, PARTITIONS = 8000, 4
+HELD_AFTER_BYTES = 60_000
+"""Of some three hundred thousand that a partition has."""
+DATABASES = ["postgres", "clickhouse", "clickhouse_shards"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with workers.opened(Settings(), 2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def victims() -> Iterator[Cluster]:
+    """A worker for each that the tests below take away, and one: whether and when they come back does not matter."""
+    with workers.opened(Settings(), 6) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[ClickHouseServer, ...]]:
+    with shards.embedded_pair() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
+    return make(tmp_path_factory.mktemp("files"), TABLE, ROWS, 1, PARTITIONS)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
+    """Fewer rows, in files that overlap."""
+    directory = tmp_path_factory.mktemp("others")
+    content = datagen.arrow_table(TABLE, 90, 2)
+    for number in range(3):
+        pq.write_table(content.slice(number * 30, 30), directory / f"{number}.parquet")
+    return of_directory(directory, TABLE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A database as the tests ask it."""
+
+    name: str
+    servers: tuple[PostgresServer | ClickHouseServer, ...]
+
+    def target(self, first: PostgresServer | ClickHouseServer | None = None) -> Target:
+        places = (first or self.servers[0], *self.servers[1:])
+        if isinstance(places[0], PostgresServer):
+            return PostgresTarget(places[0], TABLE, new_run())
+        return ClickHouseTarget(cast("tuple[ClickHouseServer, ...]", places), TABLE, new_run())
+
+    def technique(self, direction: str) -> Technique:
+        return study.Task(self.name, cast("Any", direction), 1, 1).technique
+
+    def tables(self) -> set[str]:
+        """Ours that are there on any of its servers, but for the table that readers see and what that is made of."""
+        if isinstance(self.servers[0], PostgresServer):
+            found = PostgresTables(self.servers[0]).run(
+                "SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_scaled_%' AND relkind IN ('r', 'p', 'v') "
+                "AND NOT relispartition"
+            )
+            return {row[0] for row in found}
+        names: set[str] = set()
+        for server in cast("tuple[ClickHouseServer, ...]", self.servers):
+            names |= set(ClickHouseTables(server).run("SHOW TABLES LIKE 'framehaul_scaled_%'").decode().split())
+        target = self.target()
+        assert isinstance(target, ClickHouseTarget)
+        return names - {target._live()}
+
+    def count(self) -> int:
+        if isinstance(self.servers[0], PostgresServer):
+            return int(PostgresTables(self.servers[0]).run(f"SELECT count(*) FROM {TABLE.name}")[0][0])
+        return int(ClickHouseTables(self.servers[0]).run(f"SELECT count() FROM {TABLE.name}"))
+
+    def drop(self) -> None:
+        target = self.target()
+        if isinstance(target, ClickHouseTarget):
+            target.drop()
+        else:
+            PostgresTables(cast("PostgresServer", self.servers[0])).drop(TABLE)
+
+
+@pytest.fixture(params=DATABASES)
+def place(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Place]:
+    yield from _place(request, servers)
+
+
+@pytest.fixture(params=DATABASES[:2])
+def single(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Place]:
+    yield from _place(request, servers)
+
+
+def _place(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Place]:
+    known: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "postgres": lambda: (servers.postgres,),
+        "clickhouse": lambda: (servers.clickhouse,),
+        "clickhouse_shards": lambda: request.getfixturevalue("pair"),
+    }
+    found = Place(request.param, known[request.param]())
+    yield found
+    found.drop()
+    assert found.tables() == set()
+
+
+def fingerprint(paths: list[Path]) -> int:
+    return sum(content_fingerprint(frame_of(path, TABLE)) for path in paths) % 2**64
+
+
+def sent(files: list[Partition]) -> int:
+    return fingerprint([one.path for one in files])
+
+
+def write(place: Place, files: list[Partition], cluster: Cluster, **more: Any) -> None:
+    moves.write(place.target(**more), place.technique("write"), files, cluster)
+
+
+def read(place: Place, directory: Path, cluster: Cluster, pieces: int = 3, **more: Any) -> int:
+    """Reads all of it, and gives the fingerprint of what came."""
+    directory.mkdir()
+    moves.read(place.target(**more), place.technique("read"), pieces, directory, cluster)
+    paths = sorted(directory.iterdir())
+    assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
+    return fingerprint(paths)
+
+
+class Holding(Relay):
+    """Stops one connection, once, when so much has gone through it one way, until it is let go."""
+
+    def __init__(self, *targets: tuple[str, int]) -> None:
+        super().__init__(*targets)
+        self.from_client = True
+        self.held, self.go_on = threading.Event(), threading.Event()
+        self._here = threading.local()
+        self._once = threading.Lock()
+        self.process_id = 0
+
+    def _forward(self, source: Any, sink: Any, *, from_client: bool = False) -> None:
+        self._here.bytes, self._here.port = 0, (source if from_client else sink).getpeername()[1]
+        super()._forward(source, sink, from_client=from_client)
+
+    def _ends(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The ports of the connection of this thread, as its client has them."""
+        return [((self._here.port,), (port,)) for port in self.ports]
+
+    def _lets_through(self, count: int, *, from_client: bool) -> bool:
+        self._here.bytes += count
+        full = self._here.bytes > HELD_AFTER_BYTES and from_client == self.from_client
+        if full and self._once.acquire(blocking=False):
+            self.process_id = next(
+                found.pid
+                for found in psutil.net_connections("tcp")
+                if found.pid and (found.laddr[1:], found.raddr[1:]) in self._ends()
+            )
+            self.held.set()
+            self.go_on.wait()
+        return True
+
+
+class Working(threading.Thread):
+    """Does something while the test looks on; `end` raises what it raised."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._work, self._error = work, None
+        self.result: object = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:  # noqa: BLE001  raised in the thread of the test
+            self._error = error  # type: ignore[assignment]
+
+    def end(self) -> object:
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self.result
+
+
+def test_a_data_set_has_the_same_rows_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("framehaul.scale_out.partitions.CHUNK_ROWS", 150)
+    found = {}
+    for count in (1, 3, 8):
+        (tmp_path / str(count)).mkdir()
+        files = make(tmp_path / str(count), TABLE, 500, 7, count)
+        assert len(files) == count
+        assert sum(one.rows for one in files) == 500
+        assert all(one.ranged for one in files)
+        assert files[0].low is None
+        assert files[-1].high is None
+        assert [one.high for one in files[:-1]] == [one.low for one in files[1:]]
+        for one in files:
+            dates = frame_of(one.path, TABLE)["event_date"]
+            assert one.low is None or cast("dt.date", dates.min()) >= one.low
+            assert one.high is None or cast("dt.date", dates.max()) < one.high
+        found[count] = sent(files)
+    assert len(set(found.values())) == 1
+
+
+def test_files_that_overlap_have_no_ranges(others: list[Partition]) -> None:
+    assert [one.rows for one in others] == [30, 30, 30]
+    assert not any(one.ranged for one in others)
+
+
+def test_a_directory_without_partitions_of_the_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PartitionError, match="holds no Parquet file"):
+        of_directory(tmp_path, TABLE)
+    pl.DataFrame({"other": [1]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(PartitionError, match=r"a\.parquet has the columns \['other'\]"):
+        of_directory(tmp_path, TABLE)
+    with pytest.raises(PartitionError, match="no date to cut it by"):
+        make(tmp_path, dataclasses.replace(TABLE, partition_by_month_of=None), 10, 1, 2)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 40])
+def test_pieces_hold_everything_once(pieces: int) -> None:
+    sizes: dict[tuple[str, ...], int] = {("a",): 5, ("b",): 0, ("c",): 1, ("d",): 17}
+    found = spread(sizes, pieces)
+    assert len(found) == pieces
+    rows = [(one.name, at) for piece in found for one in piece for at in range(one.start, one.stop)]
+    assert rows == [(name, at) for name, size in sizes.items() for at in range(size)]
+    lengths = [sum(one.stop - one.start for one in piece) for piece in found]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_there_and_back_and_again(
+    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
+) -> None:
+    for number, data in enumerate((files, others, files)):
+        write(place, data, cluster)
+        assert place.tables() == set()
+        assert read(place, tmp_path / str(number), cluster) == sent(data)
+        assert place.tables() == set()
+
+
+def test_the_key_holds_for_all_partitions_in_postgres(
+    servers: Servers, cluster: Cluster, files: list[Partition], others: list[Partition]
+) -> None:
+    place = Place("postgres", (servers.postgres,))
+    for data in (files, others):
+        write(place, data, cluster)
+        with psycopg.connect(servers.postgres.dsn()) as connection, pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute(f"INSERT INTO {TABLE.name} SELECT * FROM {TABLE.name} LIMIT 1".encode())
+    place.drop()
+
+
+def test_more_pieces_than_rows_are_empty_files(
+    single: Place, cluster: Cluster, others: list[Partition], tmp_path: Path
+) -> None:
+    write(single, others, cluster)
+    assert read(single, tmp_path / "many", cluster, pieces=20) == sent(others)
+
+
+def test_a_dask_dataframe_has_every_row(place: Place, cluster: Cluster, files: list[Partition]) -> None:
+    write(place, files, cluster)
+    found = study.rows_by("source_id", place.target(), place.technique("read"), 3, cluster)
+    whole = pl.concat([frame_of(one.path, TABLE) for one in files])
+    assert found == dict(whole["source_id"].value_counts().iter_rows())
+
+
+def test_readers_see_what_was_there_or_all_of_it(
+    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition]
+) -> None:
+    write(place, others, cluster)
+    seen: set[int] = set()
+    working = Working(lambda: write(place, files, cluster))
+    while working.is_alive():
+        seen.add(place.count())
+    working.end()
+    seen.add(place.count())
+    assert seen == {90, ROWS}
+
+
+def test_a_read_is_of_one_moment(place: Place, cluster: Cluster, files: list[Partition], tmp_path: Path) -> None:
+    write(place, files, cluster)
+    target, technique = place.target(), place.technique("read")
+    try:
+        with target.reading(3) as pieces:
+            first = moves.fetch(target, technique, pieces[0])
+            _delete_half(place)
+            rest = [moves.fetch(target, technique, piece) for piece in pieces[1:]]
+    finally:
+        target.end()
+    assert place.count() < ROWS
+    assert sum(map(content_fingerprint, [first, *rest])) % 2**64 == sent(files)
+
+
+def _delete_half(place: Place) -> None:
+    if isinstance(place.servers[0], PostgresServer):
+        PostgresTables(place.servers[0]).run(f"DELETE FROM {TABLE.name} WHERE metric_1 % 2 = 0")
+        return
+    target = place.target()
+    assert isinstance(target, ClickHouseTarget)
+    for server in cast("tuple[ClickHouseServer, ...]", place.servers):
+        ClickHouseTables(server).run(f"ALTER TABLE {target._live()} DELETE WHERE metric_1 % 2 = 0", mutations_sync=2)
+
+
+@pytest.mark.parametrize("direction", ["write", "read"])
+def test_a_worker_that_is_killed_in_a_partition_loses_and_doubles_nothing(
+    single: Place, direction: str, victims: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
+) -> None:
+    place, cluster = single, victims
+    write(place, others if direction == "write" else files, cluster)
+    with relayed(place.servers[0], Holding) as (through, relay):
+        assert relay is not None
+        relay.from_client = direction == "write"
+        if direction == "write":
+            working = Working(lambda: write(place, files, cluster, first=through))
+        else:
+            working = Working(lambda: read(place, tmp_path / "killed", cluster, first=through))
+        relay.held.wait()
+        assert relay.process_id in cluster.client.run(os.getpid).values()
+        if direction == "write":
+            assert place.count() == 90
+        os.kill(relay.process_id, signal.SIGKILL)
+        relay.go_on.set()
+        found = working.end()
+    if direction == "read":
+        assert found == sent(files)
+    assert place.count() == ROWS
+    assert read(place, tmp_path / "after", cluster) == sent(files)
+
+
+async def give_up(address: str, dask_scheduler: Any = None) -> None:
+    await dask_scheduler.remove_worker(address, stimulus_id="test")
+
+
+def test_a_worker_that_is_only_thought_dead_adds_nothing(
+    servers: Servers, victims: Cluster, files: list[Partition], tmp_path: Path
+) -> None:
+    place, cluster = Place("postgres", (servers.postgres,)), victims
+    with relayed(servers.postgres, Holding) as (through, relay):
+        assert relay is not None
+        working = Working(lambda: write(place, files, cluster, first=through))
+        relay.held.wait()
+        address = next(at for at, pid in cluster.client.run(os.getpid).items() if pid == relay.process_id)
+        stopped = psutil.Process(relay.process_id)
+        stopped.suspend()
+        try:
+            cluster.client.run_on_scheduler(give_up, address)
+            working.end()
+        finally:
+            stopped.resume()
+        relay.go_on.set()
+        assert read(place, tmp_path / "after", cluster) == sent(files)
+        psutil.wait_procs([stopped])
+    assert place.count() == ROWS
+    assert place.tables() == set()
+    place.drop()
+
+
+def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
+    place: Place, cluster: Cluster, files: list[Partition], tmp_path: Path
+) -> None:
+    """The slow attempt begins before the partition is done by another, and writes on after the swap."""
+    target, technique = place.target(), place.technique("write")
+    begun, go_on = threading.Event(), threading.Event()
+
+    async def slow(client: Any, table: Any, frame: pl.DataFrame) -> None:
+        await called(technique, client, table, frame[:100])
+        begun.set()
+        go_on.wait()
+        async with opened(technique, target.for_workers) as another:
+            await called(technique, another, table, frame[100:])
+
+    target.begin(ranged=True)
+    late = Working(lambda: moves.stage(target, dataclasses.replace(technique, function=slow), files[0]))
+    begun.wait()
+    target.commit([moves.stage(target, technique, one) for one in files])
+    target.end()
+    go_on.set()
+    with pytest.raises(Exception, match=r"(?i)exist|terminat|closed|no primary key"):
+        late.end()
+    assert place.count() == ROWS
+    assert place.tables() == set()
+    assert read(place, tmp_path / "after", cluster) == sent(files)
+
+
+def test_who_comes_when_the_run_is_over_makes_nothing(place: Place, files: list[Partition]) -> None:
+    target = place.target()
+    target.begin(ranged=True)
+    target.end()
+    with pytest.raises((psycopg.errors.UndefinedTable, ServerError)):
+        moves.stage(target, place.technique("write"), files[0])
+    assert place.tables() == set()
+
+
+def test_a_partition_that_cannot_be_written_leaves_the_table_as_it_was(
+    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
+) -> None:
+    write(place, others, cluster)
+    short = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
+    with pytest.raises(moves.MoveError, match=f"of partition {files[-1].number} arrived instead of"):
+        write(place, short, cluster)
+    assert place.count() == 90
+    assert place.tables() == set()
+    assert read(place, tmp_path / "after", cluster) == sent(others)
+
+
+def test_an_interrupt_leaves_the_table_as_it_was(
+    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition]
+) -> None:
+    write(place, others, cluster)
+    with relayed(place.servers[0], Holding) as (through, relay):
+        assert relay is not None
+        working = Working(lambda: write(place, files, cluster, first=through))
+        relay.held.wait()
+        cluster.stop.set()
+        relay.go_on.set()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                working.end()
+        finally:
+            cluster.stop = threading.Event()
+    assert place.count() == 90
+    assert place.tables() == set()
+
+
+def test_a_table_that_is_not_ours_stays(single: Place, cluster: Cluster, files: list[Partition]) -> None:
+    server = single.servers[0]
+    if isinstance(server, PostgresServer):
+        PostgresTables(server).run(f"CREATE TABLE {TABLE.name} (mine integer)")
+    else:
+        ClickHouseTables(server).run(f"CREATE TABLE {TABLE.name} (mine Int32) ENGINE = MergeTree ORDER BY mine")
+    try:
+        with pytest.raises(ServerError, match="framehaul did not make"):
+            write(single, files, cluster)
+        assert single.count() == 0
+        assert single.tables() == set()
+    finally:
+        if isinstance(server, PostgresServer):
+            PostgresTables(server).run(f"DROP TABLE {TABLE.name}")
+        else:
+            ClickHouseTables(server).run(f"DROP TABLE {TABLE.name}")
+
+
+def test_a_name_that_postgres_would_cut_is_refused(servers: Servers) -> None:
+    target = PostgresTarget(servers.postgres, TABLE.renamed("framehaul_" + "x" * 40), new_run())
+    with pytest.raises(ServerError, match="too long"):
+        target.begin(ranged=False)
+
+
+def test_no_password_is_told(place: Place, cluster: Cluster, files: list[Partition]) -> None:
+    target = place.target()
+    secrets = {server.password for server in place.servers}
+    work = partial(moves.stage, target, place.technique("write"))
+    assert not any(secret in repr(work) + repr(pickle.loads(pickle.dumps(target))) for secret in secrets)
+    with pytest.raises(Exception, match=r"(?i)exist|no metadata"):
+        cluster.map(work, files[:1], "stage-of-no-run")
+    logs = str(cluster.client.get_worker_logs()) + str(cluster.client.get_scheduler_logs())
+    assert "stage-of-no-run" in logs
+    assert not any(secret in logs for secret in secrets)
+
+
+def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: list[Partition], tmp_path: Path) -> None:
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
+        local_directory=str(tmp_path),
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+    ) as other:
+        settings = load_settings({"FRAMEHAUL_SCHEDULER": other.scheduler_address}, None)
+        with workers.opened(settings, 4) as cluster:
+            assert not cluster.local
+            assert len(cluster.addresses) == 1
+            workers.check_reachable(cluster, servers, tmp_path)
+            with pytest.raises(ClusterError, match="FRAMEHAUL_SHARED_DIR"):
+                workers.check_reachable(cluster, servers, tmp_path / "nowhere")
+            place = Place("postgres", (servers.postgres,))
+            write(place, files, cluster)
+            assert place.count() == ROWS
+            place.drop()
+
+
+def test_a_scheduler_that_is_not_there_is_named() -> None:
+    with pytest.raises(SettingsError, match="SCHEDULER='here' is not the address"):
+        load_settings({"FRAMEHAUL_SCHEDULER": "here"}, None)
+    settings = load_settings({"FRAMEHAUL_SCHEDULER": "tcp://127.0.0.1:1"}, None)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(ClusterError, match=r"tcp://127\.0\.0\.1:1 cannot be reached"),
+    ):
+        patch.setattr(workers, "CONNECT_SECONDS", 1)
+        with workers.opened(settings, 1):
+            pass
+
+
+class Elsewhere:
+    """A client of workers on another machine, with other packages."""
+
+    def __init__(self, addresses: list[str], version: str | None) -> None:
+        self._addresses, self._version = addresses, version
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": dict.fromkeys(self._addresses)}
+
+    def run(self, function: Callable[..., Any], *arguments: object) -> dict[str, Any]:
+        import importlib.metadata
+
+        if self._version is None:
+            raise importlib.metadata.PackageNotFoundError
+        return dict.fromkeys(self._addresses, self._version)
+
+
+def test_workers_that_cannot_do_it_are_named(servers: Servers, tmp_path: Path) -> None:
+    for addresses, version, said in (
+        ([], "1", "has no workers"),
+        (["tcp://192.0.2.7:1"], "0.0.1", "workers have cloudpickle 0.0.1, and here it is"),
+        (["tcp://192.0.2.7:1"], None, "does not have cloudpickle"),
+    ):
+        with pytest.raises(ClusterError, match=said):
+            workers.check_workers(cast("Any", Elsewhere(addresses, version)))
+    away = Cluster(cast("Any", Elsewhere(["tcp://192.0.2.7:1"], "1")), local=False)
+    with pytest.raises(ClusterError, match=r"192\.0\.2\.7 cannot reach servers that listen on loopback"):
+        workers.check_reachable(away, servers, tmp_path)
+
+
+def test_without_shards_the_reason_says_what_to_do(servers: Servers, tmp_path: Path) -> None:
+    url = f"http://{servers.clickhouse.user}:{servers.clickhouse.password}@127.0.0.1:{servers.clickhouse.http_port}/"
+    for settings, said in (
+        (Settings(servers="external"), "set FRAMEHAUL_CLICKHOUSE_SHARDS_URLS"),
+        (Settings(servers="docker", state_dir=tmp_path), "COMPOSE_PROFILES=shards make servers SERVERS=docker"),
+        (Settings(clickhouse_shards_urls=f"{url},{url}"), "knows 0 shards"),
+    ):
+        (tmp_path / "docker").mkdir(exist_ok=True)
+        with pytest.raises(UnavailableError, match=said) as caught, shards.running(settings):
+            pass
+        assert servers.clickhouse.password not in str(caught.value)
+    with (
+        pytest.raises(ServerError, match="SHARDS_URLS must look like"),
+        shards.running(Settings(clickhouse_shards_urls="http://u:p@h/a/b@c")),
+    ):
+        pass
+
+
+def test_a_law_is_found_again() -> None:
+    law = model.Law(1000.0, 0.05, 0.01)
+    counts = [1, 2, 3, 4, 6] * 3
+    rounds = [number for number in (1, 2, 3) for _ in range(5)]
+    fit = model.fitted(counts, rounds, law.rows_per_s(np.array(counts, float)).tolist())
+    assert isinstance(fit, model.Fit)
+    assert fit.kind == "the universal scalability law"
+    assert [fit.law.alone_rows_per_s, fit.law.waiting, fit.law.talking] == pytest.approx([1000, 0.05, 0.01])
+    middle, low, high = fit.at(16)
+    assert (low, high) == pytest.approx((middle, middle))
+    assert fit.best_workers == pytest.approx((0.95 / 0.01) ** 0.5)
+
+
+def test_a_law_has_no_term_below_zero_and_noise_widens_its_interval() -> None:
+    """Faster than in proportion: neither waiting nor talking explains it."""
+    counts, rounds = [1, 2, 4] * 3, [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    fit = model.fitted(counts, rounds, [100, 260, 600, 110, 240, 560, 90, 250, 640])
+    assert isinstance(fit, model.Fit)
+    assert fit.kind == "Amdahl's law"
+    assert (fit.law.waiting, fit.law.talking) == (0, 0)
+    assert fit.best_workers is None
+    middle, low, high = fit.at(8)
+    assert low < middle < high
+
+
+def test_too_few_numbers_of_workers_give_no_law() -> None:
+    told = model.fitted([1, 2, 1, 2], [1, 1, 2, 2], [10.0, 20.0, 11.0, 19.0])
+    assert isinstance(told, str)
+    assert "2 different numbers of workers" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, "nothing"),
+        ({"workers_cpu_s": 1.7}, "client CPU"),
+        ({"server_cpu_s": 5.0, "workers_cpu_s": 1.5}, "server CPU"),
+        ({"wire_bytes": 900.0}, "network"),
+        ({"finishing_s": 0.6}, "the common end"),
+        ({"server_cpu_s": None, "wire_bytes": None}, "nothing"),
+    ],
+)
+def test_what_a_pass_waits_for_follows_the_rule(change: dict[str, Any], verdict: str) -> None:
+    quiet = model.Cost(
+        rows=100, seconds=1.0, finishing_s=0.1, workers=2, cores=8, workers_cpu_s=0.5, coordinator_cpu_s=0.1,
+        server_cpu_s=0.4, wire_bytes=10.0, wire_bytes_per_s=1000.0,
+    )  # fmt: skip
+    assert dataclasses.replace(quiet, **change).verdict == verdict
+    assert quiet.bound_rows_per_s(1) == pytest.approx(100 / 0.6)
+    assert quiet.bound_rows_per_s(1000) == pytest.approx(100 / (0.4 / 8 + 0.1))
+
+
+@pytest.fixture
+def small_run(servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a run within this process leaves its results."""
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    return tmp_path
+
+
+def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
+    passes = results.read(out / "results" / "scale_out.csv", study.Pass)
+    expected = {
+        (database, direction, *pair, number)
+        for database in DATABASES for direction in ("write", "read")
+        for pair in ((1, 8), (2, 8), (4, 8), (4, 4), (4, 2)) for number in (1, 2)
+    }  # fmt: skip
+    assert set(passes.select("database", "direction", "workers", "partitions", "pass").rows()) == expected
+    assert len(passes) == len(expected)
+    assert set(passes["status"]) == {"ok"}, passes["reason"].to_list()
+    for row in passes.to_dicts():
+        assert row["seconds"] == pytest.approx(row["moving_s"] + row["finishing_s"])
+        assert row["rows_per_s"] == pytest.approx(300 / row["seconds"])
+        assert row["wire_bytes"] > 300 * 50
+        assert row["server_cpu_s"] is not None
+    found = study.ScaleOut(passes, read_facts(out / "results"), tmp_path)
+    told = "\n".join(one.data for one in (found.table(), found.saturation(), found.model(), found.findings()))
+    assert "ClickHouse, two shards write" in told
+    assert "Amdahl's law" in told
+    assert found.missing().data == "Everything ran."
+    assert found.dask().data.count("| yes |") == len(DATABASES)
+    assert "PostgreSQL write" in study.readme_blocks(out / "results")["scale-out"]
+
+
+def test_a_directory_of_files_is_taken_as_it_is(small_run: Path, others: list[Partition], servers: Servers) -> None:
+    directory = str(others[0].path.parent)
+    study.run(rows=1, passes=1, warmup=0, seed=5, workers=[1], partitions=[2], dataset=directory)
+    passes = results.read(small_run / "results" / "scale_out.csv", study.Pass)
+    assert set(passes.select("rows", "partitions", "status").rows()) == {(90, 3, "ok")}
+    text = (small_run / "results" / "environment.json").read_text()
+    assert servers.postgres.password not in text
+    assert directory not in text
+    assert passes["wire_bytes"].is_null().all()
+
+
+def test_without_dask_every_pass_is_skipped(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    found = study.run(rows=600, passes=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
+    assert set(found.passes.select("status", "reason").rows()) == {
+        ("skipped", "dask.distributed is not installed: uv sync --extra scale, or pip install 'framehaul[scale]'")
+    }
+    assert len(found.passes) == 2 * 2 * 3 * len(DATABASES)
+    for shown in (found.table(), found.saturation(), found.model(), found.findings(), found.dask(), found.versions()):
+        assert isinstance(shown.data, str)
+    assert "not installed" in found.missing().data
+    report.figure(found.passes, "workers")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rows": 0}, "ROWS=0"), ({"passes": 0}, "PASSES=0"), ({"warmup": -1}, "WARMUP=-1"),
+        ({"workers": []}, r"workers=\[\]"), ({"workers": [1, 0]}, "workers=0"),
+        ({"partitions": ["2"]}, "partitions='2'"),
+    ],
+)  # fmt: skip
+def test_parameters_that_make_no_sense_are_named(change: dict[str, Any], said: str, small_run: Path) -> None:
+    given: dict[str, Any] = {"rows": 10, "passes": 1, "warmup": 0, "seed": 1, "workers": [1], "partitions": [1]}
+    with pytest.raises(ValueError, match=said):
+        study.run(**(given | change))
+    assert not (small_run / "results").exists()
+
+
+def test_techniques_are_known_by_name() -> None:
+    assert moves.technique_of("postgres", "read", "polars_adbc_fetch").driver == "adbc"
+    for name in ("nothing", "pandas_adbc_fetch"):
+        with pytest.raises(ValueError, match="no technique"):
+            moves.technique_of("postgres", "read", name)
+
+
+def test_loopback_has_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "LOOPBACK_BYTES", 4 << 20)
+    assert study.loopback_bytes_per_s() > 1e6
