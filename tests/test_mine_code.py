@@ -368,7 +368,7 @@ def test_make_mine_takes_all_rows_unless_it_is_told(told: list[str], rows: int, 
         ["make", "mine", f"DATA={data}", "KEY=a b", *told], cwd=PROJECT, capture_output=True, text=True, check=True,
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CONDA_DEFAULT_ENV": "framehaul"},
     )  # fmt: skip
-    assert f"-m framehaul mine --servers= --out= --data={data} --key=a b --sort= --rows={rows} " in done.stdout
+    assert f"-m framehaul mine --servers= --out= --data={data} --key=a b --sort= --rows={rows} --passes" in done.stdout
 
 
 @pytest.fixture(scope="module")
