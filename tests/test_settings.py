@@ -32,7 +32,8 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "servers": "external", "postgres_dsn": "host=h", "clickhouse_url": "http://h", "clickhouse_native_port": "1",
         "postgres_port": "2", "clickhouse_http_port": "65535", "postgres_extensions": str(tmp_path),
         "exchange_dir": str(tmp_path), "exchange_dir_on_server": "/there", "bigquery_project": "p",
-        "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "data": str(tmp_path / "x.csv"), "state_dir": str(tmp_path / "new"),
+        "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "data": str(tmp_path / "x.csv"),
+        "state_dir": str(tmp_path / "new"),
         "out": str(tmp_path / "out"), "python": "/bin/python",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)
