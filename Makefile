@@ -62,7 +62,8 @@ all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, re
 	@$(FRAMEHAUL) run $(WHERE) --notebooks="$$NOTEBOOKS" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED" --hold="$$HOLD" \
 		--connections="$$CONNECTIONS" --duration="$$DURATION" --warmup-duration="$$WARMUP_DURATION" --rate="$$RATE" --preset="$$PRESET" --scheduler="$$SCHEDULER"
 
-mine: ROWS = 0 # all, unless given
+# All rows, unless ROWS is given.
+mine: ROWS = 0
 mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first
 	@$(FRAMEHAUL) mine $(WHERE) --data="$$DATA" --key="$$KEY" --sort="$$SORT" --rows="$$ROWS" --passes="$$PASSES" --warmup="$$WARMUP" --seed="$$SEED"
 

@@ -69,7 +69,14 @@ for line in sys.stdin:
             finished(module.write(module.frame_of(sys.argv[1])))
         else:
             frame = finished(module.read())
-            frame.write_ipc(result) if hasattr(frame, "write_ipc") else frame.to_pickle(result)
+            if hasattr(frame, "write_ipc"):
+                for name, dtype in frame.schema.items():
+                    if str(dtype) == "Object":  # UUID objects, which no file holds
+                        texts = [None if value is None else str(value) for value in frame[name]]
+                        frame = frame.with_columns(sys.modules["polars"].Series(name, texts))
+                frame.write_ipc(result)
+            else:
+                frame.to_pickle(result)
         print("ran", flush=True)
     except Exception as error:
         traceback.print_exc()
@@ -138,6 +145,7 @@ def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str
     for database in DATABASES:
         sent[database] = Sent(found.table, found.content)
         sent[database].keep_reference(tables_of(servers.of(database)), reference)
+        tables_of(servers.of(database)).create(found.table)
     yield sent
     for database in DATABASES:
         for table in (found.table, reference):
@@ -149,9 +157,10 @@ def check_snippet(
 ) -> None:
     """Run the code of a technique and compare what it did with what was sent."""
     tables, table = tables_of(servers.of(found.database)), derived.table
-    tables.create(table)
-    if found.direction == "read":
-        tables.load(table, derived.content)
+    if found.direction == "write" or len(tables.content(table)) != derived.content.num_rows:
+        tables.create(table)
+        if found.direction == "read":
+            tables.load(table, derived.content)
     said, result = runner.run(f"{found.database}_{found.direction}_{found.name}", code)
     if found.family == "pg_parquet" and not EXTENSIONS:
         assert "pg_parquet" in said or "EXCHANGE_DIR" in said
@@ -227,7 +236,7 @@ def test_code_needs_no_more_installed_than_it_says(
     made = snippet(found, derived.table, "", "parquet")
     allowed = distributions_for(made.requirements)
     refused = {root for root, owners in packages_distributions().items() if not {*map(canonical, owners)} & allowed}
-    assert {"framehaul", "papermill"} <= refused
+    assert {"papermill", "sqlalchemy"} & refused
     runner = Runner(servers, data, refused, tmp_path)
     try:
         check_snippet(found, made.code, runner, derived, loaded, servers)
@@ -359,7 +368,7 @@ def test_make_mine_takes_all_rows_unless_it_is_told(told: list[str], rows: int, 
         ["make", "mine", f"DATA={data}", "KEY=a b", *told], cwd=PROJECT, capture_output=True, text=True, check=True,
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CONDA_DEFAULT_ENV": "framehaul"},
     )  # fmt: skip
-    assert f"-m framehaul mine --servers= --out= --data={data} --key=a b --sort= --rows={rows} " in done.stdout
+    assert f"-m framehaul mine --servers= --out= --data={data} --key=a b --sort= --rows={rows} --passes" in done.stdout
 
 
 @pytest.fixture(scope="module")

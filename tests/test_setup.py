@@ -48,7 +48,7 @@ def test_an_interpreter_that_does_not_run_is_passed_over(clone: Path) -> None:
     program(clone / "bin" / "python3.12", f'exec {sys.executable} "$@"')
     done = setup(clone)
     assert done.returncode == 0, done.stderr
-    assert (clone / "called").read_text().split() == ["sync", "--locked", "--quiet", "--python", BASE]
+    assert (clone / "called").read_text().split() == ["sync", "--locked", "--quiet", "--all-extras", "--python", BASE]
     assert (clone / ".venv" / ".complete").exists()
 
 
