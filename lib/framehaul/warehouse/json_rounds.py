@@ -40,7 +40,8 @@ LOOK_SECONDS = 0.002
 class Pass:
     """One pass of one tool and codec: a row of the study's file. A missing number is None, never 0.
 
-    `types` is `exact`, or the columns that came out as another type; `write_calls` and `write_calls_few_rows` were
+    `types` is `exact`, or the columns that came out as another type; `row_order` says whether rows came out where they
+    were (`kept`, `changed`); `write_calls` and `write_calls_few_rows` were
     counted once, apart from the passes, and `write_calls_reason` says why they are missing.
     """
 
@@ -58,6 +59,7 @@ class Pass:
     output_bytes: int | None = None
     row_groups: int | None = None
     types: str | None = None
+    row_order: str | None = None
     write_calls: int | None = None
     write_calls_few_rows: int | None = None
     write_calls_reason: str | None = None
@@ -152,7 +154,7 @@ def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
     target = files.target(task, "all")
     try:
         found = (_run_program if task.converter.program else _run_python)(task, command, files, target)
-        wrong = difference(target, files.expected, task.codec)
+        wrong, row_order = difference(target, files.expected, task.codec)
         if wrong:
             return {"status": "failed", "reason": files.without_paths(wrong)}
         metadata = pq.read_metadata(target)
@@ -160,7 +162,7 @@ def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
             "rows_per_s": files.expected.num_rows / found["seconds"],
             "cores_used": found["client_cpu_s"] / found["seconds"],
             "output_bytes": target.stat().st_size, "row_groups": metadata.num_row_groups,
-            "types": types_text(pq.read_schema(target)),
+            "types": types_text(pq.read_schema(target)), "row_order": row_order,
         }  # fmt: skip
     finally:
         target.unlink(missing_ok=True)
@@ -277,39 +279,53 @@ def _traced(command: list[str], requests: str, files: Files, targets: tuple[Path
         log.unlink(missing_ok=True)
 
 
-def difference(path: Path, expected: pa.Table, codec: str) -> str | None:
-    """What is wrong with a Parquet file; None when it says what `expected` says, row by row, and is compressed so.
+def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str]:
+    """What is wrong with a Parquet file, if anything, and what became of row order: `kept`, or `changed`.
 
-    Another type is no difference as long as it holds the same: a date as text or as a time, a wider integer.
+    Nothing is wrong when it says what `expected` says, row by row, and is compressed so. Another type is no difference
+    as long as it holds the same: a date as text or as a time, a wider integer.
     """
     if not path.exists():
-        return "no file was written"
+        return "no file was written", ""
     try:
         with pq.ParquetFile(path) as file:
             return _difference(file, expected, codec)
     except (pa.ArrowException, OSError) as error:
-        return f"the file cannot be read: {' '.join(str(error).split())[:300]}"
+        return f"the file cannot be read: {' '.join(str(error).split())[:300]}", ""
 
 
-def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> str | None:
+def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> tuple[str | None, str]:
     metadata = file.metadata
     if file.schema_arrow.names != expected.column_names:
-        return f"columns are {', '.join(file.schema_arrow.names)}"
+        return f"columns are {', '.join(file.schema_arrow.names)}", ""
     if metadata.num_rows != expected.num_rows:
-        return f"{metadata.num_rows} rows instead of {expected.num_rows}"
+        return f"{metadata.num_rows} rows instead of {expected.num_rows}", ""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}
     if codecs != {codec.upper()}:
-        return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}"
+        return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", ""
     start = 0
     for batch in file.iter_batches():
         here = expected.slice(start, len(batch))
         for name in expected.column_names:
             wrong = _column_difference(batch.column(name), here.column(name).combine_chunks(), start)
+            if wrong and _same_in_another_order(file.read(), expected):
+                return None, "changed"
             if wrong:
-                return f"{name}, {wrong}"
+                return f"{name}, {wrong}", ""
         start += len(batch)
-    return None
+    return None, "kept"
+
+
+def _same_in_another_order(found: pa.Table, expected: pa.Table) -> bool:
+    try:
+        same = found.cast(expected.schema)
+        if not same.cast(found.schema).equals(found):  # casting cuts a time down to its date without a word
+            return False
+    except pa.ArrowException:
+        return False
+    keys = [(name, "ascending") for name in expected.column_names]
+    return bool(same.sort_by(keys).equals(expected.sort_by(keys)))
 
 
 def _column_difference(found: pa.Array, expected: pa.Array, start: int) -> str | None:

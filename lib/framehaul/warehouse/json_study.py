@@ -148,6 +148,7 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     found = medians(
         passes, ["converter", "label", "codec", "rows"],
         pl.when(good).then(pl.col("types").first()).alias("types"), pl.col("write_calls_reason").first(),
+        pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
     )  # fmt: skip
     place = {codec: at for at, codec in enumerate(CODECS)}
     return found.sort(
@@ -201,14 +202,15 @@ def cores_table(passes: pl.DataFrame) -> str:
 
 
 def outputs_table(passes: pl.DataFrame) -> str:
-    """Size, row groups and types of the files, smallest first, as Markdown."""
+    """Size, row groups, types and row order of the files, smallest first, as Markdown."""
     rows = [
-        [row["label"], row["codec"], charts.dtypes_text(row["types"]), f"{row['output_bytes'] / 1e6:,.2f}",
+        [row["label"], row["codec"], charts.dtypes_text(row["types"]), row["row_order"],
+         f"{row['output_bytes'] / 1e6:,.2f}",
          f"{row['output_bytes'] / row['rows']:.1f}", f"{row['row_groups']:,.0f}"]
         for row in summary(passes).filter(status="ok").sort("output_bytes", maintain_order=True).to_dicts()
     ]  # fmt: skip
-    header = ["tool", "codec", "types", "MB", "bytes per row", "row groups"]
-    return charts.markdown_table(header, rows, text_columns=3)
+    header = ["tool", "codec", "types", "row order", "MB", "bytes per row", "row groups"]
+    return charts.markdown_table(header, rows, text_columns=4)
 
 
 def writes_table(passes: pl.DataFrame) -> str:
