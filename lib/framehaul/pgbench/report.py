@@ -341,7 +341,8 @@ def _over_time(found: pl.DataFrame, spread: pl.DataFrame, order: list[str]) -> F
     with _panels(list(dict(_by_test(found, order))), 1.9) as (figure, panels):
         for test, axes in panels:
             for name in order:
-                here = bins.filter(test=test, service=name)
+                # Passes are not all equally long: where one of them has ended, the mean would be another's.
+                here = bins.filter(test=test, service=name).filter(pl.col("passes") == pl.col("passes").max())
                 if len(here):
                     width_s = here["up_to"][0]
                     tps = (here["transactions"] / here["passes"] / width_s).to_list()
