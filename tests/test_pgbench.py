@@ -360,6 +360,20 @@ def test_a_study_of_one_service_of_each_kind(
     assert not list((open_dir / "pgbench").iterdir())
 
 
+def test_a_data_set_that_cannot_be_made_is_skipped_and_the_others_are_measured(
+    open_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(open_dir / "pgbench"))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    monkeypatch.setattr(presets, "tests", lambda _: (READ, replace(WRITE, scale=10**9)))
+    report.run(preset="published", passes=1, seed=1, services="default")
+    found = report.load()
+    assert found.passes.filter(test="cpu")["status"].to_list() == ["ok"] * 2
+    assert found.passes.filter(test="io_write")["status"].to_list() == ["skipped"]
+    assert "scale 1,000,000,000 takes" in str(found.missing().data)
+    assert "scale 1,000,000,000 takes" in str(found.versions().data)
+
+
 def test_published_ratios_stand_beside_those_measured() -> None:
     rows = [
         rounds.Pass("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))

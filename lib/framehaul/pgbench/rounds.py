@@ -108,7 +108,10 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
         made.facts |= {
             "what": f"preset {preset}, {len(found)} services, {passes} passes", "servers": settings.servers,
             "order": [service.name for service in found], "services": rounds.facts,
-            "unavailable": {name: reason for name, (_, reason) in rounds.trouble.items()},
+            "unavailable": {
+                name if scale is None else f"{name}, scale {scale:,}": reason
+                for (name, scale), (_, reason) in rounds.trouble.items()
+            },
             "left": rounds.left,
         }  # fmt: skip
 
@@ -119,8 +122,8 @@ class _Rounds:
     ) -> None:
         self._made, self._spread, self._services, self._tests = made, spread, services, tests
         self._benches: dict[str, Bench] = {}
-        self.trouble: dict[str, tuple[Status, str]] = {}
-        """Why a service is not measured."""
+        self.trouble: dict[tuple[str, int | None], tuple[Status, str]] = {}
+        """Why a service is not measured, at all (None) or with the data set of a scale."""
         self.facts: dict[str, dict[str, Any]] = {}
         self.left: list[str] = []
         """What could not be cleaned up."""
@@ -140,7 +143,7 @@ class _Rounds:
                     if stop.is_set():
                         raise KeyboardInterrupt
                     self._made.progress(f"{service.name}: making data")
-                    self._attempt(service, partial(self._set_up, service, stop, limits))
+                    self._attempt(service, None, partial(self._set_up, service, stop, limits))
                 for number, task in in_rounds(tasks, warmup=0, passes=passes, seed=seed, stop=stop):
                     self._made.progress(f"{task.service.name} {task.test.name} {task.clients}")
                     self._run(task, number)
@@ -153,7 +156,7 @@ class _Rounds:
         bench = self._benches[service.name] = Bench(service, load_settings(), stop)
         begun = time.perf_counter()
         for test in {test.scale: test for test in self._tests}.values():
-            bench.initialise(test)
+            self._attempt(service, test.scale, partial(bench.initialise, test))
         assert service.server is not None
         known = PostgresTables(service.server).facts()
         self.facts[service.name] = known | {"initialised_s": round(time.perf_counter() - begun, 1)}
@@ -161,19 +164,22 @@ class _Rounds:
             assert service.server.process_id is not None
             limits.enter_context(limited(service.server.process_id, service.disk, service.iops))
 
-    def _attempt(self, service: Service, work: Callable[[], None]) -> None:
-        """Whatever goes wrong with one service while it is set up is its trouble, and the others go on."""
+    def _attempt(self, service: Service, scale: int | None, work: Callable[[], None]) -> None:
+        """Whatever goes wrong with one service, or one data set, while it is set up is its trouble; others go on."""
         try:
             work()
         except UnavailableError as error:
-            self.trouble[service.name] = "skipped", str(error)
+            self.trouble[service.name, scale] = "skipped", str(error)
         except Exception as error:  # noqa: BLE001  said in its rows
-            self.trouble[service.name] = "failed", describe(error)
+            self.trouble[service.name, scale] = "failed", describe(error)
+
+    def _trouble_of(self, service: Service, test: Test) -> tuple[Status, str] | None:
+        return self.trouble.get((service.name, None)) or self.trouble.get((service.name, test.scale))
 
     def _run(self, task: Task, number: int) -> None:
         service = task.service
-        if service.name in self.trouble:
-            self._write(task, number, *self.trouble[service.name])
+        if trouble := self._trouble_of(service, task.test):
+            self._write(task, number, *trouble)
             return
         try:
             done = self._benches[service.name].run(task.test, task.clients)
@@ -187,10 +193,8 @@ class _Rounds:
 
     def _check(self, service: Service) -> None:
         """All accounts, once: on a large data set that takes longer than a run."""
-        if service.name in self.trouble:
-            return
         for test in self._tests:
-            if not test.select_only:
+            if not test.select_only and not self._trouble_of(service, test):
                 try:
                     self._benches[service.name].check_accounts(test.scale)
                 except Exception as error:  # noqa: BLE001  as above
