@@ -87,7 +87,7 @@ def tests(preset: str) -> tuple[Test, ...]:
 
 
 def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:
-    """The published tests at a size that takes about a minute in all: a second each, data in proportion to memory.
+    """The published tests at a second each, data in proportion to memory: one pass over all examples takes a minute.
 
     The large data set takes a 128th of the memory, the small one a twelfth of that. Clients per core are as published.
     """
