@@ -195,19 +195,25 @@ def test_a_lost_transaction_is_found(opened: Bench, service: Service) -> None:
 
 
 def test_a_run_that_is_cut_off_is_no_result(opened: Bench, service: Service) -> None:
+    ended = threading.Event()
+
     def cut_off() -> None:
-        while not execute(
-            service,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name = 'pgbench' AND xact_start IS NOT NULL",
-        ):
-            pass
+        # Until the run has ended: a connection that is cut after its last statement is not missed.
+        while not ended.is_set():
+            execute(
+                service,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'pgbench' AND xact_start IS NOT NULL",
+            )
 
     thread = threading.Thread(target=cut_off)
     thread.start()
-    with pytest.raises(BenchError, match="pgbench: "):
-        opened.run(WRITE, 2)
-    thread.join()
+    try:
+        with pytest.raises(BenchError, match="pgbench: "):
+            opened.run(WRITE, 2)
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_foreign_tables_of_pgbench_are_refused_and_left(service: Service, settings: Settings) -> None:
