@@ -25,6 +25,7 @@ from framehaul import datagen, results
 from framehaul.clients import UnavailableError
 from framehaul.measure import called, opened
 from framehaul.relay import Relay, relayed
+from framehaul.results import read_facts
 from framehaul.scale_out import cluster as workers
 from framehaul.scale_out import model, moves, report, shards, study
 from framehaul.scale_out.clickhouse import ClickHouseTarget
@@ -35,7 +36,6 @@ from framehaul.scale_out.targets import Target, new_run
 from framehaul.schema import ANALYTICS_METRICS
 from framehaul.servers import ClickHouseServer, PostgresServer, ServerError, Servers
 from framehaul.settings import Settings, SettingsError, load_settings
-from framehaul.study import read_facts
 from framehaul.tables import ClickHouseTables, PostgresTables
 from framehaul.techniques import Technique
 from framehaul.verify import content_fingerprint

@@ -8,12 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from tqdm import tqdm
 
-from framehaul import charts, results, study
+from framehaul import charts, measure, results, study
+from framehaul.clients import UnavailableError
 from framehaul.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -39,6 +41,17 @@ def in_rounds[T](
             if stop.is_set():
                 raise KeyboardInterrupt
             yield number, task
+
+
+def outcome_of(error: Exception, directory: Path | None = None) -> dict[str, Any]:
+    """The status and the reason of a pass that ended with an error: whatever it raises is its result.
+
+    The reason says which file of `directory` it was, and not where on this machine.
+    """
+    if isinstance(error, UnavailableError):
+        return {"status": "skipped", "reason": str(error)}
+    reason = measure.describe(error)
+    return {"status": "failed", "reason": reason if directory is None else reason.replace(f"{directory}/", "")}
 
 
 class Recording:

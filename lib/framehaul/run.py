@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillException
 from traitlets.config import Config
 
-from framehaul import report, results, servers, study
+from framehaul import report, results, servers
 from framehaul.drivers import contenders
 from framehaul.drivers import report as drivers
 from framehaul.drivers.shapes import POSTGRES_SHAPES
@@ -185,7 +185,7 @@ def _make_index(reports: Path, problems: dict[str, str]) -> None:
             title = report.title_of(nbformat.read(notebook, as_version=4))
             entries.append(report.Entry(name, title, link, problems.get(name)))
     entries.sort(key=lambda entry: "summary" not in entry.name)
-    report.write_index(reports, entries, study.read_facts(reports.parent / "results"))
+    report.write_index(reports, entries, results.read_facts(reports.parent / "results"))
 
 
 def whole_number(name: str, text: str) -> int:
@@ -206,10 +206,8 @@ def number(name: str, text: str) -> float:
 def parameters_from(text: dict[str, str]) -> Parameters:
     """Parameters from the command line; raises SettingsError that names the one that is no whole number."""
     numbers: dict[str, Any] = {name: whole_number(name, value) for name, value in text.items()}
-    try:
+    with _refused_as_setting():
         return Parameters(**numbers)
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
 
 
 def hold_from(text: str) -> int:
@@ -222,11 +220,18 @@ def hold_from(text: str) -> int:
 
 def preset_from(text: str) -> str:
     """The name of a preset for pgbench, from the command line; raises SettingsError when there is none of that name."""
-    try:
+    with _refused_as_setting():
         presets.tests(text)
+    return text
+
+
+@contextmanager
+def _refused_as_setting() -> Iterator[None]:
+    """What a parameter's own check refuses is a mistake of whoever gave it on the command line."""
+    try:
+        yield
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    return text
 
 
 def load_from(text: dict[str, str]) -> Load:
@@ -234,7 +239,5 @@ def load_from(text: dict[str, str]) -> Load:
     numbers: dict[str, Any] = {
         name: (whole_number if name == "connections" else number)(name, value) for name, value in text.items()
     }
-    try:
+    with _refused_as_setting():
         return Load(**numbers)
-    except ValueError as error:
-        raise SettingsError(str(error)) from error

@@ -148,7 +148,7 @@ def load(notebook: str, facts: dict[str, Any] | None = None) -> Scaling:
     settings = load_settings()
     directory = settings.out / "results"
     passes = results.read(directory / f"{notebook}.csv")
-    return Scaling(notebook, passes, facts or study.read_facts(directory), settings.out / "figures")
+    return Scaling(notebook, passes, facts or results.read_facts(directory), settings.out / "figures")
 
 
 def medians(passes: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,8 @@ from typing import Literal, Self
 import polars as pl
 import pyarrow as pa
 
+POSTGRES_NAME_BYTES = 63
+"""Of a name; PostgreSQL cuts off the rest: https://www.postgresql.org/docs/18/limits.html"""
 COMMENT = "made by framehaul, which may drop it"
 """Marks the tables that are ours: a table without it is never dropped."""
 

@@ -20,8 +20,6 @@ from framehaul.tables import tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 
-read_facts = results.read_facts
-
 
 class Study:
     """The results of one notebook, ready to be shown."""
@@ -88,7 +86,7 @@ def load(notebook: str, settings: Settings | None = None, facts: dict[str, Any] 
     settings = settings or load_settings()
     directory = settings.out / "results"
     passes = results.read(directory / f"{notebook}.csv")
-    return Study(notebook, passes, facts or read_facts(directory), settings.out / "figures")
+    return Study(notebook, passes, facts or results.read_facts(directory), settings.out / "figures")
 
 
 def load_all() -> Summary:
@@ -134,7 +132,9 @@ class Summary:
         streams = results.read_streams(directory) if growth is None else results.streams_among(growth)
         matrix = (trials or directory) / results.FIDELITY
         fidelity = results.read_cells(matrix) if matrix.exists() else None
-        return cls(results.read_all(directory), read_facts(directory), directory.parent / "figures", streams, fidelity)
+        return cls(
+            results.read_all(directory), results.read_facts(directory), directory.parent / "figures", streams, fidelity
+        )
 
     def winners(self) -> Markdown:
         """The fastest technique of each database and direction, and what survives it."""
@@ -330,7 +330,7 @@ def made(
 def keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
     """Record this run beside those of the other notebooks."""
     directory = settings.out / "results"
-    facts = environment.facts() | {"runs": read_facts(directory)["runs"] | {notebook: made}}
+    facts = environment.facts() | {"runs": results.read_facts(directory)["runs"] | {notebook: made}}
     results.write_environment(directory / "environment.json", facts)
     return facts
 

@@ -195,7 +195,7 @@ def load(notebook: str) -> Drivers:
     settings = load_settings()
     directory = settings.out / "results"
     passes = results.read(directory / results.DRIVERS[notebook], Measurement)
-    return Drivers(notebook, passes, study.read_facts(directory), settings.out / "figures")
+    return Drivers(notebook, passes, results.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Report:
 
     def __init__(self, directory: Path) -> None:
         self.cells = results.read_cells(directory / results.FAULTS)
-        self._facts = study.read_facts(directory)
+        self._facts = results.read_facts(directory)
         self._results, self._figures = directory, directory.parent / "figures"
 
     def chart(self, database: str, direction: str) -> SVG:

@@ -27,7 +27,7 @@ class Matrix:
 
     def __init__(self, directory: Path) -> None:
         self.cells = results.read_cells(directory / results.FIDELITY)
-        self._facts, self._figures = study.read_facts(directory), directory.parent / "figures"
+        self._facts, self._figures = results.read_facts(directory), directory.parent / "figures"
 
     def chart(self, database: str, direction: str) -> SVG:
         """One direction as a heat map, techniques by cases; also saved as a figure."""

@@ -15,11 +15,19 @@ import pyarrow.compute as pc
 
 from framehaul.mine.files import DataError
 from framehaul.mine.loading import fitted, unwrapped
-from framehaul.schema import DATE32, Column, ColumnType, Table, TimeUnit, Types, decimal_types, timestamp_types
+from framehaul.schema import (
+    DATE32,
+    POSTGRES_NAME_BYTES,
+    Column,
+    ColumnType,
+    Table,
+    TimeUnit,
+    Types,
+    decimal_types,
+    timestamp_types,
+)
 from framehaul.techniques.beyond.clickhouse_write import DATES
 
-MOST_NAME_BYTES = 63
-"""Of a name in PostgreSQL, which cuts off the rest: https://www.postgresql.org/docs/18/limits.html"""
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 """Names that PostgreSQL keeps for itself: https://www.postgresql.org/docs/18/ddl-system-columns.html"""
@@ -138,10 +146,10 @@ def _check_names(names: list[str]) -> None:
             raise DataError(f"column {at} has {'a NUL character in its' if name else 'no'} name: rename it")
         if names.count(name) > 1:
             raise DataError(f"{names.count(name)} columns are called {name!r}: rename all but one")
-        if len(name.encode()) > MOST_NAME_BYTES:
+        if len(name.encode()) > POSTGRES_NAME_BYTES:
             raise DataError(
                 f"the name of column {name[:30]!r}... has {len(name.encode())} bytes, and PostgreSQL keeps "
-                f"{MOST_NAME_BYTES}: shorten it"
+                f"{POSTGRES_NAME_BYTES}: shorten it"
             )
         if name in SYSTEM_COLUMNS:
             raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")

@@ -154,7 +154,7 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
         made.facts |= {"what": what, "servers": both.mode, "server": studies.server_versions(both)}
     directory = made.settings.out
     read = results.read(directory / "results" / f"{NOTEBOOK}.csv")
-    return Mine(frame, tables, read, studies.read_facts(directory / "results"), directory)
+    return Mine(frame, tables, read, results.read_facts(directory / "results"), directory)
 
 
 @dataclass(frozen=True)

@@ -110,13 +110,13 @@ def load() -> Pgbench:
     settings = load_settings()
     directory = settings.out / "results"
     found, spread = results.read(directory / f"{NOTEBOOK}.csv", Pass), results.read(directory / SPREAD, Spread)
-    return Pgbench(found, spread, study.read_facts(directory), settings.out / "figures")
+    return Pgbench(found, spread, results.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
     found = results.read(directory / f"{NOTEBOOK}.csv", Pass)
-    order = study.read_facts(directory)["runs"][NOTEBOOK]["order"]
+    order = results.read_facts(directory)["runs"][NOTEBOOK]["order"]
     return {"pgbench": speeds_table(found, order), "pgbench-published": published_table(found)}
 
 

@@ -11,9 +11,7 @@ from functools import partial
 from typing import Any
 
 from framehaul import results, study
-from framehaul.clients import UnavailableError
-from framehaul.measure import describe
-from framehaul.passes import Recording, check, in_rounds, recording
+from framehaul.passes import Recording, check, in_rounds, outcome_of, recording
 from framehaul.pgbench import presets
 from framehaul.pgbench.bench import Bench
 from framehaul.pgbench.disks import limited
@@ -109,8 +107,8 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
             "what": f"preset {preset}, {len(found)} services, {passes} passes", "servers": settings.servers,
             "order": [service.name for service in found], "services": rounds.facts,
             "unavailable": {
-                name if scale is None else f"{name}, scale {scale:,}": reason
-                for (name, scale), (_, reason) in rounds.trouble.items()
+                name if scale is None else f"{name}, scale {scale:,}": trouble["reason"]
+                for (name, scale), trouble in rounds.trouble.items()
             },
             "left": rounds.left,
         }  # fmt: skip
@@ -122,7 +120,7 @@ class _Rounds:
     ) -> None:
         self._made, self._spread, self._services, self._tests = made, spread, services, tests
         self._benches: dict[str, Bench] = {}
-        self.trouble: dict[tuple[str, int | None], tuple[Status, str]] = {}
+        self.trouble: dict[tuple[str, int | None], dict[str, Any]] = {}
         """Why a service is not measured, at all (None) or with the data set of a scale."""
         self.facts: dict[str, dict[str, Any]] = {}
         self.left: list[str] = []
@@ -153,7 +151,7 @@ class _Rounds:
                 self.left += [left for bench in self._benches.values() if (left := bench.clean())]
 
     def _set_up(self, service: Service, stop: threading.Event, limits: ExitStack) -> None:
-        bench = self._benches[service.name] = Bench(service, load_settings(), stop)
+        bench = self._benches[service.name] = Bench(service, self._made.settings, stop)
         begun = time.perf_counter()
         for test in {test.scale: test for test in self._tests}.values():
             self._attempt(service, test.scale, partial(bench.initialise, test))
@@ -168,23 +166,21 @@ class _Rounds:
         """Whatever goes wrong with one service, or one data set, while it is set up is its trouble; others go on."""
         try:
             work()
-        except UnavailableError as error:
-            self.trouble[service.name, scale] = "skipped", str(error)
         except Exception as error:  # noqa: BLE001  said in its rows
-            self.trouble[service.name, scale] = "failed", describe(error)
+            self.trouble[service.name, scale] = outcome_of(error)
 
-    def _trouble_of(self, service: Service, test: Test) -> tuple[Status, str] | None:
+    def _trouble_of(self, service: Service, test: Test) -> dict[str, Any] | None:
         return self.trouble.get((service.name, None)) or self.trouble.get((service.name, test.scale))
 
     def _run(self, task: Task, number: int) -> None:
         service = task.service
         if trouble := self._trouble_of(service, task.test):
-            self._write(task, number, *trouble)
+            self._write(task, number, **trouble)
             return
         try:
             done = self._benches[service.name].run(task.test, task.clients)
         except Exception as error:  # noqa: BLE001  whatever a run raises is its result, not the study's end
-            self._write(task, number, "failed", describe(error))
+            self._write(task, number, **outcome_of(error))
             return
         self._write(task, number, **done.figures)
         for found in done.bins:
@@ -198,13 +194,13 @@ class _Rounds:
                 try:
                     self._benches[service.name].check_accounts(test.scale)
                 except Exception as error:  # noqa: BLE001  as above
-                    self._write(Task(service, test, test.clients), 0, "failed", describe(error))
+                    self._write(Task(service, test, test.clients), 0, **outcome_of(error))
 
-    def _write(self, task: Task, number: int, status: Status = "ok", reason: str | None = None, **figures: Any) -> None:
+    def _write(self, task: Task, number: int, **found: Any) -> None:
         service, test = task.service, task.test
         self._made.write(
             Pass(
                 self._made.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
-                price_per_hour=service.price_per_hour, status=status, reason=reason, **figures,
+                price_per_hour=service.price_per_hour, **found,
             )
         )  # fmt: skip

@@ -15,14 +15,12 @@ from framehaul.clients import open_psycopg
 from framehaul.measure import called, opened
 from framehaul.scale_out.partitions import Partition, Piece, spread
 from framehaul.scale_out.targets import Staged
-from framehaul.schema import COMMENT, Table, quote_postgres, quote_postgres_text
+from framehaul.schema import COMMENT, POSTGRES_NAME_BYTES, Table, quote_postgres, quote_postgres_text
 from framehaul.servers import PostgresServer, ServerError
 from framehaul.tables import PostgresTables
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database
 
-LONGEST_NAME = 63
-"""Bytes; longer names are cut: https://www.postgresql.org/docs/18/sql-syntax-lexical.html#SQL-SYNTAX-IDENTIFIERS"""
 CLIENTS = ("asyncpg", "psycopg")
 """The clients whose session can take over a snapshot, so that their techniques read a piece."""
 
@@ -64,7 +62,7 @@ class PostgresTarget:
 
     def begin(self, *, ranged: bool) -> None:
         longest = f"{self._new.name}_p{10**6}_123456_pkey"
-        if len(longest.encode()) > LONGEST_NAME:
+        if len(longest.encode()) > POSTGRES_NAME_BYTES:
             raise ServerError(f"the name {self.table.name} is too long: that of a staging table would be cut")
         assert not ranged or self.table.partition_by_month_of is not None
         by = f" PARTITION BY RANGE ({quote_postgres(self.table.partition_by_month_of or '')})" if ranged else ""

@@ -185,7 +185,7 @@ def load() -> ScaleOut:
     settings = load_settings()
     directory = settings.out / "results"
     passes = results.read(directory / results.SCALE_OUT[NOTEBOOK], Pass)
-    return ScaleOut(passes, study.read_facts(directory), settings.out / "figures")
+    return ScaleOut(passes, results.read_facts(directory), settings.out / "figures")
 
 
 def tasks(databases: Sequence[str], workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:

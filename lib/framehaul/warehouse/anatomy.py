@@ -156,7 +156,7 @@ def load() -> Anatomy:
     """The results of the last complete run, without writing any file; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    return Anatomy(*_read(directory), study.read_facts(directory), settings.out / "figures")
+    return Anatomy(*_read(directory), results.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

@@ -129,7 +129,7 @@ def load() -> JsonToParquet:
     settings = load_settings()
     directory = settings.out / "results"
     passes = results.read(directory / results.WAREHOUSE[NOTEBOOK], Pass)
-    return JsonToParquet(passes, study.read_facts(directory), settings.out / "figures")
+    return JsonToParquet(passes, results.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from framehaul import measure
 from framehaul.clients import UnavailableError
-from framehaul.passes import in_rounds
+from framehaul.passes import in_rounds, outcome_of
 from framehaul.results import Status
 from framehaul.servers import PostgresServer
 from framehaul.verify import EXACT
@@ -185,10 +185,8 @@ class Bench:
             path = Path(directory) / "buildings.parquet"
             try:
                 return self._measured(task, path)
-            except UnavailableError as error:
-                return {"status": "skipped", "reason": str(error)}, []
             except Exception as error:  # noqa: BLE001  whatever a writer raises is its result, not the run's end
-                return {"status": "failed", "reason": measure.describe(error)}, []
+                return outcome_of(error, path.parent), []
 
     def survey(self, writer: Writer) -> dict[Codec, Sizes]:
         """What each codec that a writer offers makes of each column; no clock."""
@@ -303,7 +301,7 @@ def difference(found: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
         stored = found.column(field.name)
         try:
             column = stored.cast(field.type)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             return f"column {field.name}: {measure.describe(error)}", types, ""
         # Casting cuts a timestamp down to its date without a word.
         if stored.type != field.type and not column.cast(stored.type).equals(stored):

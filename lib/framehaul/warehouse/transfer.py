@@ -19,9 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from framehaul import charts, results, servers, study
-from framehaul.clients import UnavailableError
-from framehaul.measure import describe
-from framehaul.passes import check, in_rounds, medians, recording
+from framehaul.passes import check, in_rounds, medians, outcome_of, recording
 from framehaul.passes import ratio as ratio_of
 from framehaul.resources import Meter
 from framehaul.results import Status
@@ -155,7 +153,7 @@ def load() -> Transfer:
     settings = load_settings()
     directory = settings.out / "results"
     passes = results.read(directory / results.WAREHOUSE[NOTEBOOK], Pass)
-    return Transfer(passes, study.read_facts(directory), settings.out / "figures")
+    return Transfer(passes, results.read_facts(directory), settings.out / "figures")
 
 
 def fill(tables: PostgresTables, rows: int, seed: int) -> int:
@@ -227,11 +225,8 @@ class _Moves:
     def _tried(self, directory: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
             return {"status": "ok"} | work()
-        except UnavailableError as error:
-            return {"status": "skipped", "reason": str(error)}
         except Exception as error:  # noqa: BLE001  whatever a route raises is its result, not the run's end
-            # Which file it was, and not where on this machine.
-            return {"status": "failed", "reason": describe(error).replace(f"{directory}/", "")}
+            return outcome_of(error, directory)
 
     def _measured(self, work: Callable[[], object]) -> Usage:
         self._postgres.start()
