@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import struct
 from typing import Any
@@ -35,33 +34,52 @@ def text(value: str | bytes) -> bytes:
 
 def field(kind: ColumnType, value: Any) -> bytes:
     match kind:
-        case ColumnType.TEXT:
+        case ColumnType.TEXT | ColumnType.BYTES:
             return text("" if value is None else value)
         case ColumnType.UUID:
             raw = bytes(16) if value is None else UUID(value).bytes
             return raw[:8][::-1] + raw[8:][::-1]
-        case ColumnType.DATE:
-            return struct.pack("<H", 0 if value is None else (value - dt.date(1970, 1, 1)).days)
-        case ColumnType.INT32:
-            return struct.pack("<i", value or 0)
-        case ColumnType.INT64:
-            return struct.pack("<q", value or 0)
-        case ColumnType.FLOAT64:
-            return struct.pack("<d", value or 0)
-    raise NotImplementedError(kind)
+        case _:
+            return struct.pack(f"<{FORMATS[kind]}", value or 0)
+
+
+FORMATS = {
+    ColumnType.DATE: "H", ColumnType.BOOL: "?", ColumnType.INT16: "h", ColumnType.INT32: "i", ColumnType.INT64: "q",
+    ColumnType.FLOAT32: "f", ColumnType.FLOAT64: "d", ColumnType.TIMESTAMP: "q", ColumnType.TIMESTAMP_NS: "q",
+    ColumnType.TIMESTAMP_UTC: "q", ColumnType.TIMESTAMP_BERLIN: "q",
+}  # fmt: skip
+
+
+def plain(column: Column, values: pa.ChunkedArray) -> list[Any]:
+    """The values as Native has them: dates and moments as what they count, decimals as whole numbers."""
+    if column.type is ColumnType.DECIMAL:
+        scale = column.types.arrow.scale
+        return [None if value is None else int(value.scaleb(scale)) for value in values.to_pylist()]
+    if column.type is ColumnType.DATE:
+        values = values.cast(pa.int32())
+    return list((values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist())
+
+
+def encoded_field(column: Column, value: Any) -> bytes:
+    if column.type is ColumnType.DECIMAL:
+        digits = column.types.arrow.precision
+        return (value or 0).to_bytes(4 if digits <= 9 else 8 if digits <= 18 else 16, "little", signed=True)
+    if column.types.clickhouse == "Date32":
+        return struct.pack("<i", value or 0)
+    return field(column.type, value)
 
 
 def block(table: Table, content: pa.Table) -> bytes:
     parts = [number(len(table.columns)), number(content.num_rows)]
     for column in table.columns:
-        values = content.column(column.name).to_pylist()
+        values = plain(column, content.column(column.name))
         parts += [text(column.name), text(column.clickhouse_type)]
         if column.low_cardinality:
             parts.append(dictionary(column, values))
             continue
         if column.nullable:
             parts.append(bytes(value is None for value in values))
-        parts += [field(column.type, value) for value in values]
+        parts += [encoded_field(column, value) for value in values]
     return b"".join(parts)
 
 

@@ -13,12 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from framehaul.compiled import (
+    MOST_BYTES,
+    OTHER_COUNT,
+    OTHER_LENGTH,
     SLACK,
+    TRAILER,
     arrow_array,
     find_fields,
     read_int16,
     read_int32,
     read_int64,
+    text_views_of,
     uuid_views_of,
     views_of,
 )
@@ -43,7 +48,8 @@ FIXED_WIDTHS = {
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
 MICROSECONDS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
-TRAILER = -1
+CRITICAL_FLAGS = 0xFFFF0000
+"""Flags of the header of which a reader has to know all that are set; there is one, which PostgreSQL no longer has."""
 
 
 class CopyDecoder:
@@ -56,6 +62,8 @@ class CopyDecoder:
         self._enough_bytes = BATCH_BYTES
         self._begun = self._ended = False
         self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        """Decoded so far."""
 
     def feed(self, data: bytes) -> None:
         """Take some more bytes, cut anywhere. Raises ValueError when they are no binary COPY of this table."""
@@ -73,57 +81,80 @@ class CopyDecoder:
         """All rows not taken yet. Raises ValueError when the bytes ended before the trailer of binary COPY."""
         self._decode()
         if not self._ended:
-            raise ValueError(f"the binary COPY of {self._table.name} ended before its trailer")
+            raise ValueError(f"the binary COPY of {self._table.name} ended before its trailer, after {self._place}")
         return pa.Table.from_batches(self.take(), self._table.arrow_view_schema)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._rows:,} rows and {self._bytes:,} bytes"
 
     def _decode(self) -> None:
         content = b"".join((*self._pending, SLACK))
-        begin = self._header_bytes(content[: -len(SLACK)])
-        if not self._begun:
-            return
-        data = np.frombuffer(content, np.uint8, offset=begin)
-        columns = self._table.columns
-        most_rows = len(data) // (2 + 4 * len(columns)) + 1  # the last may be cut
-        starts, lengths = np.empty((2, len(columns), most_rows), np.int32)
-        rows, end, other = find_fields(data[: -len(SLACK)], starts, lengths)
-        if other not in (0, TRAILER):
-            raise ValueError(f"the binary COPY of {self._table.name} has rows of {other} fields, not of {len(columns)}")
-        self._ended = self._ended or other == TRAILER
-        self._pending = [content[begin + end : -len(SLACK)]]
-        self._pending_bytes = len(self._pending[0])
+        size = len(content) - len(SLACK)
+        if size > MOST_BYTES:
+            raise ValueError(f"{size:,} bytes came at once: feed at most {MOST_BYTES:,}")
+        begin = 0 if self._begun or self._ended else self._header_bytes(content[:size])
+        end = begin + self._decode_rows(content, begin, size) if self._begun else 0
+        self._bytes += end
+        if self._ended and end < size:
+            raise ValueError(f"{size - end:,} bytes follow the trailer of the binary COPY of {self._table.name}")
+        self._pending = [content[end:size]]
+        self._pending_bytes = size - end
         self._enough_bytes = max(BATCH_BYTES, 2 * self._pending_bytes)  # a row may be longer than any batch
+
+    def _decode_rows(self, content: bytes, begin: int, size: int) -> int:
+        """Make a batch of the whole rows that there are; gives the bytes that they take."""
+        if self._ended:
+            return 0
+        columns, data = self._table.columns, np.frombuffer(content, np.uint8, offset=begin)
+        most_rows = (size - begin) // (2 + 4 * len(columns)) + 1  # the last may be cut
+        starts, lengths = np.empty((2, len(columns), most_rows), np.int32)
+        rows, end, other, number = find_fields(data[: size - begin], starts, lengths)
         if rows:
-            arrays = [
-                decode(column, data, start[:rows], length[:rows])
-                for column, start, length in zip(columns, starts, lengths, strict=True)
-            ]
+            try:
+                arrays = [
+                    decode(column, data, start[:rows], length[:rows], self._rows)
+                    for column, start, length in zip(columns, starts, lengths, strict=True)
+                ]
+            except ValueError as error:
+                raise ValueError(f"{error} (in what follows {self._place})") from error
             self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._table.arrow_view_schema))
+            self._rows += rows
+        if other in (OTHER_COUNT, OTHER_LENGTH):
+            self._bytes += begin + end
+            fields = f"rows of {number} fields, not of {len(columns)}"
+            found = fields if other == OTHER_COUNT else f"a field of {number} bytes"
+            raise ValueError(f"the binary COPY of {self._table.name} has {found}, after {self._place}")
+        self._ended = other == TRAILER
+        return end
 
     def _header_bytes(self, content: bytes) -> int:
-        """Length of the header at the start of the content, 0 once it was taken off; sets `_begun` at its end."""
-        if self._begun:
-            return 0
+        """Length of the header at the start of the content, 0 while it is not whole; sets `_begun` at its end."""
         if not content.startswith(SIGNATURE[: len(content)]):
             raise ValueError(f"this is no binary COPY: it begins with {content[: len(SIGNATURE)]!r}")
         extension_at = len(SIGNATURE) + 4
         if len(content) < extension_at + 4:
             return 0
+        if flags := int.from_bytes(content[len(SIGNATURE) : extension_at]) & CRITICAL_FLAGS:
+            raise ValueError(f"the binary COPY of {self._table.name} has flags that are not known here: {flags:#x}")
         header = extension_at + 4 + int.from_bytes(content[extension_at : extension_at + 4])
         self._begun = len(content) >= header
-        return header
+        return header if self._begun else 0
 
 
-def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.Array:
-    """A column, from where its fields start in the data and how long they are, -1 for NULL. Raises ValueError."""
-    null = lengths == -1
-    width = FIXED_WIDTHS.get(column.type)
-    if width is not None and not ((lengths == width) | null).all():
-        raise ValueError(f"column {column.name} does not come as {column.types.postgres}")
-    arrow = column.arrow_view
+def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s, first_row: int = 0) -> pa.Array:
+    """A column, from where its fields start in the data and how long they are, -1 for NULL.
+
+    `first_row` is the number of the first of them, for what is said of one. Raises ValueError.
+    """
+    null, arrow = lengths == -1, column.arrow_view
+    check_widths(column, first_row, lengths)
     buffers: list[Any]
     match column.type:
-        case ColumnType.TEXT | ColumnType.BYTES:
-            buffers = views_of(data, starts, lengths)
+        case ColumnType.TEXT:
+            buffers = text_views_of(column.name, first_row, data, starts, lengths)
+        case ColumnType.BYTES:
+            buffers, _ = views_of(data, starts, lengths)
         case ColumnType.UUID:
             buffers = uuid_views_of(data, np.where(null, -1, starts), flip=0)
         case ColumnType.BOOL:
@@ -147,6 +178,17 @@ def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s) -> pa.A
     return arrow_array(arrow, len(starts), validity, buffers).cast(column.arrow_view)
 
 
+def check_widths(column: Column, first_row: int, lengths: Int32s) -> None:
+    """Raises ValueError for fields that are not as long as a column of one width has them, and are not NULL."""
+    width = FIXED_WIDTHS.get(column.type)
+    if width is not None and len(wrong := np.flatnonzero((lengths != width) & (lengths != -1))):
+        row = int(wrong[0])
+        raise ValueError(
+            f"column {column.name} does not come as {column.types.postgres}: "
+            f"row {first_row + row:,} has {lengths[row]} bytes, not {width}"
+        )
+
+
 def integers(
     read: Callable[[Bytes, Int32s, Int32s, Any], None], dtype: type[Any], data: Bytes, starts: Int32s, lengths: Int32s
 ) -> NDArray[Any]:
@@ -164,5 +206,7 @@ def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray
     limits = np.iinfo(since_2000.dtype)
     if len(since_2000) and (since_2000.min() == limits.min or since_2000.max() == limits.max):
         raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
+    if len(since_2000) and since_2000.max() > limits.max - offset:
+        raise ValueError(f"column {column.name} holds a moment that PostgreSQL does not have")
     shifted: NDArray[Any] = since_2000 + since_2000.dtype.type(offset)
     return shifted
