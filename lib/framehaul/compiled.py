@@ -80,7 +80,7 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], I
 
     The first buffer holds the views, the second the text that is not in them.
     """
-    views, kept = np.empty((len(starts), 4), np.int32), int(np.maximum(lengths, 0).sum(dtype=np.int64))
+    views, kept = np.empty((len(starts), 4), np.uint32), int(np.maximum(lengths, 0).sum(dtype=np.int64))
     texts, rows = np.empty(kept + len(SLACK), np.uint8), np.empty(len(starts), np.int32)
     suspects = view_texts(words_at_every_byte(data), starts, lengths, views, words_at_every_byte(texts), rows)
     return [views, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
@@ -103,7 +103,7 @@ def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
 
 def uuid_views_of(data: Bytes, starts: Int32s, *, flip: int) -> list[Any]:
     """The two buffers of an array of string views of UUIDs as text; `starts` and `flip` as in `view_uuids`."""
-    views, texts = np.empty((len(starts), 4), np.int32), np.empty(len(starts) * UUID_TEXT_BYTES, np.uint8)
+    views, texts = np.empty((len(starts), 4), np.uint32), np.empty(len(starts) * UUID_TEXT_BYTES, np.uint8)
     view_uuids(data, starts, flip, pairs_at_every_byte(texts), views)
     return [views, texts]
 
@@ -142,7 +142,7 @@ def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
 
 
 @compiled
-def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Int32s, texts: Words, suspects: Int32s) -> int:
+def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Words, texts: Words, suspects: Int32s) -> int:
     """Fill in the string view of each text; those that are too long for it are copied to `texts`, one after the other.
 
     `words` and `texts` are data at every byte; a length of -1 is NULL. All in one loop: a function called from it with
@@ -237,7 +237,7 @@ def find_invalid_text(data: Bytes, words: NDArray[np.uint64], offsets: Int32s | 
 
 
 @compiled
-def view_uuids(data: Bytes, starts: Int32s, flip: int, pairs: NDArray[np.uint16], views: Int32s) -> None:
+def view_uuids(data: Bytes, starts: Int32s, flip: int, pairs: NDArray[np.uint16], views: Words) -> None:
     """Write UUIDs as text, and a view for each; a start of -1 is NULL.
 
     `pairs` is the text at every byte. `flip` is 0 where the 16 bytes are in the order of the text, 7 where each half
