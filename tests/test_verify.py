@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import psycopg
 import pyarrow as pa
 import pytest
 
 from framehaul import datagen
+from framehaul.fidelity.places import without_encoding
 from framehaul.frames import to_pandas
 from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
-from framehaul.servers import Servers
-from framehaul.tables import tables_of
-from framehaul.verify import EXACT, Sent, dtype_drift
+from framehaul.servers import ServerError, Servers
+from framehaul.tables import PostgresTables, tables_of
+from framehaul.verify import EXACT, Sent, dtype_drift, invalid
 from second_table import SECOND_TABLE
 
 ROWS = 200
@@ -244,6 +246,99 @@ def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
 ) -> None:
     received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
     assert Sent(EVERY_TYPE, every_type()).difference(received) is not None
+
+
+def unchecked(*values: bytes | None) -> pa.Array:
+    """Bytes as Arrow text that nobody has checked."""
+    raw = pa.array(values, pa.large_binary())
+    return pa.Array.from_buffers(pa.large_string(), len(raw), raw.buffers())
+
+
+def with_text(make: Make, text: pa.Array) -> pl.DataFrame | pd.DataFrame:
+    """A frame of two rows with this column of text, its buffers as they are."""
+    frame = make(every_type(), EVERY_TYPE)
+    if isinstance(frame, pl.DataFrame):
+        return frame.with_columns(pl.Series("maybe_text", values=text))
+    return frame.assign(maybe_text=text.to_pandas())
+
+
+@BOTH_FRAMES
+@pytest.mark.parametrize("raw", [b"\xff\xfeA", b"\xed\xa0\x80", b"\xe2\x82", b"long enough for no view\xc0\x80"])
+def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes) -> None:
+    sent = Sent(EVERY_TYPE, every_type())
+    assert sent.difference(with_text(make, unchecked(b"a", raw))) == "column maybe_text, row 1: text that is no UTF-8"
+    assert sent.difference(with_text(make, unchecked(b"a", None))) is None
+
+
+def test_rows_are_counted_over_chunks() -> None:
+    part = pd.DataFrame({"text": unchecked(b"a", b"b").to_pandas()})
+    last = pd.DataFrame({"text": unchecked(b"a", b"\xff").to_pandas()})
+    assert invalid(pd.concat([part, last])) == "column text, row 3: text that is no UTF-8"
+    chunks = [pl.DataFrame({"text": pl.Series(values=unchecked(b"a", raw))}) for raw in (b"b", b"\xff")]
+    assert invalid(pl.concat(chunks, rechunk=False)) == "column text, row 3: text that is no UTF-8"
+
+
+def past_its_dictionary() -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int32()), pa.array(["a"]), safe=False)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(pd.Categorical.from_codes([0, 5], categories=["a"], validate=False)),  # type: ignore[call-overload]
+        pd.Series(pd.arrays.ArrowExtensionArray(past_its_dictionary())),
+    ],
+    ids=["category", "Arrow-backed"],
+)
+def test_an_index_past_its_dictionary_is_found(column: pd.Series[Any]) -> None:
+    found = Sent(EVERY_TYPE, every_type()).difference(pandas(every_type()).assign(maybe_text=column))
+    assert found is not None
+    assert found.startswith("column maybe_text is not valid: ")
+    assert "5" in found
+
+
+def test_text_in_a_category_is_validated() -> None:
+    frame = pl.DataFrame({"text": pl.Series(["a", "b"], dtype=pl.Categorical)})
+    assert invalid(frame) is None
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), unchecked(b"a", b"\xff"))
+    backed = pd.DataFrame({"text": pd.Series(pd.arrays.ArrowExtensionArray(dictionary))})
+    assert "UTF" in str(invalid(backed))
+
+
+@BOTH_FRAMES
+def test_a_valid_frame_of_the_standard_table_is_valid(make: Make) -> None:
+    assert invalid(make(datagen.arrow_table(ANALYTICS_METRICS, ROWS, 42), ANALYTICS_METRICS)) is None
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfeA", b"long enough for no view\xed\xa0\x80"])
+def test_bytes_that_are_no_text_are_loaded_and_given_back(servers: Servers, raw: bytes) -> None:
+    table = Table("framehaul_raw", (Column("id", ColumnType.INT32), Column("text", ColumnType.TEXT)), ("id",))
+    content = pa.table({"id": pa.array([1, 2], pa.int32()), "text": pa.array([b"a", raw], pa.binary())})
+    with without_encoding(servers.postgres) as postgres:
+        for server in (postgres, servers.clickhouse):
+            tables = tables_of(server)
+            with tables.kept():
+                tables.create(table)
+                tables.load(table, content)
+                assert sorted(tables.content(table)["text"].to_list()) == [b"a", raw]
+                tables.drop(table)
+
+
+@BOTH_DATABASES
+def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers, database: str) -> None:
+    tables, content = tables_of(getattr(servers, database)), every_type()
+    with tables.kept():
+        tables.create(EVERY_TYPE)
+        tables.load(EVERY_TYPE, content)
+        if isinstance(tables, PostgresTables):
+            (mine,) = tables.run("SELECT pg_backend_pid()")
+            assert tables.run("SELECT pg_backend_pid()") == [mine]
+            with psycopg.connect(servers.postgres.dsn(), autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", mine)
+            with pytest.raises((ServerError, psycopg.OperationalError)):
+                tables.content(EVERY_TYPE)
+        assert len(tables.content(EVERY_TYPE)) == content.num_rows
+    tables.drop(EVERY_TYPE)
 
 
 @BOTH_DATABASES

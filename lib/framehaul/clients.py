@@ -8,7 +8,7 @@ import http.client
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -41,6 +41,20 @@ SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
     SELECT 1 FROM pg_settings WHERE name = 'shared_preload_libraries' AND setting NOT LIKE '%pg_parquet%'
 )
 """
+
+
+# Text comes and goes in the session's encoding, in binary COPY as well, and a role, a database or a pooler may have set
+# another one. Said for one transaction: for one that the caller has begun, until the end of that.
+# https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
+UTF8 = "SET LOCAL client_encoding = 'UTF8'"
+
+
+def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raises ValueError where sessions of the attached `pg` are not in UTF-8, which DuckDB takes all text for."""
+    query = "SELECT current_setting(''client_encoding'')"
+    ((encoding,),) = connection.execute(f"FROM postgres_query('pg', '{query}')").fetchall()
+    if encoding != "UTF8":
+        raise ValueError(f"text would come as {encoding}: attach PostgreSQL with client_encoding=utf8 in its address")
 
 
 class UnavailableError(RuntimeError):
@@ -187,6 +201,9 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     )
     with duckdb.connect() as connection:
         connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
+        # DuckDB takes all text for UTF-8, and asks for no encoding by itself: it opens sessions as it needs them, and
+        # only the address reaches all of them.
+        server = replace(server, options=(*server.options, ("client_encoding", "utf8")))
         connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
         yield connection
 

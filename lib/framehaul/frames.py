@@ -50,12 +50,12 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
 
-    Raises ValueError for other columns than the table's, where a value does not fit its column, and for NULL where
-    there may be none.
+    Raises ValueError for other columns than the table's, where a value does not fit its column, for NULL where there
+    may be none, and for text that is not UTF-8.
     """
     frame = in_table_order(frame, table)
     try:
-        return pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False)
+        return validated(pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False))
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
 
@@ -78,9 +78,9 @@ def surrogate_in(frame: pd.DataFrame) -> ValueError:
 def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views.
 
-    Raises as `fitting` does.
+    Raises as `fitting` does, and ValueError for text that is not UTF-8.
     """
-    return fitting(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
+    return validated(fitting(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -105,12 +105,21 @@ def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     return frame
 
 
+def check_text(frame: pl.DataFrame, table: Table) -> None:
+    """Raises ValueError for text that is not UTF-8: Polars takes what it is given for text, and writes it."""
+    for name in table.columns_of(ColumnType.TEXT, ColumnType.UUID):
+        raw = frame[name].cast(pl.Binary)
+        wrong = raw.cast(pl.String, strict=False).is_null() & raw.is_not_null()
+        if (row := wrong.arg_max()) is not None and wrong[row]:
+            raise NotTextError(name, row, raw[row])
+
+
 def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataFrame:
     """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`.
 
     Raises ValueError for arrays that are not valid, unless `valid` says that whoever made them has seen to it.
     """
-    arrow = arrow if valid else validated(arrow)
+    arrow = arrow if valid else validated(with_bytes(arrow, table))
     columns: dict[str, Any] = {}
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
@@ -130,13 +139,26 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     Extension types become what they are stored as, which for ADBC's numeric is its text. Raises ValueError for arrays
     that are not valid, unless `valid` says that whoever made them has seen to it.
     """
-    arrow = arrow if valid else validated(arrow)
+    arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
         if isinstance(kind, pa.BaseExtensionType):
             arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast(pl.Schema(table.polars_schema))
+
+
+def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
+    """The table with its columns of bytes as such: ClickHouse has one type for them and for text, and calls it text."""
+    for name in table.columns_of(ColumnType.BYTES):
+        at, values = arrow.column_names.index(name), arrow.column(name)
+        if isinstance(values.type, pa.DictionaryType):
+            values = values.combine_chunks().dictionary_decode()
+        if values.type in (pa.string(), pa.large_string()):
+            arrow = arrow.set_column(
+                at, name, values.cast(pa.binary() if values.type == pa.string() else pa.large_binary())
+            )
+    return arrow
 
 
 def validated(arrow: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul import servers
-from framehaul.clients import CLIENTS, HttpConnection
-from framehaul.frames import BATCH_ROWS, encode_stream, from_polars
+from framehaul.clients import CLIENTS, UTF8, HttpConnection
+from framehaul.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
 from framehaul.resources import Meter
 from framehaul.schema import ANALYTICS_METRICS, Table
 from framehaul.settings import load_settings
@@ -33,31 +34,52 @@ from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postg
 from framehaul.techniques.registry import Database, Direction
 
 
+def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+    """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
+
+    Raises ValueError, for the others when they are asked for, where a batch has other columns, or does not fit.
+    """
+    fitting = (in_table_order(batch, table).cast(table.arrow_schema) for batch in batches)
+    return chain(list(islice(fitting, 1)), fitting)
+
+
 def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """Binary COPY, encoded as the batches come."""
-    fitting = (batch.cast(table.arrow_schema) for batch in batches)
-    postgres_write.copy_batches(connection, table, table.arrow_schema, fitting)
+    """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
+    fitting = in_table_schema(batches, table)
+    with connection.transaction():
+        connection.execute(UTF8)
+        postgres_write.copy_batches(connection, table, table.arrow_schema, fitting)
 
 
 def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """An INSERT whose body is an Arrow stream, written batch by batch; small blocks keep the server's memory low."""
+    """An INSERT whose body is an Arrow stream, written batch by batch; small blocks keep the server's memory low.
+
+    Raises ValueError as `in_table_schema` does; blocks that were finished before stay.
+    """
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    body = encode_stream(table.arrow_schema, batches)
-    connection.post(query, body=body, settings={"min_insert_block_size_rows": 4 * BATCH_ROWS}).read()
+    body = encode_stream(table.arrow_schema, in_table_schema(batches, table))
+    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": 4 * BATCH_ROWS}
+    connection.post(query, body=body, settings=settings).read()
 
 
 def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.RecordBatch]:
-    """Record batches of about 16 MB, ADBC's default, each decoded when it is asked for."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}")
-        yield from cursor.fetch_record_batch()
+    """Record batches of about 16 MB, ADBC's default, each decoded when it is asked for; ends its transaction."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(UTF8)
+            cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}")
+            for batch in cursor.fetch_record_batch():
+                yield from validated(pa.Table.from_batches([batch])).to_batches()
+    finally:
+        connection.rollback()
 
 
 def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
     """Record batches as the server sends them."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
     with connection.post(query, settings=clickhouse_read.ARROW) as response:
-        yield from pa.ipc.open_stream(response)
+        for batch in pa.ipc.open_stream(response):
+            yield from validated(pa.Table.from_batches([batch])).to_batches()
         response.read()
 
 

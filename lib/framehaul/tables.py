@@ -6,12 +6,13 @@ again as soon as a server that died is back.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, Protocol
 
@@ -44,10 +45,13 @@ class Tables(Protocol):
         """Let no work of an earlier pass run into the next one."""
 
     def load(self, table: Table, content: pa.Table) -> None:
-        """Fill a new table by a path that no technique uses, and ready it for reading."""
+        """Fill a new table by a path that no technique uses, and ready it for reading.
+
+        A column of text may come as binary: its bytes are stored as they are, text or not, where the server lets them.
+        """
 
     def content(self, table: Table) -> pl.DataFrame:
-        """The whole table, by a path that no technique uses."""
+        """The whole table, by a path that no technique uses; a column of text that is not all UTF-8 stays bytes."""
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         """Fingerprint of whole rows."""
@@ -58,15 +62,32 @@ class Tables(Protocol):
     def facts(self) -> dict[str, Any]:
         """Version and the settings that matter, for the record of a run."""
 
+    def kept(self) -> AbstractContextManager[None]:
+        """One connection for all that one thread does in the block: for many small operations, of which it is most."""
+
 
 class PostgresTables:
     """`Tables` on PostgreSQL."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
+        self._kept: psycopg.Connection[Any] | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """One connection for all that one thread does in the block."""
+        with self._connection() as connection:
+            self._kept = connection
+            try:
+                yield
+            finally:
+                self._kept = None
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        if self._kept is not None and not self._kept.closed:
+            yield self._kept
+            return
         try:
             connection = psycopg.connect(self._server.dsn(), autocommit=True, connect_timeout=10)
         except psycopg.OperationalError as error:
@@ -102,11 +123,12 @@ class PostgresTables:
         quoted = quote_postgres(name)
         with self._connection() as connection:
             found = connection.execute(
-                "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)", (quoted,)
+                "SELECT obj_description(oid, 'pg_class') = %s FROM pg_class WHERE oid = to_regclass(%s)",
+                (COMMENT, quoted),
             ).fetchone()
             if found is None:
                 return
-            if found[0] != COMMENT:
+            if not found[0]:
                 raise ServerError(_not_ours("PostgreSQL", name))
             connection.execute(f"DROP TABLE {quoted}".encode())
 
@@ -121,9 +143,17 @@ class PostgresTables:
                 connection.execute("CHECKPOINT")
 
     def load(self, table: Table, content: pa.Table) -> None:
-        statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN".encode()
+        raw = [
+            column.type is ColumnType.TEXT and pa.types.is_binary(kind)
+            for column, kind in zip(table.columns, content.schema.types, strict=True)
+        ]
+        options = " WITH (FORMAT binary)" if any(raw) else ""
+        statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN{options}".encode()
         with self._connection() as connection:
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                if any(raw):  # in COPY's binary format text is its bytes, as bytea is
+                    names = [column.types.postgres.partition("(")[0] for column in table.columns]
+                    copy.set_types(["bytea" if is_raw else name for name, is_raw in zip(names, raw, strict=True)])
                 for batch in content.to_batches(max_chunksize=50_000):
                     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                         copy.write_row(row)
@@ -131,16 +161,21 @@ class PostgresTables:
             connection.execute(f"VACUUM (ANALYZE) {table.postgres_name}".encode())
 
     def content(self, table: Table) -> pl.DataFrame:
-        parts = [pl.DataFrame(schema=table.polars_schema)]
         with (
             self._connection() as connection,
             connection.transaction(),
             connection.cursor(name="framehaul_content") as cursor,
         ):
+            # Of a database without an encoding, SQL_ASCII, psycopg gives text as bytes.
+            as_bytes = connection.info.encoding == "ascii"
+            schema = table.polars_schema | dict.fromkeys(
+                table.columns_of(ColumnType.TEXT, ColumnType.UUID) if as_bytes else [], pl.Binary()
+            )
+            parts = [pl.DataFrame(schema=schema)]
             cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
-                parts.append(pl.DataFrame(rows, schema=table.polars_schema, orient="row"))
-        return pl.concat(parts)
+                parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
+        return _with_text(pl.concat(parts), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # A whole row as text is unambiguous: every value is quoted where it must be, NULL differs from ''.
@@ -181,21 +216,36 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
+def _client() -> httpx.Client:
+    return httpx.Client(timeout=600, trust_env=False, verify=_tls())
+
+
 class ClickHouseTables:
     """`Tables` on ClickHouse."""
 
     def __init__(self, server: ClickHouseServer) -> None:
         self._server = server
+        self._kept: httpx.Client | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """One connection for all that one thread does in the block."""
+        with _client() as client:
+            self._kept = client
+            try:
+                yield
+            finally:
+                self._kept = None
 
     def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
         """What the server answers; raises ServerError."""
         where = f"{self._server.host}:{self._server.http_port}"
         try:
-            response = httpx.post(
-                self._server.url, auth=(self._server.user, self._server.password), content=body, timeout=600,
-                params={"database": self._server.database, "query": query, **settings}, trust_env=False,
-                verify=_tls(),
-            )  # fmt: skip
+            with contextlib.nullcontext(self._kept) if self._kept else _client() as client:
+                response = client.post(
+                    self._server.url, auth=(self._server.user, self._server.password), content=body,
+                    params={"database": self._server.database, "query": query, **settings},
+                )  # fmt: skip
         except httpx.TransportError as error:
             raise ServerError(f"ClickHouse at {where} cannot be used: {_one_line(error)}") from error
         if response.is_error:
@@ -255,7 +305,7 @@ class ClickHouseTables:
         )
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
         assert isinstance(frame, pl.DataFrame)
-        return frame.cast({column.name: pl.String for column in table.columns if column.type is ColumnType.TEXT})
+        return _with_text(frame, table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # Numbers become text first: that tells -0.0 from 0.0, and a NULL's flag tells it from any text.
@@ -289,6 +339,15 @@ class ClickHouseTables:
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
     """The tables of a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
+
+
+def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The frame with its bytes as text in the columns of text where all of them are UTF-8."""
+    for column in table.columns:
+        if column.types.polars == pl.String and frame[column.name].dtype == pl.Binary:
+            with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
+                frame = frame.with_columns(pl.col(column.name).cast(pl.String))
+    return frame
 
 
 def _quoted(table: Table) -> list[str]:

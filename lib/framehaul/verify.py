@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 import numpy as np
@@ -15,6 +16,7 @@ from framehaul.tables import Fingerprint, Tables
 
 EXACT = "exact"
 BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
+NOT_UTF8 = re.compile(r"Invalid UTF8 sequence at string index (\d+)")
 TIMESTAMP_TEXT = (
     r"^(?<day>\d{4}-\d\d-\d\d)[ T](?<clock>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?(?<offset>Z|[+-]\d\d(?::?\d\d)?)?$"
 )
@@ -37,13 +39,15 @@ class Sent:
     def difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
         """What differs in a frame that was read, or None when its content is exactly what was sent.
 
-        Dtypes may differ (see `dtype_drift`) as long as every value is still the same.
+        Dtypes may differ (see `dtype_drift`) as long as every value is still the same, and the frame is valid.
         """
         table = self._table
         if list(received.columns) != table.column_names:
             return f"columns are {list(received.columns)}"
         if len(received) != len(self._frame):
             return f"{len(received)} rows instead of {len(self._frame)}"
+        if not_valid := invalid(received):
+            return not_valid
         try:
             frame = pl.DataFrame([_canonical(received[column.name], column) for column in table.columns])
         except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
@@ -76,6 +80,37 @@ class Sent:
         written, sent = tables.column_fingerprints(self._table), tables.column_fingerprints(self._reference)
         differing = [name for name in self._table.column_names if written[name] != sent[name]]
         return f"content differs in {', '.join(differing) or 'how values are combined into rows'}"
+
+
+def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
+    """Where a frame breaks the promise of its own dtypes: text that is no UTF-8, an index past its dictionary.
+
+    Decoders that trust a server make such frames. They look whole until something uses them, and then fail or do
+    anything at all: so this comes before any kernel of Polars. It is Arrow's full validation, of which most columns
+    need little: https://arrow.apache.org/docs/cpp/api/array.html#_CPPv4NK5arrow5Array12ValidateFullEv
+    """
+    for at, name in enumerate(frame.columns):
+        try:
+            start = 0
+            for chunk in _arrow_chunks(frame.to_series(at) if isinstance(frame, pl.DataFrame) else frame.iloc[:, at]):
+                chunk.validate(full=True)
+                start += len(chunk)
+        except pa.ArrowException as error:
+            if found := NOT_UTF8.search(str(error)):
+                return f"column {name}, row {start + int(found[1])}: text that is no UTF-8"
+            return f"column {name} is not valid: {error}"
+    return None
+
+
+def _arrow_chunks(values: pl.Series | pd.Series) -> list[pa.Array]:
+    """The Arrow arrays behind a column, without a copy; none where there are only numbers or Python objects."""
+    if isinstance(values, pl.Series):
+        plain = values.dtype.is_numeric() or values.dtype == pl.Object
+        return [] if plain else [values.to_arrow(compat_level=pl.CompatLevel.newest())]
+    if not isinstance(values.array, pd.arrays.ArrowExtensionArray | pd.Categorical):
+        return []
+    found = pa.array(values.array)
+    return found.chunks if isinstance(found, pa.ChunkedArray) else [found]
 
 
 def content_fingerprint(frame: pl.DataFrame) -> int:

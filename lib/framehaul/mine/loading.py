@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +22,22 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return unwrapped(pc.run_end_decode(values))
     if isinstance(kind, pa.BaseExtensionType):
         return unwrapped(values.cast(kind.storage_type))
+    if kind in (pa.string_view(), pa.binary_view()):
+        values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
     if kind in (pa.string_view(), pa.large_string()):
         return values.cast(pa.string())
     return values.cast(pa.binary()) if kind in (pa.binary_view(), pa.large_binary()) else values
+
+
+def without_views_of_null(values: pa.Array) -> pa.Array:
+    """Views that are empty where NULL is; what a file has there is not validated, yet followed: the process crashes."""
+    if not values.null_count:
+        return values
+    valid, views, *texts = values.buffers()
+    cleared = np.frombuffer(views, "V16", values.offset + len(values)).copy()
+    cleared[values.offset :][values.is_null().to_numpy(zero_copy_only=False)] = np.void(bytes(16))
+    buffers = [valid, pa.py_buffer(cleared), *texts]
+    return pa.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
 
 
 def fitted(content: pa.Table, table: Table) -> pa.Table:
@@ -37,9 +51,16 @@ def fitted(content: pa.Table, table: Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.arrow_schema)
 
 
+def undamaged(content: pa.Table) -> pa.Table:
+    """The content; raises ArrowInvalid where it is damaged: pyarrow reads offsets and text of a file as they stand."""
+    content.validate(full=True)
+    return content
+
+
 def read_parquet(path: str, table: Table) -> pa.Table:
     """A Parquet file in the types of the table; INT96 are read as microseconds."""
-    return fitted(pq.read_table(path, coerce_int96_timestamp_unit="us"), table)
+    content = pq.read_table(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+    return fitted(undamaged(content), table)
 
 
 def read_ipc(path: str, table: Table) -> pa.Table:
@@ -47,7 +68,8 @@ def read_ipc(path: str, table: Table) -> pa.Table:
     with pa.OSFile(path) as file:
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
-        return fitted((pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)).read_all(), table)
+        content = (pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)).read_all()
+        return fitted(undamaged(content), table)
 
 
 def read_csv(path: str, table: Table) -> pa.Table:

@@ -21,22 +21,42 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 from framehaul.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint
 from framehaul.frames import to_pandas, to_polars
 from framehaul.native_format import read_native
-from framehaul.schema import ColumnType, Table
+from framehaul.schema import ColumnType, Table, quote_clickhouse
 from framehaul.techniques.registry import technique
 
+# All rows, or an error: a profile may have a SELECT end early without a word, by a limit, or by what is to happen past
+# one of rows, bytes or time. https://clickhouse.com/docs/operations/settings/query-complexity
+ALL_ROWS: dict[str, str | int] = {
+    "limit": 0,
+    "offset": 0,
+    "read_overflow_mode": "throw",
+    "read_overflow_mode_leaf": "throw",
+    "result_overflow_mode": "throw",
+    "timeout_overflow_mode": "throw",
+    "timeout_overflow_mode_leaf": "throw",
+}
 # By default a block, and so a record batch, ends at a megabyte, some eight thousand rows of an ordinary table. With
 # more room it ends at 65,409: https://clickhouse.com/docs/operations/settings/settings#preferred_block_size_bytes
 LARGE_BLOCKS: dict[str, str | int] = {"preferred_block_size_bytes": 16 << 20}
-# Text as Arrow strings instead of binary, and no compression, which on loopback costs more than it saves. The native
-# writer is ClickHouse's own, which a stock server uses by default and this one does not:
+# Text as Arrow strings instead of binary, dates as dates instead of numbers, every row with its own text, and no
+# compression, which on loopback costs more than it saves. The native writer is ClickHouse's own, which a stock server
+# uses by default and this one does not:
 # https://clickhouse.com/docs/operations/settings/formats#output_format_arrow_use_native_writer
-ARROW: dict[str, str | int] = LARGE_BLOCKS | {
-    "output_format_arrow_string_as_string": 1,
-    "output_format_arrow_compression_method": "none",
-    "output_format_arrow_use_native_writer": 1,
-}
+ARROW: dict[str, str | int] = (
+    ALL_ROWS
+    | LARGE_BLOCKS
+    | {
+        "output_format_arrow_string_as_string": 1,
+        "output_format_arrow_date_as_uint16": 0,
+        "output_format_arrow_low_cardinality_as_dictionary": 0,
+        "output_format_arrow_compression_method": "none",
+        "output_format_arrow_use_native_writer": 1,
+    }
+)
 # LowCardinality columns travel as Arrow dictionaries: an index for each row, and each text once for each block.
 ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary": 1}
+# The types of columns by their names: https://clickhouse.com/docs/interfaces/formats/Native
+NATIVE = ALL_ROWS | {"output_format_native_encode_types_in_binary_format": 0}
 
 
 def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False) -> pa.Table:
@@ -140,7 +160,7 @@ def polars_http_client_arrow_two_connections(
     """
     select = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
     listing = f"SELECT DISTINCT _partition_id FROM {table.clickhouse_name} ORDER BY ALL FORMAT TSV"
-    partitions = connections[0].post(listing).read().decode().split()
+    partitions = connections[0].post(listing, settings=ALL_ROWS).read().decode().split()
     first, second = (", ".join(f"'{name}'" for name in partitions[at::2]) or "''" for at in (0, 1))
 
     def half(connection: HttpConnection, condition: str) -> pl.DataFrame:
@@ -188,7 +208,7 @@ def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> 
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT Native"
     decoder = StreamDecoder()
     parts = [pl.DataFrame(schema=table.polars_schema)]
-    with connection.post(query) as response:
+    with connection.post(query, settings=NATIVE) as response:
         while chunk := response.read1(1 << 20):
             parts += [to_polars(pa.table(block), table) for block in decoder.feed(chunk)]
     parts += [to_polars(pa.table(block), table) for block in decoder.finish()]
@@ -199,8 +219,8 @@ def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> 
 def polars_http_client_native_decoded(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Columns become Polars' own string views as they arrive: the least work on both sides."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-    with connection.post(query, settings=LARGE_BLOCKS) as response:
-        return to_polars(read_native(response, table), table)
+    with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
+        return to_polars(read_native(response, table), table, valid=True)
 
 
 @technique(family="arrow", label="clickhouse-connect query_arrow -> Polars dataframe")
@@ -235,11 +255,15 @@ def pandas_clickhouse_connect_query_df_arrow(client: ClickHouseConnectClient, ta
     return frame
 
 
+# The driver gives moments that have no zone that of the session.
+IN_UTC = NATIVE | {"session_timezone": "UTC"}
+
+
 def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver's own frame; bytes, of which it would make text, stay bytes, and no rows have columns as well."""
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
-    return client.query_df(query, column_formats=as_bytes).reindex(columns=table.column_names)
+    return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
 
 
 @technique(family="http_native", label="clickhouse-connect query_df -> Pandas dataframe")
@@ -258,18 +282,39 @@ def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, tab
     return query_df(client, table)
 
 
+def query_in_utc(table: Table) -> str:
+    """SELECT of a table, moments without a zone in UTC: of others the driver gives the clock in the server's zone."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
+    naive = [name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is None]
+    in_utc = ", ".join(f"toTimeZone({name}, 'UTC') AS {name}" for name in naive)
+    return f"SELECT * REPLACE ({in_utc}) FROM ({query})" if naive else query
+
+
 @technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
-    content: Any = client.query_arrow(query)
+    query = query_in_utc(table)
+    content: Any = client.query_arrow(query, settings=NATIVE)
     return to_polars(content, table)
 
 
 @technique(family="engine", label="chDB SELECT ... FROM remote() -> Polars dataframe")
 def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
-    """A ClickHouse engine in this process fetches native blocks and writes Arrow; nothing is decoded twice."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {remote.table(table.name)}"
-    settings = "output_format_arrow_string_as_string = 1, output_format_arrow_compression_method = 'none'"
-    result = remote.engine.query(f"{query} SETTINGS network_compression_method = 'LZ4', {settings}", "ArrowStream")
-    return to_polars(pa.ipc.open_stream(result.bytes()).read_all(), table)
+    """A ClickHouse engine in this process fetches native blocks and writes Arrow; nothing is decoded twice.
+
+    Raises ValueError where fewer rows come than were there: of a limit or an offset in the profile of the remote user
+    it is only told by their number, because `remote` sends all settings there but these two.
+    """
+    source = remote.table(table.name)
+    counted = remote.engine.query(f"SELECT count() FROM {source}", "TSV").bytes()
+    chosen = ARROW | {"network_compression_method": "LZ4", "output_format_arrow_use_native_writer": 0}
+    settings = ", ".join(f"{name} = {value!r}" for name, value in chosen.items())
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {source} SETTINGS {settings}"
+    content = pa.ipc.open_stream(remote.engine.query(query, "ArrowStream").bytes()).read_all()
+    if not counted or content.num_rows < int(counted):
+        raise ValueError(
+            f"{content.num_rows:,} of {int(counted or 0):,} rows came: take limit and offset out of the user's profile "
+            "or read over HTTP, where they are undone"
+        )
+    return to_polars(content, table)

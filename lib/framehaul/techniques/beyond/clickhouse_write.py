@@ -20,7 +20,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.clients import ChdbRemote, HttpConnection
-from framehaul.frames import arrow_stream, fitting, from_pandas, from_polars
+from framehaul.frames import arrow_stream, check_text, fitting, from_pandas, from_polars, in_table_order
 from framehaul.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.registry import technique
 
@@ -29,6 +29,25 @@ DATES = {
     "Date": (dt.date(1970, 1, 1), dt.date(2149, 6, 6), "make it a Date32"),
     "Date32": (dt.date(1900, 1, 1), dt.date(2299, 12, 31), "ClickHouse has no type for them"),
 }
+
+# Rows are stored, and what is wrong with them is said, when the INSERT is answered, even where a profile has had them
+# queued. NULL where there may be none is an error and not a zero, a column that is missing likewise, and columns whose
+# names differ in case are two. https://clickhouse.com/docs/operations/settings/formats
+INSERT: dict[str, str | int] = {
+    "async_insert": 0,
+    "wait_for_async_insert": 1,
+    "input_format_null_as_default": 0,
+}
+ARROW = INSERT | {
+    "input_format_arrow_allow_missing_columns": 0,
+    "input_format_arrow_case_insensitive_column_matching": 0,
+}
+PARQUET = INSERT | {
+    "input_format_parquet_allow_missing_columns": 0,
+    "input_format_parquet_case_insensitive_column_matching": 0,
+}
+# The types of columns by their names: https://clickhouse.com/docs/interfaces/formats/Native
+NATIVE = INSERT | {"input_format_native_decode_types_in_binary_format": 0}
 
 
 def check_dates(frame: pl.DataFrame, table: Table) -> None:
@@ -41,17 +60,20 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
 
 
 def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame in the table's dtypes. Raises ValueError for what ClickHouse would change: NULL, integers, dates."""
+    """The frame in the table's columns and dtypes.
+
+    Raises ValueError for other columns, for text that is not UTF-8, and for what ClickHouse would change: NULL,
+    integers, dates.
+    """
     frame = fitting(frame, table)
+    check_text(frame, table)
     check_dates(frame, table)
     return frame
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     """The frame as Arrow. Raises ValueError as `storable` does."""
-    if isinstance(frame, pl.DataFrame):
-        return from_polars(storable(frame, table), table)
-    content = from_pandas(frame, table)
+    content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
@@ -61,7 +83,7 @@ def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
     """INSERT of an Arrow stream sent batch by batch: the server parses one batch while the next is written."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    connection.post(query, body=arrow_stream(content), settings=settings).read()
+    connection.post(query, body=arrow_stream(content), settings=ARROW | settings).read()
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
@@ -88,6 +110,7 @@ def polars_http_client_arrow_insert_threads(connection: HttpConnection, table: T
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presplit by partition, from Polars")
 def polars_http_client_arrow_by_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Rows of one month travel together: the server's blocks can be small without making many parts."""
+    frame = in_table_order(frame, table)
     if table.partition_by_month_of:
         frame = frame.sort(pl.col(table.partition_by_month_of).dt.month_start(), maintain_order=True)
     insert_arrow(connection, table, to_arrow(frame, table), max_insert_threads=2, min_insert_block_size_rows=65_536)
@@ -106,7 +129,7 @@ def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", needs_key=True)
 def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server finds its sorting done; whether that pays for sorting here is the question."""
-    insert_arrow(connection, table, to_arrow(frame.sort(table.clickhouse_order), table))
+    insert_arrow(connection, table, to_arrow(in_table_order(frame, table).sort(table.clickhouse_order), table))
 
 
 @technique(
@@ -118,6 +141,7 @@ def polars_http_client_arrow_two_connections(
     connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pl.DataFrame
 ) -> None:
     """Half of the rows over each connection: two INSERTs, parsed, sorted and written side by side."""
+    frame = in_table_order(frame, table)
     middle = len(frame) // 2
     halves = to_arrow(frame[:middle], table), to_arrow(frame[middle:], table)
     with ThreadPoolExecutor(2) as pool:
@@ -149,10 +173,11 @@ def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, 
 
     https://clickhouse.com/docs/sql-reference/statements/exchange
     """
+    content = to_arrow(frame, table)
     loading = table.renamed(f"{table.name} {secrets.token_hex(8)}")
     connection.post(f"CREATE TABLE {loading.clickhouse_name} AS {table.clickhouse_name}").read()
     try:
-        insert_arrow(connection, loading, to_arrow(frame, table))
+        insert_arrow(connection, loading, content)
         connection.post(f"EXCHANGE TABLES {loading.clickhouse_name} AND {table.clickhouse_name}").read()
     finally:
         connection.post(f"DROP TABLE {loading.clickhouse_name} SYNC").read()
@@ -179,7 +204,7 @@ def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame
     buffer = io.BytesIO()
     storable(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    connection.post(query, body=buffer.getvalue()).read()
+    connection.post(query, body=buffer.getvalue(), settings=PARQUET).read()
 
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, zstd, from Polars")
@@ -227,33 +252,39 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
             yield chunk
 
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query}, content=chunks(buffer))
+    response = await client.post("/", params={"query": query, **PARQUET}, content=chunks(buffer))
     response.raise_for_status()
 
 
 @technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
 def polars_clickhouse_connect_insert_arrow(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """The driver writes an Arrow file in memory and posts it."""
-    client.insert_arrow(table.clickhouse_name, to_arrow(frame, table))
+    client.insert_arrow(table.clickhouse_name, to_arrow(frame, table), settings=ARROW)
 
 
-def as_in_table(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """The frame. Raises ValueError for columns that are not the table's, in its order: the driver goes by their place.
+def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The frame in the table's columns, in its order: the driver goes by their place.
 
-    And for NULL where there may be none, for which the driver would send a zero; NaN is a value.
+    Raises ValueError for other columns, and for NULL where there may be none, for which the driver would send a zero;
+    NaN is a value.
     """
-    if list(frame.columns) != table.column_names:
-        raise ValueError(f"the frame has the columns {list(frame.columns)}, and the table {table.column_names}")
+    frame = in_table_order(frame, table)
     for column in table.columns:
         if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
     return frame
 
 
+def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
+    """The driver's own INSERT of a frame, as Native blocks."""
+    frame = without_lost_nulls(frame, table)
+    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
+
+
 @technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
 def pandas_clickhouse_connect_insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver encodes the frame as Native blocks, in Python and Cython."""
-    client.insert_df(table.clickhouse_name, as_in_table(frame, table), column_names=table.column_names)
+    insert_df(client, table, frame)
 
 
 @technique(
@@ -265,14 +296,16 @@ def pandas_clickhouse_connect_insert_df_rust(
     client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
-    client.insert_df(table.clickhouse_name, as_in_table(frame, table), column_names=table.column_names)
+    insert_df(client, table, frame)
 
 
 @technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
     content = to_arrow(frame, table)  # noqa: F841  # chDB finds it by its name
+    chosen = NATIVE | {"network_compression_method": "LZ4"}
+    settings = ", ".join(f"{name} = {value!r}" for name, value in chosen.items())
     remote.engine.query(
         f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM Python(content) SETTINGS network_compression_method = 'LZ4'"
+        f"SELECT {table.clickhouse_columns} FROM Python(content) SETTINGS {settings}"
     )

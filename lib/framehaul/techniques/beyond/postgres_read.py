@@ -21,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
+from framehaul.clients import UTF8, check_encoding
 from framehaul.copy_binary import CopyDecoder
 from framehaul.frames import from_polars, to_pandas, to_polars
 from framehaul.schema import ColumnType, Table, quote_postgres_text
@@ -30,11 +31,20 @@ from framehaul.techniques.registry import technique
 # one is empty text: PostgreSQL, Polars and Arrow can tell them apart, and no text that somebody typed becomes NULL.
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
+# What the text of a value looks like is up to the session, and a role, a database or a pooler may have set it: here all
+# digits of floats, dates and moments as ISO writes them, moments in UTC, and UTF-8. Said for one transaction: for one
+# that the caller has begun, until the end of that. https://www.postgresql.org/docs/18/runtime-config-client.html
+READ_TEXT = (
+    "SET LOCAL extra_float_digits = 1; SET LOCAL DateStyle = 'ISO'; SET LOCAL TimeZone = 'UTC'; "
+    "SET LOCAL client_encoding = 'UTF8'"
+)
+
 
 def pages_query(table: Table) -> str:
     """A query for the number of pages of a table, without parameters: every driver writes those in its own way."""
-    name = quote_postgres_text(table.postgres_name)
-    return f"SELECT pg_relation_size(to_regclass({name})) / current_setting('block_size')::int"
+    # With E, a backslash is one whatever standard_conforming_strings says.
+    name = quote_postgres_text(table.postgres_name.replace("\\", r"\\"))
+    return f"SELECT pg_relation_size(to_regclass(E{name})) / current_setting('block_size')::int"
 
 
 def page_ranges(pages: int) -> tuple[str, str]:
@@ -43,10 +53,17 @@ def page_ranges(pages: int) -> tuple[str, str]:
 
 
 def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
-    """The result of a query; ADBC runs it as binary COPY and decodes that into Arrow in C++."""
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        return cursor.fetch_arrow_table()
+    """The result of a query; ADBC runs it as binary COPY and decodes that into Arrow in C++.
+
+    ADBC began a transaction with the first statement, as it always does; it ends here, and the setting with it.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(UTF8)
+            cursor.execute(query)
+            return cursor.fetch_arrow_table()
+    finally:
+        connection.rollback()
 
 
 @technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
@@ -72,22 +89,24 @@ def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnectio
     """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
     query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
     first, second = connections
-    with first.cursor() as one, second.cursor() as other:
-        for cursor in (one, other):
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        one.execute("SELECT pg_export_snapshot()")
-        other.execute(f"SET TRANSACTION SNAPSHOT '{one.fetchone()[0]}'")
-        one.execute(pages_query(table))
-        queries = [f"{query} WHERE {pages}" for pages in page_ranges(one.fetchone()[0])]
 
     def half(connection: AdbcConnection, query: str) -> pl.DataFrame:
         return to_polars(fetch_arrow(connection, query), table)
 
-    with ThreadPoolExecutor(2) as pool:
-        frame = pl.concat(pool.map(half, connections, queries), rechunk=False)
-    for connection in connections:
-        connection.rollback()
-    return frame
+    try:
+        with first.cursor() as one, second.cursor() as other:
+            for cursor in (one, other):
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                cursor.execute(UTF8)
+            one.execute("SELECT pg_export_snapshot()")
+            other.execute(f"SET TRANSACTION SNAPSHOT '{one.fetchone()[0]}'")
+            one.execute(pages_query(table))
+            queries = [f"{query} WHERE {pages}" for pages in page_ranges(one.fetchone()[0])]
+        with ThreadPoolExecutor(2) as pool:
+            return pl.concat(pool.map(half, connections, queries), rechunk=False)
+    finally:
+        for connection in connections:
+            connection.rollback()
 
 
 async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, condition: str = "true") -> pa.Table:
@@ -98,21 +117,23 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, condit
         decoder.feed(data)
 
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
-    await connection.copy_from_query(query, output=take, format="binary")
+    async with connection.transaction():
+        await connection.execute(UTF8)
+        await connection.copy_from_query(query, output=take, format="binary")
     return decoder.finish()
 
 
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
 async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg hands over bytes, compiled loops make Arrow of them: the least work per value of all."""
-    return to_polars(await copy_decoded(connection, table), table)
+    return to_polars(await copy_decoded(connection, table), table, valid=True)
 
 
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """pandas 3 keeps text in Arrow arrays without views, and nothing copies views into such faster than Polars."""
-    frame = to_polars(await copy_decoded(connection, table), table)
-    return to_pandas(from_polars(frame, table), table)
+    frame = to_polars(await copy_decoded(connection, table), table, valid=True)
+    return to_pandas(from_polars(frame, table), table, valid=True)
 
 
 @technique(
@@ -130,9 +151,11 @@ async def polars_asyncpg_copy_decoded_two_connections(
         await second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         pages = await first.fetchval(pages_query(table))
         halves = map(copy_decoded, connections, (table, table), page_ranges(pages))
-        return to_polars(pa.concat_tables(await asyncio.gather(*halves)), table)
+        return to_polars(pa.concat_tables(await asyncio.gather(*halves)), table, valid=True)
 
 
+# ConnectorX connects by an address alone. Its driver asks for UTF-8 whatever the role has set, and all values come in
+# binary: https://github.com/sfackler/rust-postgres/blob/master/tokio-postgres/src/connect_raw.rs
 @technique(family="arrow", label="ConnectorX -> Polars dataframe")
 def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
     """ConnectorX reads binary COPY and decodes it in Rust; it connects anew for every call."""
@@ -157,16 +180,21 @@ def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
 
 
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
-    """Rows as tab-delimited CSV. Raises ValueError for bytes, whose text form a parser would keep as it is."""
+    """Rows as tab-delimited CSV, in a transaction that says how values are written.
+
+    Raises ValueError for bytes, whose text form a parser would keep as it is.
+    """
     if bytes_columns := table.columns_of(ColumnType.BYTES):
         raise ValueError(
             f"columns {bytes_columns} are bytea, which is not parsed from text here: use ADBC or binary COPY"
         )
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     buffer = io.BytesIO()
-    with connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
-        for row in copy:
-            buffer.write(row)
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(READ_TEXT)
+        with cursor.copy(f"COPY ({query}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
+            for row in copy:
+                buffer.write(row)
     buffer.seek(0)
     return buffer
 
@@ -224,6 +252,7 @@ def polars_psycopg_copy_text_two_connections(
     with first.transaction(), second.transaction():
         for connection in connections:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute(UTF8)
         snapshot = first.execute("SELECT pg_export_snapshot()").fetchall()[0][0]
         second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
         pages = first.execute(pages_query(table).encode()).fetchall()[0][0]
@@ -234,6 +263,7 @@ def polars_psycopg_copy_text_two_connections(
 @technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
+    check_encoding(connection)
     query = f"SELECT {table.postgres_columns_uuid_as_text} FROM pg.{table.postgres_name}"
     return to_polars(connection.execute(query).to_arrow_table(), table)
 
@@ -247,10 +277,9 @@ def polars_psycopg_pg_parquet_stdout(connection: psycopg.Connection[Any], table:
     """A Parquet file over the connection: no directory has to be shared with the server."""
     query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
     buffer = io.BytesIO()
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(f"COPY ({query}) TO STDOUT WITH (FORMAT parquet)".encode()) as copy,
-    ):
-        for chunk in copy:
-            buffer.write(chunk)
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        with cursor.copy(f"COPY ({query}) TO STDOUT WITH (FORMAT parquet)".encode()) as copy:
+            for chunk in copy:
+                buffer.write(chunk)
     return to_polars(pq.read_table(buffer), table)

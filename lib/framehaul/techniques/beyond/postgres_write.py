@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from psycopg import sql
 
-from framehaul.frames import BATCH_ROWS, fitting, from_pandas, from_polars, with_uuid_bytes
+from framehaul.clients import UTF8, check_encoding
+from framehaul.frames import BATCH_ROWS, check_text, fitting, from_pandas, from_polars, in_table_order, with_uuid_bytes
 from framehaul.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
 
@@ -39,21 +40,22 @@ def check_moments(frame: pl.DataFrame, table: Table) -> None:
 
 
 def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame in the table's dtypes. Raises ValueError for what would be changed: NULL, integers, nanoseconds."""
+    """The frame in the table's columns and dtypes.
+
+    Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds.
+    """
     frame = fitting(frame, table)
+    check_text(frame, table)
     check_moments(frame, table)
     return frame
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     """The frame as Arrow, moments in microseconds at most. Raises ValueError as `storable` does."""
-    if isinstance(frame, pl.DataFrame):
-        content = from_polars(storable(frame, table), table)
-    else:
-        content = from_pandas(frame, table)
-        moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
-        assert isinstance(moments, pl.DataFrame)
-        check_moments(moments, table)
+    content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
+    moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
+    assert isinstance(moments, pl.DataFrame)
+    check_moments(moments, table)
     for name in table.columns_of(ColumnType.TIMESTAMP_NS):  # which pgpq would not take
         at, values = content.column_names.index(name), content.column(name)
         content = content.set_column(at, name, values.cast(pa.timestamp("us", values.type.tz)))
@@ -71,7 +73,10 @@ def copy_batches(
     batches: Iterable[pa.RecordBatch],
     options: str = "FORMAT binary",
 ) -> None:
-    """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before."""
+    """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before.
+
+    The columns go by their place; the transaction is the caller's, and its text is UTF-8.
+    """
     encoder = pgpq.ArrowToPostgresBinaryEncoder(with_uuid_bytes(schema.empty_table(), table).schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
@@ -83,11 +88,11 @@ def copy_batches(
         copy.write(encoder.finish())
 
 
-def copy_binary(
-    connection: psycopg.Connection[Any], table: Table, content: pa.Table, options: str = "FORMAT binary"
-) -> None:
-    """Binary COPY of an Arrow table."""
-    copy_batches(connection, table, content.schema, content.to_batches(), options)
+def copy_binary(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
+    """Binary COPY of an Arrow table, in a transaction of its own."""
+    with connection.transaction():
+        connection.execute(UTF8)
+        copy_batches(connection, table, content.schema, content.to_batches())
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", client="psycopg")
@@ -105,7 +110,7 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg", needs_key=True)
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    copy_binary(connection, table, to_arrow(frame.sort(table.key), table))
+    copy_binary(connection, table, to_arrow(in_table_order(frame, table).sort(table.key), table))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg", needs_key=True)
@@ -125,7 +130,7 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = to_arrow(frame.sort(table.key), table)
+    content = to_arrow(in_table_order(frame, table).sort(table.key), table)
     middle = content.num_rows // 2
     halves = content.slice(0, middle), content.slice(middle)
     with ThreadPoolExecutor(2) as pool:
@@ -136,6 +141,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
     """In one transaction: drop the primary key, COPY, build the key again by sorting once."""
     name = sql.Identifier(table.name)
     with connection.transaction():
+        connection.execute(UTF8)
         found = connection.execute(
             "SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = to_regclass(%s)",
             (table.postgres_name,),
@@ -144,7 +150,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
         key = sql.Identifier(found[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
-        copy_binary(connection, table, content)
+        copy_batches(connection, table, content.schema, content.to_batches())
         columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
         connection.execute(sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY ({})").format(name, key, columns))
 
@@ -178,50 +184,62 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows arrive as VACUUM FREEZE would leave them, never to be rewritten; raises ValueError on a table with rows."""
+    content = to_arrow(frame, table)
     with connection.transaction():
+        connection.execute(UTF8)
         connection.execute(f"LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE".encode())
         if connection.execute(f"SELECT FROM {table.postgres_name} LIMIT 1".encode()).fetchone() is not None:
             raise ValueError(f"table {table.name} is not empty: COPY with FREEZE wants one that it may truncate first")
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
-        copy_binary(connection, table, to_arrow(frame, table), "FORMAT binary, FREEZE")
+        copy_batches(connection, table, content.schema, content.to_batches(), "FORMAT binary, FREEZE")
 
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
     uuids = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
+    frame = storable(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.set_types([column.types.postgres.partition("(")[0] for column in table.columns])
-        for row in storable(frame, table).iter_rows():
-            values = list(row)
-            for at in uuids:
-                values[at] = values[at] and UUID(values[at])
-            copy.write_row(values)
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        with cursor.copy(statement.encode()) as copy:
+            copy.set_types([column.types.postgres.partition("(")[0] for column in table.columns])
+            for row in frame.iter_rows():
+                values = list(row)
+                for at in uuids:
+                    values[at] = values[at] and UUID(values[at])
+                copy.write_row(values)
 
 
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
 def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
+    frame = storable(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        for part in storable(frame, table).iter_slices(BATCH_ROWS):
-            copy.write(part.write_csv(include_header=False, separator="\t"))
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        with cursor.copy(statement.encode()) as copy:
+            for part in frame.iter_slices(BATCH_ROWS):
+                copy.write(part.write_csv(include_header=False, separator="\t"))
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    content = with_uuid_bytes(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
-        cursor.adbc_ingest(table.name, with_uuid_bytes(to_arrow(frame, table), table), mode="append")
+        cursor.execute(UTF8)
+        cursor.adbc_ingest(table.name, content, mode="append")
     connection.commit()
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    content = with_uuid_bytes(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
-        cursor.adbc_ingest(table.name, with_uuid_bytes(to_arrow(frame, table), table), mode="append")
+        cursor.execute(UTF8)
+        cursor.adbc_ingest(table.name, content, mode="append")
     connection.commit()
 
 
@@ -232,9 +250,10 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
+    content = with_uuid_bytes(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
+        cursor.execute(UTF8)
         cursor.execute(f"CREATE TEMPORARY TABLE framehaul_staging (LIKE {table.postgres_name}) ON COMMIT DROP")
-        content = with_uuid_bytes(to_arrow(frame, table), table)
         cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
         cursor.execute(
             f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
@@ -246,7 +265,9 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
-    connection.register("frame", to_arrow(frame, table))
+    content = to_arrow(frame, table)
+    check_encoding(connection)
+    connection.register("frame", content)
     values = table.postgres_columns_uuid_as("uuid")
     connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
 
@@ -261,5 +282,7 @@ def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: 
     buffer = io.BytesIO()
     pq.write_table(with_uuid_bytes(to_arrow(frame, table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.write(buffer.getbuffer())
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        with cursor.copy(statement.encode()) as copy:
+            copy.write(buffer.getbuffer())

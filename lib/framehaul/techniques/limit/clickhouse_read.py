@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from framehaul.clients import HttpConnection
 from framehaul.schema import Table
-from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, LARGE_BLOCKS
+from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, LARGE_BLOCKS, NATIVE
 from framehaul.techniques.registry import technique
 
 
@@ -22,7 +22,7 @@ def discard(connection: HttpConnection, query: str, settings: Mapping[str, str |
 def none_http_client_native_discarded(connection: HttpConnection, table: Table) -> int:
     """ClickHouse's own format, the least work for the server."""
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
-    return discard(connection, query, LARGE_BLOCKS)
+    return discard(connection, query, NATIVE | LARGE_BLOCKS)
 
 
 @technique(family="server", label="limit: SELECT ... FORMAT ArrowStream, discarded (no decoding)")
