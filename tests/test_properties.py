@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from framehaul import results
 from framehaul.fidelity.cases import Case
-from framehaul.fidelity.trial import Cell, run_cells
+from framehaul.fidelity.trial import DEFAULT, Cell, run_cells
 from framehaul.schema import Column, ColumnType
 from framehaul.servers import Servers
 from framehaul.techniques import Technique, techniques
@@ -57,9 +57,10 @@ FURTHER: dict[ColumnType, tuple[st.SearchStrategy[Any], tuple[str, ...]]] = {
 
 @pytest.fixture(scope="session")
 def exact(out: Path) -> set[tuple[str, str, str, str]]:
-    """Database, direction, technique and case of every exact cell of the matrix."""
+    """Database, direction, technique and case of every exact cell of the matrix, in the usual session."""
     cells = results.read_cells(out / "results" / results.FIDELITY)
-    return set(cells.filter(outcome="exact").select("database", "direction", "technique", "case").iter_rows())
+    usual = cells.filter(outcome="exact", session=DEFAULT)
+    return set(usual.select("database", "direction", "technique", "case").iter_rows())
 
 
 @st.composite

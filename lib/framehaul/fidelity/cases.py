@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
 from framehaul.frames import to_pandas
 from framehaul.schema import Column, ColumnType, Table
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import Database, Direction
 from framehaul.values import plain_values
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 KEY = Column("id", ColumnType.INT32)
+
+About = Literal["values", "frames", "not text"]
+"""What a case asks: what becomes of values, of frames as users have them, or of bytes that are not text."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,15 @@ class Case:
     columns: tuple[Column, ...]
     sent: tuple[pa.Array, ...]
     held_by: tuple[Database, ...] = BOTH
+    about: About = "values"
+    directions: tuple[Direction, ...] = ("read", "write")
+    hostile: bool = False
+    """Whether it is also tried in a session of other settings."""
     sliced: bool = False
-    doubled: bool = False
-    """Whether the frame has its last column twice, under one name; Polars has no such frames."""
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    """For each kind of frame that there is of it: what makes it of a frame of the table's own dtypes."""
+    unfit: str = ""
+    """What it means when a frame is taken that is not of the table: it has to be an error."""
 
     @property
     def table(self) -> Table:
@@ -49,8 +60,13 @@ class Case:
         arrays = [pa.array(range(rows), pa.int32()), *self.sent]
         return pa.Table.from_arrays(arrays, names=self.table.column_names)
 
-    def frame(self, kind: str) -> pl.DataFrame | pd.DataFrame:
-        """What is sent, as a frame of this kind; where `sliced`, a slice of a larger one with an index of its own."""
+    def stored(self) -> pa.Table:
+        """What its table holds, in the table's types; bytes that are not text stay bytes."""
+        content = self.content()
+        return content if self.about == "not text" else content.cast(self.table.arrow_schema)
+
+    def frame(self, kind: str) -> Any:
+        """What is sent, as a frame of this kind, in its shape; where `sliced`, a slice of a larger one."""
         content = self.content()
         if self.sliced:
             content = pa.concat_tables([content.slice(1), content, content.slice(1)]).combine_chunks()
@@ -68,9 +84,7 @@ class Case:
         if self.sliced:
             rows = len(self.sent[0])
             frame = frame[rows - 1 : 2 * rows - 1]
-        if self.doubled and isinstance(frame, pd.DataFrame):
-            frame = pd.concat([frame, frame.iloc[:, -1:]], axis="columns")
-        return frame
+        return self.shapes[kind](frame) if self.shapes else frame
 
     def expected(self) -> dict[str, list[Any]]:
         """The plain values of every column, in the order of the key."""
@@ -119,6 +133,51 @@ def _utc(*texts: str) -> list[dt.datetime]:
     return [dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) for text in texts]
 
 
+def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
+    """An ordinary table, and a frame of it that is shaped otherwise."""
+    content: dict[Column, pa.Array] = {
+        Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"]),
+        Column("family", T.TEXT): pa.array(["Ek", "Lund", "Ruiz", "Ek", "Ito"]),
+        Column("amount", T.INT64): pa.array([10, 20, 30, 40, 50], pa.int64()),
+        Column("ratio", T.FLOAT64): pa.array([1.0, 2.0, 3.0, 4.0, 5.0]),
+        Column("flag", T.BOOL, nullable=True): pa.array([True, None, False, True, None]),
+        Column("day", T.DATE): pa.array(_days(*["2026-01-02"] * 3, *["2026-03-29"] * 2)),
+        Column("moment", T.TIMESTAMP): pa.array(_moments(*["2026-01-02T03:04:05.678901"] * 5), pa.timestamp("us")),
+    }
+    return Case(
+        f"frame: {name}", tuple(content), tuple(content.values()), () if unfit else BOTH,
+        about="frames", directions=("write",), shapes=shapes, unfit=unfit,
+    )  # fmt: skip
+
+
+def _not_text(
+    name: str, *values: bytes | None, column: Column, direction: Direction, shapes: Mapping[str, Shape] | None = None
+) -> Case:
+    return Case(
+        f"not UTF-8: {name}", (column,), (pa.array(values, pa.binary()),),
+        about="not text", directions=(direction,), shapes=shapes or {},
+    )  # fmt: skip
+
+
+def _texts_that_are_none() -> Iterator[Case]:
+    """Text beside bytes that are none: inline in a string view, behind it, longer than a vector of instructions."""
+    text, pad = Column("value", T.TEXT), b"so many letters "
+    for name, raw in NOT_UTF8.items():
+        yield _not_text(f"{name}, short", b"text", raw, column=text, direction="read")
+        yield _not_text(f"{name}, long", b"text", pad + raw, column=text, direction="read")
+    first = NOT_UTF8["FF FE 41"]
+    yield _not_text("past 128 bytes", b"text", 9 * pad + first, b"more", column=text, direction="read")
+    low = Column("value", T.TEXT, low_cardinality=True)
+    yield _not_text("LowCardinality", b"text", first, b"text", first, column=low, direction="read")
+    nullable = Column("value", T.TEXT, nullable=True)
+    yield _not_text("beside NULL", None, b"text", first, None, column=nullable, direction="read")
+    for how, shapes in NOT_TEXT.items():
+        yield _not_text(f"{how}, short", b"text", first, column=text, direction="write", shapes=shapes)
+        yield _not_text(f"{how}, long", b"text", pad + first, column=text, direction="write", shapes=shapes)
+    surrogate = NOT_UTF8["a surrogate"]
+    yield _not_text("a lone surrogate", b"text", surrogate, column=text, direction="write", shapes=SURROGATES)
+
+
 def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[Case, Case]:
     least, most = -(2 ** (width - 1)), 2 ** (width - 1) - 1
     beyond = [1, most + 1] if width == 64 else [1, most + 1, least - 1]  # noqa: PLR2004  no wider signed type in pandas
@@ -129,7 +188,25 @@ def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[
 
 
 T = ColumnType
-CASES: tuple[Case, ...] = (
+NOT_UTF8 = {
+    "FF FE 41": b"\xff\xfeA",
+    "overlong NUL": b"\xc0\x80",
+    "overlong slash": b"\xe0\x80\xaf",
+    "a surrogate": b"\xed\xa0\x80",
+    "past U+10FFFF": b"\xf4\x90\x80\x80",
+    "half a character": b"\xe2\x82",
+}
+"""What is not well-formed: https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G27506"""
+IN_A_HOSTILE_SESSION = {
+    "text: NULL and empty", r"text: NULL, 'NULL' and '\N'", "text: U+0001 to U+00FF",
+    "text: emoji, combining characters", "text: LowCardinality",
+    "NULL where none is allowed: int32", "float: greatest, subnormal, full precision",
+    "float32: greatest, subnormal, full precision", "float: NaN and infinities",
+    "decimal: limits of precision and scale", "bool", "bytes", "date: 1970-01-01 to 2149-06-06",
+    "timestamp: microseconds", "timestamp: in UTC", "timestamp: in a zone",
+}  # fmt: skip
+"""The cases that the settings of a session have to do with."""
+_VALUES: tuple[Case, ...] = (
     _case("text: NULL and empty", T.TEXT, ["", None, "x"], nullable=True),
     _case(r"text: NULL, 'NULL' and '\N'", T.TEXT, ["NULL", r"\N", None, "null", "NaN", "None"], nullable=True),
     _case("text: like numbers and dates", T.TEXT, ["007", "1e5", "true", "2026-01-01", "-0", "1.10", "0x1f", "inf"]),
@@ -139,6 +216,8 @@ CASES: tuple[Case, ...] = (
     _case("text: U+0001 to U+00FF", T.TEXT, [*map(chr, range(1, 256)), "".join(map(chr, range(1, 256)))]),
     _case("text: emoji, combining characters", T.TEXT,
           ["é", "e\u0301", "👩‍👩‍👧", "\U0010ffff", "\ufeffx", "\u2028", "ﬁ", "א\u200fב"]),
+    Case("text: LowCardinality", (Column("value", T.TEXT, nullable=True, low_cardinality=True),),
+         (pa.array(["a", None, "", "é", "a"]),)),
     _case("text: NUL byte", T.TEXT, ["a\0b", "\0"], held_by=("clickhouse",)),
     _case("text: 128 KiB", T.TEXT, ["x" * 131_072, "é\t" * 65_536, "y"]),
     _case("NULL where none is allowed: text", T.TEXT, ["a", None], held_by=()),
@@ -183,6 +262,13 @@ CASES: tuple[Case, ...] = (
     _identifiers("awkward column names",
                  "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
     _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
-    Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), doubled=True),
+)  # fmt: skip
+CASES: tuple[Case, ...] = (
+    *(replace(case, hostile=case.name in IN_A_HOSTILE_SESSION) for case in _VALUES),
+    Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
+         directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
+    *(_people(name, shapes) for name, shapes in SHAPES.items()),
+    *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
+    *_texts_that_are_none(),
 )  # fmt: skip
 """Everything that is tried."""

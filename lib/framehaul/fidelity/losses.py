@@ -18,6 +18,7 @@ class Loss:
     case: str
     detail: str
     why: str
+    session: str = "default|hostile"
 
 
 LOSSES: tuple[Loss, ...] = (
@@ -94,22 +95,95 @@ LOSSES: tuple[Loss, ...] = (
         "CSV has the clock of the column's zone and does not say which zone. Ask for UTC.",
     ),
     Loss(
-        r"clickhouse write pandas_", r"bytes", r"became b['\"]b",
+        r" write pandas_", r"bytes", r"became b?['\"]b",
         "pandas writes bytes into text as Python shows them: `b'...'`.",
     ),
     Loss(
-        r"clickhouse read pandas_.*_parquet", r"bytes", r"no UTF-8",
+        r"clickhouse read pandas_.*_parquet", r"bytes|not UTF-8", r"no UTF-8",
         "ClickHouse has one type for text and bytes and calls it text in Parquet "
         "(`output_format_parquet_string_as_string`); nothing checks that it is.",
+    ),
+    Loss(
+        r"clickhouse read .*query_df(_rust)?$", r"not UTF-8", r"became '[0-9a-f]+",
+        "clickhouse-connect's `query_df` gives bytes that are not UTF-8 as text of their hexadecimal digits "
+        "(`reproductions`). Ask for such columns as bytes: `column_formats`.",
+    ),
+    Loss(
+        r"clickhouse read .*query_df_arrow$", r"not UTF-8", r"no UTF-8",
+        "`query_df_arrow` takes whatever a String holds for text, and nothing checks that it is (`reproductions`). "
+        "`query_arrow` gives an Arrow table that can be validated.",
+    ),
+    Loss(
+        r"clickhouse write .*_parquet", r"frame: .*(missing|key as index)", r"became",
+        "ClickHouse fills a column that a Parquet file does not have with its default "
+        "(`input_format_parquet_allow_missing_columns`, on unless set to 0).",
+    ),
+    Loss(
+        r"clickhouse write .*_parquet", r"frame: a column more", r"dropped",
+        "ClickHouse passes over what a Parquet file has beyond the table (`input_format_skip_unknown_fields`).",
+    ),
+    Loss(
+        r"clickhouse write .*native_columnar", r"frame: a column more", r"dropped",
+        "The path asks the frame for the columns of the table, and does not look at what else it has.",
+    ),
+    Loss(
+        r"postgres write .*_asyncpg_copy_binary", r"frame: a column more|one column name twice", r"dropped",
+        "asyncpg's `copy_records_to_table` encodes as many values of a record as columns are named, and passes over "
+        "those behind them.",
+    ),
+    Loss(
+        r"write .*(_csv|_tsv|copy_text|copy_binary)", r"frame: two columns in the other order", r"became",
+        "The values go by their place in the frame, and the names are the table's: two columns of one type change "
+        "places. Select the table's columns by name before.",
+    ),
+    Loss(
+        r"postgres read", r"float(32)?: greatest", r"became", session="hostile",
+        why="With `extra_float_digits` below 1 the server writes 15 digits of a float as text, 6 of a float32. What is "
+        "read in binary has all of them.",
+    ),
+    Loss(
+        r"postgres .*copy_text", r".", r"NULL became '(N|\\\\N)'", session="hostile",
+        why=r"With `standard_conforming_strings` off the mark for NULL in the statement, `'\N'`, is the letter N. "
+        r"`E'\\N'` says it whatever the session has.",
+    ),
+    Loss(
+        r"postgres read .*copy_text", r"bytes", r"became b'", session="hostile",
+        why="With `bytea_output = escape` bytes are written as octal numbers, which nothing takes for bytes again.",
+    ),
+    Loss(
+        r"postgres read .*copy_text", r"date|timestamp", r"became '\d\d/\d\d/\d{4}", session="hostile",
+        why="Dates and times are written in the session's `DateStyle` and `TimeZone`; a parser that does not know them "
+        "leaves text.",
+    ),
+    Loss(
+        r"postgres write .*psycopg_copy_text", r"text", r"became '[ÃÂ]", session="hostile",
+        why="COPY takes the bytes to be in the session's `client_encoding`, and they are UTF-8. `COPY ... (ENCODING "
+        "'UTF8')` says what they are.",
+    ),
+    Loss(
+        r"clickhouse read pandas_.*_csv", r".", r"became '0;|257 rows instead", session="hostile",
+        why="The values are separated by the session's `format_csv_delimiter`: a parser that looks for commas finds "
+        "one column.",
+    ),
+    Loss(
+        r"clickhouse write .*_tsv", r"text: ", r"NULL became ''|'NULL' became NULL", session="hostile",
+        why=r"The mark for NULL is the session's `format_tsv_null_representation`: `\N` becomes the letter N, or nothing, "
+        "and the word that is the mark becomes NULL.",
+    ),
+    Loss(
+        r"clickhouse write", r".", r"later: ", session="hostile",
+        why="With `async_insert` and without `wait_for_async_insert` rows are acknowledged before they are stored, and "
+        "what is wrong with them is told to nobody. Set `async_insert=0`, or wait.",
     ),
 )  # fmt: skip
 """Every known loss; the first that fits explains a cell."""
 
 
-def why(technique: Technique, case: str, detail: str) -> str:
+def why(technique: Technique, case: str, session: str, detail: str) -> str:
     """The explanation of a loss, or that there is none."""
     path = f"{technique.database} {technique.direction} {technique.name}"
     for loss in LOSSES:
-        if re.search(loss.technique, path) and re.search(loss.case, case) and re.search(loss.detail, detail):
+        said = zip((loss.technique, loss.case, loss.session, loss.detail), (path, case, session, detail), strict=True)
+        if all(re.search(pattern, text) for pattern, text in said):
             return loss.why
     return UNEXPLAINED

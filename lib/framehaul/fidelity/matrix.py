@@ -7,10 +7,12 @@ from pathlib import Path
 
 import polars as pl
 from IPython.display import HTML, SVG, Markdown
+from matplotlib.figure import Figure
 
 from framehaul import charts, findings, results, servers, study
 from framehaul.fidelity.cases import CASES
-from framehaul.fidelity.trial import Cell, run_cells
+from framehaul.fidelity.trial import DEFAULT, HOSTILE, Cell, run_cells
+from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings, load_settings
 from framehaul.trials import Run
 
@@ -20,23 +22,52 @@ OUTCOMES = {
     "loss": charts.Outcome("#D55E00", "L", "loss"),
     "error": charts.Outcome("#BBCCEE", "e", "loud error"),
 }
+MARK = "◆ "
+"""Before the name of a case that was tried in a hostile session."""
+VALUES, SESSION, FRAMES, NOT_TEXT = "values", "values, in a hostile session", "frames as users have them", "not text"
+DIMENSIONS = (VALUES, SESSION, FRAMES, NOT_TEXT)
+ABOUT = {"values": VALUES, "frames": FRAMES, "not text": NOT_TEXT}
+TRIED: dict[str, str] = {
+    **{case.name: ABOUT[case.about] for case in CASES},
+    **{f"{MARK}{case.name}": SESSION for case in CASES if case.hostile},
+}
+"""What is asked by everything that is tried: the cases, and those in a hostile session under a name of their own."""
 
 
 class Matrix:
     """The outcomes of a run, ready to be shown."""
 
     def __init__(self, directory: Path) -> None:
-        self.cells = results.read_cells(directory / results.FIDELITY)
+        self.cells = tried(results.read_cells(directory / results.FIDELITY))
         self._facts, self._figures = results.read_facts(directory), directory.parent / "figures"
 
     def chart(self, database: str, direction: str) -> SVG:
-        """One direction as a heat map, techniques by cases; also saved as a figure."""
+        """One direction as a heat map, techniques by what is tried; also saved as a figure."""
+        cells = self.cells.filter(database=database, direction=direction)
+        order = [name for about in DIMENSIONS for name in TRIED if TRIED[name] == about]
         figure = charts.outcome_map(
-            self.cells.filter(database=database, direction=direction),
-            f"{charts.DATABASES[database]}, {direction}: what survives",
-            "case", [case.name for case in CASES], "outcome", OUTCOMES, "the table, or the frame, cannot hold it",
+            cells, f"{charts.DATABASES[database]}, {direction}: what survives ({MARK}in a hostile session)",
+            "tried", order, "outcome", OUTCOMES, "the table, or the frame, cannot hold it",
         )  # fmt: skip
+        _make_room(figure, [name for name in order if name in set(cells["tried"])])
         return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}_{database}_{direction}.svg"))
+
+    def settings(self) -> Markdown:
+        """What a session has that is called hostile here."""
+        rows = [
+            [charts.DATABASES[database], f"`{name}`", f"`{value}`"]
+            for database, settings in (("postgres", POSTGRES_SETTINGS), ("clickhouse", CLICKHOUSE_SETTINGS))
+            for name, value in settings.items()
+        ]
+        return Markdown(charts.markdown_table(["database", "setting", "value"], rows, text_columns=3))
+
+    def dimensions(self) -> Markdown:
+        """How many cells came to which outcome, by what they ask and by the origin of the technique."""
+        return Markdown(dimensions_table(self.cells))
+
+    def found(self) -> Markdown:
+        """What was found where no values are awkward: in sessions, frames, and bytes that are not text."""
+        return Markdown(found_text(self.cells))
 
     def losses(self) -> Markdown:
         """Every loss with its reason, an example, and the techniques it happens to."""
@@ -52,7 +83,9 @@ class Matrix:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(study.trial_versions_text(self._facts, NOTEBOOK))
+        left_out = self._facts["runs"][NOTEBOOK].get("left_out", {})
+        lines = [f"- Left out: {what}: {reason}" for what, reason in left_out.items()]
+        return Markdown("\n".join([study.trial_versions_text(self._facts, NOTEBOOK), *lines]))
 
 
 def run() -> Matrix:
@@ -60,12 +93,14 @@ def run() -> Matrix:
 
     Raises ServerError when a server cannot be had, and ResultsError when the file cannot be written.
     """
-    settings, made = load_settings(), Run[Cell]()
-    with servers.running(settings) as both, made.bar(len(made.chosen) * len(CASES), "cell"):
+    settings, made, left_out = load_settings(), Run[Cell](), dict[str, str]()
+    with servers.running(settings) as both, made.bar(len(made.chosen) * len(TRIED), "cell"):
         versions = study.server_versions(both)
-        study.interruptible(lambda stop: run_cells(both, made.chosen, made.record, made.skip, stop=stop))
+        told = made.record, made.skip, left_out.__setitem__
+        study.interruptible(lambda stop: run_cells(both, made.chosen, *told, stop=stop))
     what = f"{len(made.chosen) - len(made.unavailable)} techniques, {len(CASES)} cases"
-    made.keep(settings, NOTEBOOK, results.FIDELITY, {"servers": both.mode, "server": versions, "what": what})
+    facts = {"servers": both.mode, "server": versions, "what": what, "left_out": left_out}
+    made.keep(settings, NOTEBOOK, results.FIDELITY, facts)
     return load(settings)
 
 
@@ -73,6 +108,63 @@ def load(settings: Settings | None = None) -> Matrix:
     """The matrix of the last complete run, without any server; raises ResultsError when there is none."""
     settings = settings or load_settings()
     return Matrix(settings.out / "results")
+
+
+def tried(cells: pl.DataFrame) -> pl.DataFrame:
+    """The cells with `tried`: the case, marked where the session was hostile. Older runs had one session only."""
+    if "session" not in cells.columns:
+        cells = cells.with_columns(session=pl.lit(DEFAULT))
+    mark = pl.when(pl.col("session") == HOSTILE).then(pl.lit(MARK)).otherwise(pl.lit(""))
+    return cells.with_columns(tried=mark + pl.col("case"))
+
+
+def _make_room(figure: Figure, columns: list[str]) -> None:
+    """As wide as the columns need to be legible, with a line where another question begins."""
+    (axes,) = figure.axes
+    figure.set_size_inches(max(13, 5 + 0.2 * len(columns)), figure.get_size_inches()[1])
+    for at in range(1, len(columns)):
+        if TRIED[columns[at]] != TRIED[columns[at - 1]]:
+            axes.axvline(at - 0.5, color=charts.INK, linewidth=0.8)
+
+
+def dimensions_table(cells: pl.DataFrame) -> str:
+    """How many cells came to which outcome, by what they ask and by the origin of the technique, as Markdown."""
+    rows = []
+    for about in DIMENSIONS:
+        asked = cells.filter(pl.col("tried").is_in([name for name, asks in TRIED.items() if asks == about]))
+        for (origin,), group in asked.group_by("origin", maintain_order=True):
+            counts = [str(group.filter(outcome=outcome).height) for outcome in OUTCOMES]
+            tried_by, losing = _paths(group), _paths(group.filter(outcome="loss"))
+            rows.append([about, str(origin), str(tried_by), *counts, str(losing)])
+    header = ["what is tried", "origin", "techniques", "exact", "lost", "loud error", "techniques that lose"]
+    return charts.markdown_table(header, rows, text_columns=2)
+
+
+def found_text(cells: pl.DataFrame) -> str:
+    """For every question but that of values: who loses something without a word, as Markdown."""
+    lines = []
+    for about in (SESSION, FRAMES, NOT_TEXT):
+        asked = cells.filter(pl.col("tried").is_in([name for name, asks in TRIED.items() if asks == about]))
+        if asked.is_empty():
+            lines.append(f"- **{about}**: not tried; the reason is at the end.")
+            continue
+        lost = asked.filter(outcome="loss")
+        told = [
+            f"{_paths(lost.filter(origin=origin))} of {_paths(asked.filter(origin=origin))} {origin} techniques "
+            "lose something"
+            for origin in asked["origin"].unique(maintain_order=True)
+        ]
+        beyond = lost.filter(origin="beyond")["technique"].unique(maintain_order=True)
+        named = f"; beyond: {', '.join(f'`{name}`' for name in beyond)}" if len(beyond) else ""
+        worst = lost.group_by("tried").len().sort("len", "tried", descending=[True, False])["tried"].head(3)
+        cases = f". Most often lost: {'; '.join(worst)}" if len(worst) else ""
+        lines.append(f"- **{about}**: {', '.join(told)}{named}{cases}.")
+    return "\n".join(lines)
+
+
+def _paths(cells: pl.DataFrame) -> int:
+    """How many techniques there are; of two directions they may have the same name."""
+    return cells.select(results.NAMES).n_unique()
 
 
 def losses_table(cells: pl.DataFrame) -> str:
@@ -87,7 +179,7 @@ def losses_table(cells: pl.DataFrame) -> str:
             [
                 f"{charts.DATABASES[str(database)]} {direction}",
                 str(why),
-                "; ".join(group["case"].unique(maintain_order=True).to_list()),
+                "; ".join(group["tried"].unique(maintain_order=True).to_list()),
                 group["detail"][0],
                 ", ".join(f"`{name}`" for name in names),
             ]
@@ -98,9 +190,9 @@ def losses_table(cells: pl.DataFrame) -> str:
 
 def readme_text(cells: pl.DataFrame) -> str:
     """How many cells came to which outcome, and every kind of loss with how many techniques have it, as Markdown."""
-    lost = cells.filter(outcome="loss").group_by("why", maintain_order=True)
+    lost = tried(cells).filter(outcome="loss").group_by("why", maintain_order=True)
     rows = [
-        [str(why), "; ".join(group["case"].unique(maintain_order=True)), ", ".join(_affected(group))]
+        [str(why), "; ".join(group["tried"].unique(maintain_order=True)), ", ".join(_affected(group))]
         for (why,), group in lost
     ]
     kinds = charts.markdown_table(["what is lost, and why", "cases", "techniques"], rows, text_columns=3)
@@ -120,7 +212,7 @@ def _support_table(cells: pl.DataFrame) -> str:
     for (label,), group in cells.group_by(["label"], maintain_order=True):
         lost, refused = (
             "; ".join(
-                f'<span title="{html.escape(row["detail"])}">{html.escape(row["case"])}</span>'
+                f'<span title="{html.escape(row["detail"])}">{html.escape(row["tried"])}</span>'
                 for row in group.filter(outcome=outcome).to_dicts()
             )
             for outcome in ("loss", "error")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from framehaul.servers.address import ClickHouseServer, ServerError
+from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 from framehaul.servers.secret import password_in, write_private
 
 USER = "framehaul"
@@ -33,11 +34,15 @@ CONFIGURATION = """<clickhouse>
 # protocols. Its grants are what serving takes: opening the listeners and waiting on standard input.
 #
 # The settings of the other profile are those in which this build differs from a stock server, or would hide a choice.
+#
+# The third user, of the same password as ours, has a session of other settings: SQL cannot make users here.
 USERS = """<clickhouse>
   <profiles>
     <default>
       <async_insert>0</async_insert>{profile}
     </default>
+    <hostile>{hostile_profile}
+    </hostile>
     <serving>
       <max_sessions_for_user>1</max_sessions_for_user>
     </serving>
@@ -61,6 +66,12 @@ USERS = """<clickhouse>
       <profile>default</profile>
       <quota>default</quota>
     </{user}>
+    <{hostile}>
+      <password_sha256_hex>{password_sha256}</password_sha256_hex>
+      <networks><ip>127.0.0.1</ip></networks>
+      <profile>hostile</profile>
+      <quota>default</quota>
+    </{hostile}>
   </users>
 </clickhouse>
 """
@@ -97,8 +108,11 @@ class EmbeddedClickHouse:
             ),
         )  # fmt: skip
         digest = hashlib.sha256(password.encode()).hexdigest()
-        profile = "".join(f"<{name}>{value}</{name}>" for name, value in self.profile.items())
-        write_private(home / "users.xml", USERS.format(user=USER, password_sha256=digest, profile=profile))
+        users = USERS.format(
+            user=USER, password_sha256=digest, profile=_elements(self.profile), hostile=HOSTILE,
+            hostile_profile=_elements(CLICKHOUSE_SETTINGS),
+        )  # fmt: skip
+        write_private(home / "users.xml", users)
         with (home / "output.log").open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "framehaul.servers.clickhouse_process", "data"],
@@ -135,3 +149,7 @@ class EmbeddedClickHouse:
         self.stop()
         tail = (home / "output.log").read_text(errors="replace").splitlines()[-8:]
         raise ServerError("ClickHouse did not start; its output ends:\n  " + "\n  ".join(tail))
+
+
+def _elements(settings: Mapping[str, str | int]) -> str:
+    return "".join(f"\n      <{name}>{value}</{name}>" for name, value in settings.items())

@@ -1,0 +1,143 @@
+"""Frames as users have them: the same content in other dtypes, chunks, orders and indexes; and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+type Shape = Callable[[Any], Any]
+"""Makes of a frame of the table's own dtypes one that is shaped otherwise."""
+
+TEXTS = ("given", "family")
+"""The two columns of one type, which somebody may have in the other order."""
+LONE_SURROGATE = "\ud800"
+"""Half of a pair of UTF-16: Python's text may hold it, and no encoding has bytes for it."""
+
+
+def _swapped(frame: Any) -> Any:
+    names, (first, second) = list(frame.columns), TEXTS
+    at = {first: second, second: first}
+    return frame[[at.get(name, name) for name in names]]
+
+
+def _doubled(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([frame, frame.iloc[:, -1:]], axis="columns")
+
+
+def _both(polars: Shape, pandas: Shape) -> dict[str, Shape]:
+    return {"polars": polars, "pandas": pandas}
+
+
+def _as_it_is(frame: Any) -> Any:
+    return frame
+
+
+def _pandas_filtered(frame: pd.DataFrame) -> pd.DataFrame:
+    twice = pd.concat([frame, frame]).sort_values("id", ignore_index=True)
+    return twice.loc[twice.index % 2 == 1]
+
+
+def _multi_indexed(frame: pd.DataFrame) -> pd.DataFrame:
+    level = range(len(frame))
+    return frame.set_axis(pd.MultiIndex.from_arrays([level, level], names=["outer", "inner"]), axis="index")
+
+
+def _arrow_backed(frame: pd.DataFrame) -> pd.DataFrame:
+    content = pa.Table.from_pandas(frame, preserve_index=False)
+    backed: pd.DataFrame = content.to_pandas(types_mapper=pd.ArrowDtype)
+    return backed
+
+
+def _odd_name(frame: pd.DataFrame) -> pd.DataFrame:
+    with_more = frame.assign(more=1)
+    return with_more.set_axis(pd.Index([*frame.columns, LONE_SURROGATE], dtype=object), axis="columns")
+
+
+SHAPES: dict[str, Mapping[str, Shape]] = {
+    "as the table is": _both(_as_it_is, _as_it_is),
+    "several chunks": _both(
+        lambda frame: pl.concat([frame[:2], frame[2:3], frame[3:]], rechunk=False),
+        lambda frame: pd.concat([frame[:2], frame[2:3], frame[3:]]),
+    ),
+    "filtered": _both(
+        lambda frame: pl.concat([frame, frame]).sort("id").filter(pl.Series([True, False] * len(frame))),
+        _pandas_filtered,
+    ),
+    "categories for text": _both(
+        lambda frame: frame.with_columns(pl.col(TEXTS).cast(pl.Categorical)),
+        lambda frame: frame.astype(dict.fromkeys(TEXTS, "category")),
+    ),
+    "an enum for text": {
+        "polars": lambda frame: frame.with_columns(
+            pl.col(name).cast(pl.Enum(frame[name].unique(maintain_order=True))) for name in TEXTS
+        )
+    },
+    "two columns in the other order": _both(_swapped, _swapped),
+    "wider integers": _both(
+        lambda frame: frame.with_columns(pl.col("id").cast(pl.Int64)), lambda frame: frame.astype({"id": "int64"})
+    ),
+    "integers for floats": _both(
+        lambda frame: frame.with_columns(pl.col("ratio").cast(pl.Int64)), lambda frame: frame.astype({"ratio": "int64"})
+    ),
+    "a lazy frame": {"polars": lambda frame: frame.lazy()},
+    "a named index": {"pandas": lambda frame: frame.rename_axis("row")},
+    "an index of two levels": {"pandas": _multi_indexed},
+    "the key as index": {"pandas": lambda frame: frame.set_index("id")},
+    "Python objects": {"pandas": lambda frame: frame.astype(object)},
+    "Arrow-backed": {"pandas": _arrow_backed},
+    "nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
+}
+"""Shapes of a frame that holds all that the table is to hold, for each kind of frame that has them."""
+
+UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
+    "a column missing": (
+        _both(lambda frame: frame.drop("family"), lambda frame: frame.drop(columns="family")),
+        "the missing column was filled",
+    ),
+    "a nullable column missing": (
+        _both(lambda frame: frame.drop("flag"), lambda frame: frame.drop(columns="flag")),
+        "the missing column was filled",
+    ),
+    "a column more": (
+        _both(lambda frame: frame.with_columns(more=pl.lit(1)), lambda frame: frame.assign(more=1)),
+        "the column more was dropped",
+    ),
+    "a column more, its name no text": ({"pandas": _odd_name}, "the column more was dropped"),
+}
+"""Frames that are not of the table, and what it means when they are taken."""
+
+DOUBLED: Mapping[str, Shape] = {"pandas": _doubled}
+"""The last column twice, under one name; Polars has no such frames."""
+
+
+def unchecked_text(raw: pa.Array) -> pa.Array:
+    """The bytes of a binary array as text, without a look at them: as a decoder makes it that trusts its server."""
+    plain = raw.cast(pa.large_binary())
+    return pa.Array.from_buffers(pa.large_string(), len(plain), plain.buffers(), plain.null_count, plain.offset)
+
+
+def _trusting_polars(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.Series("value", values=unchecked_text(frame["value"].to_arrow())))
+
+
+def _trusting_pandas(frame: pd.DataFrame) -> pd.DataFrame:
+    text = unchecked_text(pa.array(frame["value"], pa.large_binary()))
+    return frame.assign(value=text.to_pandas())  # which takes Arrow's buffers as they are
+
+
+def _with_surrogates(frame: pd.DataFrame) -> pd.DataFrame:
+    text = [value.decode(errors="surrogatepass") for value in frame["value"]]
+    return frame.assign(value=pd.Series(text, frame.index, dtype=object))
+
+
+NOT_TEXT: dict[str, Mapping[str, Shape]] = {
+    "from a decoder that trusts": _both(_trusting_polars, _trusting_pandas),
+    "as bytes": _both(_as_it_is, _as_it_is),
+}
+"""How a frame holds bytes that are not text in a column for text."""
+SURROGATES: Mapping[str, Shape] = {"pandas": _with_surrogates}
+"""Text of Python that has no bytes."""

@@ -1,0 +1,44 @@
+"""The defects that the reproductions show are still there; one that is not any more fails here, and can be told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framehaul.servers import Servers
+from framehaul.settings import PROJECT
+
+SCRIPTS = sorted((PROJECT / "reproductions").glob("*.py"))
+MOST_LINES = 30
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_defect_is_still_there(script: Path, servers: Servers) -> None:
+    clickhouse = servers.clickhouse
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False,
+        env=os.environ | {
+            "CLICKHOUSE_HOST": clickhouse.host, "CLICKHOUSE_PORT": str(clickhouse.http_port),
+            "CLICKHOUSE_USER": clickhouse.user, "CLICKHOUSE_PASSWORD": clickhouse.password,
+            "POSTGRES_DSN": servers.postgres.dsn(),
+        },
+    )  # fmt: skip
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["expected", "seen"], done.stderr
+    assert done.returncode == 1, f"mended: {done.stdout}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_reproduction_stands_alone_is_short_and_listed(script: Path) -> None:
+    text = script.read_text()
+    assert "import framehaul" not in text
+    assert "from framehaul" not in text
+    assert len(text.splitlines()) <= MOST_LINES
+    assert f"({script.name})" in (script.parent / "README.md").read_text()
+
+
+def test_there_are_reproductions() -> None:
+    assert SCRIPTS
