@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,10 +17,19 @@ from typing import Self
 from framehaul.servers import ClickHouseServer, PostgresServer
 
 CHUNK_BYTES = 1 << 18
+CONNECT_SECONDS = 10
+"""How long a target may take to accept a connection."""
+GRACE_SECONDS = 1
+"""How long what has arrived may take to be passed on when the relay ends."""
+POLL_SECONDS = 0.5
+"""How often a listener looks whether the relay is over: not every system lets it be woken."""
 
 
 class Relay:
-    """Listens on a loopback port of its own for each target `(host, port)` and forwards every connection there."""
+    """Listens on a loopback port of its own for each target `(host, port)` and forwards every connection there.
+
+    When the block ends, what has arrived is counted and passed on; after it no thread and no socket is left.
+    """
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         self._listeners = {socket.create_server(("127.0.0.1", 0)): target for target in targets}
@@ -27,67 +37,105 @@ class Relay:
         self.total_bytes = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._over = threading.Event()
+        self._accepting = [
+            threading.Thread(target=self._accept, args=pair, daemon=True) for pair in self._listeners.items()
+        ]
+        self._serving: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        for listener, target in self._listeners.items():
-            threading.Thread(target=self._accept, args=(listener, target), daemon=True).start()
+        for thread in self._accepting:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         for listener in self._listeners:
             _end(listener)
-        self.end_connections()
+        for thread in self._accepting:
+            thread.join()
         for listener in self._listeners:
             listener.close()
+        self.end_connections(socket.SHUT_RD)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for thread in self._serving:
+            thread.join(max(0, deadline - time.monotonic()))
+        self.end_connections()  # of those whose other side takes nothing any more
+        for thread in self._serving:
+            thread.join()
 
-    def end_connections(self) -> None:
+    def end_connections(self, how: int = socket.SHUT_RDWR) -> None:
         """End every connection that is open; further ones are forwarded as before."""
-        with self._lock:
-            left = list(self._open)
-        for connection in left:
-            _end(connection)
+        with self._lock:  # none of them is closed meanwhile, and its number given to another
+            for connection in self._open:
+                _end(connection, how)
 
     def _accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
-        while True:
+        listener.settimeout(POLL_SECONDS)
+        while not self._over.is_set():
             try:
                 client, _ = listener.accept()
-            except OSError:
-                return  # closed: the relay is over
-            try:
-                server = socket.create_connection(target)
-            except OSError:
-                client.close()  # the client sees what it would see of a server that is not there
+            except TimeoutError:
                 continue
-            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        """Forward both ways until both have ended."""
-        with client, server:
+            except OSError:  # the relay is over; or there is no file descriptor left, for now
+                self._over.wait(POLL_SECONDS)
+                continue
+            thread = threading.Thread(target=self._serve, args=(client, target), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads are to be had
+                client.close()
+                continue
             with self._lock:
-                self._open |= {client, server}
+                self._serving = [*filter(threading.Thread.is_alive, self._serving), thread]
+
+    def _serve(self, client: socket.socket, target: tuple[str, int]) -> None:
+        """Forward both ways until both have ended; the client of a target that is not there sees its own end."""
+        with (
+            self._kept(client),
+            contextlib.suppress(OSError),
+            self._kept(socket.create_connection(target, CONNECT_SECONDS)) as server,
+        ):
+            server.settimeout(None)
             for connection in (client, server):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._over.is_set():  # and nobody ends what was opened after that
+                return
             back = threading.Thread(target=self._forward, args=(server, client), daemon=True)
             back.start()
-            self._forward(client, server, from_client=True)
-            back.join()
+            try:
+                self._forward(client, server, from_client=True)
+            finally:
+                back.join()
+
+    @contextmanager
+    def _kept(self, connection: socket.socket) -> Iterator[socket.socket]:
+        """The connection among those that are open, for as long as the block lasts; then it is closed."""
+        with connection:
             with self._lock:
-                self._open -= {client, server}
+                self._open.add(connection)
+            try:
+                yield connection
+            finally:
+                with self._lock:
+                    self._open.remove(connection)
 
     def _forward(self, source: socket.socket, sink: socket.socket, *, from_client: bool = False) -> None:
-        buffer = memoryview(bytearray(CHUNK_BYTES))
         try:
+            buffer = memoryview(bytearray(CHUNK_BYTES))
             while count := source.recv_into(buffer):
                 with self._lock:
                     self.total_bytes += count
                 if self._lets_through(count, from_client=from_client):
                     sink.sendall(buffer[:count])
             sink.shutdown(socket.SHUT_WR)
-        except OSError:
+        except BaseException as error:
             _end(source)  # either side is gone: so is the connection
             _end(sink)
+            if not isinstance(error, OSError):
+                raise
 
     def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  for relays that interfere
         """Whether these bytes go on; raises OSError to cut the connection."""
@@ -115,7 +163,7 @@ def relayed[R: Relay](
             yield server.through(*relay.ports), relay
 
 
-def _end(connection: socket.socket) -> None:
+def _end(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     """Wake whoever waits on the connection; its owner closes it."""
     with contextlib.suppress(OSError):  # it has ended already, or is a listener, which not every system shuts down
-        connection.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(how)

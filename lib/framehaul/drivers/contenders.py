@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import select
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,12 @@ from framehaul.settings import PROJECT, Settings
 SOURCES = PROJECT / "drivers"
 PATIENCE_SECONDS = 120
 """How long an answer may take beyond the time that was asked for."""
+VERSION_SECONDS = 30
+MOST_ANSWER_BYTES = 1 << 30
+"""Far more than the latencies of the longest pass; an answer that goes on is no answer."""
+READ_BYTES = 1 << 16
+TOLD_BYTES = 1 << 16
+"""How much of the end of what a program said about its errors is looked at."""
 
 type Command = Callable[[Settings], list[str]]
 
@@ -41,7 +49,7 @@ class Contender:
 
 
 class ProgramError(RuntimeError):
-    """A program ended, or did not answer."""
+    """A program ended, did not answer, or gave an answer that is none."""
 
 
 class Program:
@@ -55,47 +63,111 @@ class Program:
         """To look at what it takes of the machine."""
         return self._process.pid
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer; raises ProgramError when there is none, UnavailableError when the driver cannot do this."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+    def ask(self, request: dict[str, Any], fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+        """The answer, which has these fields; raises ProgramError when there is none, or another one.
+
+        Raises UnavailableError when the driver cannot do this.
+        """
         patience = PATIENCE_SECONDS + request.get("seconds", 0) + request.get("warmup_seconds", 0)
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-            ready, _, _ = select.select([self._process.stdout], [], [], patience)
-            line = self._process.stdout.readline() if ready else None
+            return parsed(self._exchange(json.dumps(request).encode() + b"\n", patience), fields or {})
         except BrokenPipeError:
-            line = b""
-        if line is None:
-            self._process.kill()
-            raise ProgramError(f"no answer within {patience:.0f} s")
-        if not line:
-            self._errors.seek(0)
-            told = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise ProgramError(told[-1][:400] if told else "the program ended without a word")
-        answer: dict[str, Any] = json.loads(line)
-        if "unavailable" in answer:
-            raise UnavailableError(answer["unavailable"])
-        if "error" in answer:
-            raise ProgramError(answer["error"])
-        return answer
+            raise self._ended() from None
+
+    def _exchange(self, request: bytes, patience: float) -> bytes:
+        """The line that answers the request; a program that says less or more than that is ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        into, out, said = self._process.stdin.fileno(), self._process.stdout.fileno(), bytearray()
+        deadline = time.monotonic() + patience
+        while True:
+            left = max(0, deadline - time.monotonic())
+            readable, writable, _ = select.select([out], [into] if request else [], [], left)
+            if readable:
+                piece = os.read(out, READ_BYTES)
+                if not piece:
+                    raise self._ended()
+                said += piece
+                if request:
+                    raise self._given_up(f"it said something before it was asked: {_quoted(said)}")
+                if b"\n" in piece:
+                    break
+                if len(said) > MOST_ANSWER_BYTES:
+                    raise self._given_up(f"its answer has more than {MOST_ANSWER_BYTES:,} bytes: {_quoted(said)}")
+            elif writable:
+                request = request[os.write(into, request) :]
+            else:
+                raise self._given_up(f"no answer within {patience:.0f} s")
+        line, _, more = said.partition(b"\n")
+        if more:
+            raise self._given_up(f"it said more than was asked: {_quoted(more)}")
+        return bytes(line)
+
+    def _given_up(self, why: str) -> ProgramError:
+        self._process.kill()
+        return ProgramError(why)
+
+    def _ended(self) -> ProgramError:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - TOLD_BYTES))
+        told = self._errors.read().decode(errors="replace").strip().splitlines()
+        return ProgramError(told[-1][:400] if told else "the program ended without a word")
+
+
+def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
+    """The answer on a line; raises ProgramError where it says so, is no JSON object, or has not these fields.
+
+    A `float` is any number, and numbers are finite and at least 0.
+    """
+    try:
+        answer = json.loads(line, parse_constant=_no_number)
+    except (ValueError, RecursionError):  # also of text that is not UTF-8
+        answer = None
+    if not isinstance(answer, dict):
+        raise ProgramError(f"its answer is no JSON object: {_quoted(line)}")
+    if "unavailable" in answer:
+        raise UnavailableError(str(answer["unavailable"]))
+    if "error" in answer:
+        raise ProgramError(str(answer["error"]))
+    for name, kind in fields.items():
+        value: Any = answer.get(name)
+        is_number = kind in (int, float) and type(value) in (int, kind) and 0 <= value < 2**63
+        if not is_number and (kind in (int, float) or type(value) is not kind):
+            raise ProgramError(f"its answer has no {name} that is {kind.__name__}, but {value!r:.80}")
+    return answer
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _quoted(said: bytes | bytearray) -> str:
+    return repr(bytes(said[:80]).decode(errors="replace"))
 
 
 @contextmanager
 def started(command: list[str]) -> Iterator[Program]:
-    """A program that ends with the block, and with this process: its input ends then."""
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(
-            command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-        ) as process,
-    ):  # fmt: skip
+    """A program that ends with the block, and with this process: its input ends then.
+
+    Raises ProgramError when it cannot be started.
+    """
+    with tempfile.TemporaryFile() as errors, opened(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                    stderr=errors, bufsize=0) as process:  # fmt: skip
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)  # a program that does not read keeps nobody waiting
         try:
             yield Program(process, errors)
         finally:
             # What it is doing has no use any more; it keeps nothing.
             process.kill()
+
+
+def opened(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process; raises ProgramError when there can be none."""
+    try:
+        return subprocess.Popen(command, cwd=PROJECT, **options)
+    except OSError as error:
+        raise ProgramError(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error
 
 
 def python(database: str, name: str) -> Command:
@@ -139,11 +211,11 @@ def versions() -> dict[str, str]:
     found = {}
     if shutil.which("go"):
         required = re.findall(r"^\t(\S+) (v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
-        found["Go"] = f"{_said('go', 'version').split()[2].removeprefix('go')} ({_listed(required)})"
+        found["Go"] = f"{said('go', 'env', 'GOVERSION').removeprefix('go')} ({_listed(required)})"
     if shutil.which("node"):
         package = json.loads((SOURCES / "node" / "package.json").read_text())
         packages = package["dependencies"] | package["optionalDependencies"]
-        found["Node"] = f"{_said('node', '--version')} ({_listed(packages.items())})"
+        found["Node"] = f"{said('node', '--version')} ({_listed(packages.items())})"
     return found
 
 
@@ -151,8 +223,14 @@ def _listed(packages: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {version}" for name, version in packages)
 
 
-def _said(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def said(*command: str) -> str:
+    """What a toolchain says of itself; `unknown` where it cannot."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=True, timeout=VERSION_SECONDS
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 def find_tool(name: str, what: str) -> None:
@@ -163,7 +241,7 @@ def find_tool(name: str, what: str) -> None:
 
 def build(command: list[str], directory: Path, failed: str) -> None:
     """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine."""
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).replace(f"{directory}", "").split())[-300:]
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {said}")

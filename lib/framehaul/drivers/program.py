@@ -211,11 +211,11 @@ def digest(rows: list[list[Any]]) -> str:
 
 def answered(driver: Driver, address: Any, request: Answer) -> Answer:
     """What the driver did, or what was wrong; never raises but for an interrupt."""
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in request["shape"].items()
-    }
-    shape = Shape(**fields)
     try:
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in request["shape"].items()
+        }
+        shape = Shape(**fields)
         if driver.loop == "threads":
             return drive_threads(driver, address, shape, request)
         with asyncio.Runner(loop_factory=loop_factory(driver.loop)) as runner:
@@ -226,6 +226,19 @@ def answered(driver: Driver, address: Any, request: Answer) -> Answer:
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
+
+
+def answered_line(driver: Driver, line: bytes) -> str:
+    """The line that answers a line, whatever is on it."""
+    try:
+        request = json.loads(line)
+        address = ClickHouseServer(**request["server"]) if "server" in request else request["dsn"]
+    except Exception as error:  # noqa: BLE001  what a message would quote may hold a password
+        return json.dumps({"error": f"the request cannot be understood: {type(error).__name__}"})
+    try:
+        return json.dumps(answered(driver, address, request), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return json.dumps({"error": f"the answer cannot be made JSON: {error}"})
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -245,10 +258,8 @@ def main() -> int:
     known = importlib.import_module(f"framehaul.drivers.{database}").DRIVERS  # no other database's drivers beside them
     # The answers' alone: whatever a driver prints goes where errors go.
     answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        request = json.loads(line)
-        address = ClickHouseServer(**request["server"]) if "server" in request else request["dsn"]
-        print(json.dumps(answered(known[name], address, request)), file=answers, flush=True)
+    for line in sys.stdin.buffer:
+        print(answered_line(known[name], line), file=answers, flush=True)
     return 0
 
 

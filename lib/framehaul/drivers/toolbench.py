@@ -25,6 +25,13 @@ from framehaul.settings import Settings
 from framehaul.tables import ClickHouseTables, PostgresTables
 
 PERCENTILES = (25, 50, 75, 90, 99, 99.9, 99.99)
+MOST_QUERIES = 100_000_000
+"""Of one pass at a rate: each has a latency, which is kept."""
+MEASURED: dict[str, type] = {
+    "queries": int, "rows": int, "all_rows": int, "seconds": float, "cpu_seconds": float, "unserved": int,
+    "latencies_ns": list,
+}  # fmt: skip
+"""The fields of the answer to `measure`."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,10 @@ class Load:
                 raise ValueError(f"{name.upper()}={value!r}: give a number of at least 0")
         if not self.duration:
             raise ValueError(f"DURATION={self.duration!r}: give more than 0 seconds")
+        if self.rate * self.duration > MOST_QUERIES:
+            raise ValueError(
+                f"RATE={self.rate!r}: in {self.duration} seconds give no more than {MOST_QUERIES:,} queries"
+            )
 
 
 @dataclass(frozen=True)
@@ -169,8 +180,10 @@ def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
         ground.address() | {
             "do": "measure", "shape": asdict(task.shape), "connections": load.connections, "rate": load.rate,
             "seconds": load.duration, "warmup_seconds": load.warmup_duration,
-        }
+        },
+        MEASURED,
     )  # fmt: skip
+    _check_latencies(answer)
     peak_growth = resources.peak_rss_growth(resident, running.process_id)
     wrong = ground.check_moved(task.shape, answer)
     if wrong:
@@ -182,6 +195,19 @@ def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
         "peak_rss_bytes": peak_growth,
         **latencies(answer["latencies_ns"]),
     }  # fmt: skip
+
+
+def _check_latencies(answer: dict[str, Any]) -> None:
+    """Raises ProgramError unless there is one of each query, and time went by."""
+    times = answer["latencies_ns"]
+    if not answer["queries"] or not answer["seconds"]:
+        raise ProgramError("it ran no query within the time")
+    if len(times) != answer["queries"] + answer["unserved"]:
+        raise ProgramError(
+            f"it has {len(times)} latencies of {answer['queries']} queries, {answer['unserved']} unserved"
+        )
+    if not all(type(time) is int and 0 <= time < 2**63 for time in times):
+        raise ProgramError("not all of its latencies are nanoseconds")
 
 
 def latencies(nanoseconds: list[int]) -> dict[str, float]:
@@ -226,10 +252,10 @@ class PostgresGround:
         request = self.address() | {"do": "check", "shape": asdict(task.shape)}
         if task.shape.kind != "fetch":
             self._tables.run(f"TRUNCATE {task.shape.table}")  # of what a driver left that failed
-            return self._stored(task.shape, running.ask(request)["rows"])
+            return self._stored(task.shape, running.ask(request, {"rows": int})["rows"])
         while True:
             expected = self._expected(task.shape)
-            got = running.ask(request)["rows"]
+            got = running.ask(request, {"rows": list})["rows"]
             # pg_type grows when anybody makes a table.
             if expected == self._expected(task.shape):
                 self._fetched[task.shape.name] = len(expected)
@@ -287,7 +313,8 @@ class ClickHouseGround:
 
     def check(self, task: Task, running: Program) -> str | None:
         """Compare digests of all values."""
-        answer = running.ask(self.address() | {"do": "check", "shape": asdict(task.shape), "digest": True})
+        request = self.address() | {"do": "check", "shape": asdict(task.shape), "digest": True}
+        answer = running.ask(request, {"rows": int, "digest": str})
         expected, rows = self._expected(task.shape), self.rows_of(task.shape)
         if answer == {"rows": rows, "digest": expected}:
             return None
@@ -314,11 +341,13 @@ def _fetched(answer: dict[str, Any], low: int, high: int) -> str | None:
     return None if queries * low <= rows <= queries * high else f"{rows} rows in {queries} queries of {low} each"
 
 
-def difference(got: list[list[Any]], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
+def difference(got: list[Any], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
     """What is wrong with rows that a driver gave; None when they say what the server said."""
     if len(got) != len(expected):
         return f"{len(got)} rows instead of {len(expected)}"
     for at, (left, right) in enumerate(zip(got, expected, strict=True)):
+        if type(left) is not list:
+            return f"row {at} is {left!r:.60}, and no list of values"
         if len(left) != len(right):
             return f"row {at} has {len(left)} values instead of {len(right)}"
         for found, wanted in zip(left, right, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from types import TracebackType
 from typing import Literal
 
 from framehaul.relay import Relay
@@ -13,6 +13,8 @@ type Break = Literal["cut", "hold", "swallow"]
 
 QUIET_SECONDS = 0.5
 """After so long without another byte, a server has given its answer."""
+POLL_SECONDS = 0.05
+"""How often a connection that is held looks whether the relay is over."""
 
 
 class BreakingRelay(Relay):
@@ -29,14 +31,24 @@ class BreakingRelay(Relay):
         self._in_client_bytes = True
         self._quiet: threading.Timer | None = None
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.mend()
+        if self._quiet is not None:
+            self._quiet.join()
+
     def count(self) -> None:
         """Count from here."""
-        self.from_client_bytes = self.from_server_bytes = 0
+        with self._lock:
+            self.from_client_bytes = self.from_server_bytes = 0
 
     def strike(self, kind: Break, after: int, *, in_client_bytes: bool) -> None:
         """Count from here, and break when so many bytes of that direction have come."""
         self.count()
-        self._kind, self._after, self._in_client_bytes = kind, after, in_client_bytes
+        self._after, self._in_client_bytes = after, in_client_bytes
+        self._kind = kind
 
     def hold(self, after: int, *, in_client_bytes: bool, held: threading.Event, until: threading.Event) -> None:
         """As `strike`, to stop forwarding; sets `held` then, and ends the connection when `until` is set."""
@@ -46,8 +58,9 @@ class BreakingRelay(Relay):
     def mend(self) -> None:
         """Break nothing any more."""
         self._kind = None
-        if self._quiet is not None:
-            self._quiet.cancel()
+        with self._lock:
+            if self._quiet is not None:
+                self._quiet.cancel()
 
     def _lets_through(self, count: int, *, from_client: bool) -> bool:
         with self._lock:
@@ -67,22 +80,24 @@ class BreakingRelay(Relay):
         match self._kind:
             case "cut":
                 if first:  # and only once: the next connections are left alone
-                    time.sleep(QUIET_SECONDS)  # the server gets to work with what it has
+                    self._over.wait(QUIET_SECONDS)  # the server gets to work with what it has
                     self._kind = None
                     self.end_connections()
                 raise ConnectionAbortedError
             case "hold":
                 self._held.set()
-                self._until.wait()
+                while not self._until.wait(POLL_SECONDS) and not self._over.is_set():
+                    pass
                 raise ConnectionAbortedError  # nothing that was under way arrives
         return True
 
     def _end_when_quiet(self) -> None:
-        if self._quiet is not None:
-            self._quiet.cancel()
-        self._quiet = threading.Timer(QUIET_SECONDS, self._end_swallowed)
-        self._quiet.daemon = True
-        self._quiet.start()
+        with self._lock:
+            if self._quiet is not None:
+                self._quiet.cancel()
+            self._quiet = threading.Timer(QUIET_SECONDS, self._end_swallowed)
+            self._quiet.daemon = True
+            self._quiet.start()
 
     def _end_swallowed(self) -> None:
         self._kind = None

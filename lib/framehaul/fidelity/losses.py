@@ -167,8 +167,8 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse write .*_tsv", r"text: ", r"NULL became ''|'NULL' became NULL", session="hostile",
-        why=r"The mark for NULL is the session's `format_tsv_null_representation`: `\N` becomes the letter N, or nothing, "
-        "and the word that is the mark becomes NULL.",
+        why=r"The mark for NULL is the session's `format_tsv_null_representation`: `\N` is none then, and the text that "
+        "is the mark becomes NULL.",
     ),
     Loss(
         r"clickhouse write", r".", r"later: ", session="hostile",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -20,6 +21,9 @@ PICKLE_SUFFIXES, PICKLE = (".pkl", ".pickle"), b"\x80"
 """A pickle of protocol 2 or later begins so: https://docs.python.org/3/library/pickletools.html"""
 MOST_CSV_BYTES = 2**31 - 2
 """Types are inferred over one block, whose size pyarrow keeps in 32 bits."""
+MOST_CSV_COLUMNS = 10_000
+"""pyarrow takes 8 KiB of memory for each column of a CSV, and a header is soon long where a file is damaged."""
+READ_BYTES = 1 << 24
 COPIES = 6
 """What is held of a frame at once: Arrow, a frame of each library, and what a technique makes of them on its way."""
 UNPACKED = 4
@@ -47,22 +51,34 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     """
     if not path.is_file():
         raise DataError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    with path.open("rb") as file:
-        start = file.read(8)
-        file.seek(0)
-        try:
-            content, notes = _read(path, file, start, suffixes, rows)
-            content.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path.name} cannot be read: {' '.join(str(error).split())[:300]}") from error
+    try:
+        content, notes = _read(path, rows)
+        _validate(content)
+    except DataError:
+        raise
+    except Exception as error:  # of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
+        said = " ".join(str(error).replace(f"{path.parent}/", "").split())[:300]
+        raise DataError(f"{path.name} cannot be read: {said or type(error).__name__}") from error
     if not content.num_rows:
         raise DataError(f"{path.name} holds no rows: there is nothing to measure")
-    _check_memory(path, content.nbytes, rows)
+    # A column of NULLs, or of runs, has a number of rows that no bytes bear out.
+    _check_memory(path, max(content.nbytes, content.num_rows * _width(content.schema)), rows)
     return content, notes
 
 
-def _read(path: Path, file: BinaryIO, start: bytes, suffixes: list[str], rows: int) -> tuple[pa.Table, list[str]]:
+def _validate(content: pa.Table) -> None:
+    """Raises an ArrowException or a ValueError, naming the column, for offsets, indexes or text that cannot be."""
+    for name, column in zip(content.column_names, content.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            raise ValueError(f"column {name}: {error}") from error
+
+
+def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    with path.open("rb") as plain_file:
+        start = plain_file.read(8)
     packed = PACKED_SUFFIXES.get(suffixes[-1] if suffixes else "")
     plain = suffixes[-2:-1] if packed else suffixes[-1:]
     if (suffixes[-1:] and suffixes[-1] in PICKLE_SUFFIXES) or start.startswith(PICKLE):
@@ -71,12 +87,13 @@ def _read(path: Path, file: BinaryIO, start: bytes, suffixes: list[str], rows: i
             "write_parquet (Polars) or to_parquet (pandas)"
         )
     if start.startswith(PARQUET):
-        return _parquet(path, file, rows)
+        return _parquet(path, rows)
     if start.startswith((ARROW_FILE, ARROW_STREAM)):
         if not rows:
             _check_memory(path, path.stat().st_size, rows)
         open_ipc = pa.ipc.open_file if start.startswith(ARROW_FILE) else pa.ipc.open_stream
-        return _first(open_ipc(file), rows), []
+        with pa.OSFile(str(path)) as file:  # Python's own would allocate whatever length a damaged message gives
+            return _first(open_ipc(file), rows), []
     if start.startswith(FEATHER_1):
         raise DataError(f"{path.name} is Feather of version 1: write it again as version 2, or as Parquet")
     if plain and plain[0] in TEXT_SUFFIXES:
@@ -84,9 +101,13 @@ def _read(path: Path, file: BinaryIO, start: bytes, suffixes: list[str], rows: i
     raise DataError(f"{path.name} is none of the files that are read here: {KINDS}")
 
 
-def _parquet(path: Path, file: BinaryIO, rows: int) -> tuple[pa.Table, list[str]]:
+def _parquet(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
     # INT96 counts nanoseconds, of which 64 bits reach to 2262 only: others would wrap around without a word.
-    parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    with pq.ParquetFile(str(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as parquet:
+        return _parquet_rows(path, parquet, rows)
+
+
+def _parquet_rows(path: Path, parquet: pq.ParquetFile, rows: int) -> tuple[pa.Table, list[str]]:
     meta = parquet.metadata
     if not rows:
         encoded = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
@@ -111,7 +132,7 @@ def _width(schema: pa.Schema) -> int:
     bits = 0
     for kind in schema.types:
         try:
-            bits += kind.bit_width
+            bits += (kind.value_type if pa.types.is_dictionary(kind) else kind).bit_width or 128
         except ValueError:  # of no fixed width
             bits += 128
     return bits // 8
@@ -138,8 +159,8 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
         parse.delimiter = ","
     else:
         _check_memory(path, path.stat().st_size * (UNPACKED if packed else 1), rows)
-        with pa.input_stream(str(path), compression=packed) as stream:
-            text = stream.read()
+        text = _text(path, packed)
+        _check_header(path, io.BytesIO(text), delimiter)
     if len(text) > MOST_CSV_BYTES:
         raise DataError(f"{path.name} has more than {MOST_CSV_BYTES:,} bytes of text: give ROWS, or make it Parquet")
     whole = pa.csv.ReadOptions(block_size=len(text) + 1)
@@ -160,8 +181,27 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
     ]
 
 
+def _text(path: Path, packed: str | None) -> bytes:
+    """All of a CSV, unpacked as far as there is room for it: a few bytes may unpack to any number of them."""
+    text = bytearray()
+    with pa.input_stream(str(path), compression=packed) as stream:
+        while len(text) <= MOST_CSV_BYTES and (piece := stream.read(READ_BYTES)):
+            text += piece
+            _check_memory(path, len(text), 0)
+    return bytes(text)
+
+
+def _check_header(path: Path, file: Any, delimiter: str) -> None:
+    """Raises DataError for more columns than a file has that is in order."""
+    header = next(csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter), [])
+    if len(header) > MOST_CSV_COLUMNS:
+        raise DataError(f"{path.name} has {len(header):,} columns: more than {MOST_CSV_COLUMNS:,} are not read")
+
+
 def _first_lines(path: Path, packed: str | None, parse: pa.csv.ParseOptions, rows: int) -> bytes:
     """The first rows of a CSV, as CSV with commas, without reading the rest."""
+    with pa.input_stream(str(path), compression=packed) as stream:
+        _check_header(path, stream, parse.delimiter)
     with pa.input_stream(str(path), compression=packed) as stream:
         header = pa.csv.open_csv(stream, parse_options=parse).schema.names
     if len(set(header)) < len(header):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +51,7 @@ def json2parquet(settings: Settings) -> list[str]:
 def _is_wanted(program: Path) -> bool:
     if not program.exists():
         return False
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
-    return said == ["json2parquet", JSON2PARQUET_VERSION]
+    return contenders.said(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]
 
 
 def _build(target: Path) -> Path:

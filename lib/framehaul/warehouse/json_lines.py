@@ -130,7 +130,7 @@ PYTHON: dict[str, Callable[[], Convert]] = {
 }
 
 
-def converted(convert: Convert, request: dict[str, Any]) -> dict[str, Any]:
+def converted(convert: Convert, request: Any) -> dict[str, Any]:
     """How long it took and how much CPU, or what was wrong; never raises but for an interrupt."""
     try:
         cpu_before, start = time.process_time(), time.perf_counter()
@@ -146,8 +146,12 @@ def main() -> int:
     # The answers' alone: whatever a tool prints goes where errors go.
     answers, sys.stdout = sys.stdout, sys.stderr
     convert = PYTHON[sys.argv[1]]()
-    for line in sys.stdin:
-        print(json.dumps(converted(convert, json.loads(line))), file=answers, flush=True)
+    for line in sys.stdin.buffer:
+        try:
+            answer = converted(convert, json.loads(line))
+        except ValueError:
+            answer = {"error": "the request is not JSON"}
+        print(json.dumps(answer), file=answers, flush=True)
     return 0
 
 

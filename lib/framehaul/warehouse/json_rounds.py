@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -21,10 +22,11 @@ import pyarrow.parquet as pq
 
 from framehaul import resources
 from framehaul.clients import UnavailableError
-from framehaul.drivers.contenders import PATIENCE_SECONDS, Commands, ProgramError, started
+from framehaul.drivers import contenders
+from framehaul.drivers.contenders import Commands, ProgramError, opened, parsed, started
 from framehaul.passes import in_rounds
 from framehaul.results import Status
-from framehaul.settings import PROJECT, Settings
+from framehaul.settings import Settings
 from framehaul.warehouse import buildings, parquet_files
 from framehaul.warehouse.json_contenders import Converter, arguments_of
 
@@ -32,6 +34,10 @@ FEW_ROWS = 10
 """As many lines as the article looked at through strace; a tool for Python converts them before it is measured."""
 SLOWEST_ROWS_PER_S = 1_000
 """A tool that is slower is given up."""
+SAID_BYTES = 1 << 16
+"""How much of the end of what a program said is looked at."""
+TIMES: dict[str, type] = {"seconds": float, "cpu_seconds": float}
+"""The fields of the answer to a conversion."""
 LOOK_SECONDS = 0.002
 """How often the memory of a program is looked at that may end at any time."""
 
@@ -173,10 +179,12 @@ def _run_python(task: Task, command: list[str], files: Files, target: Path) -> d
     few = files.target(task, "few")
     try:
         with started(command) as running:
-            running.ask(_request(files.few_lines, few, task))
+            running.ask(_request(files.few_lines, few, task), TIMES)
             resident = resources.reset_peak_rss(running.process_id)
             patience = {"seconds": files.expected.num_rows / SLOWEST_ROWS_PER_S}
-            answer = running.ask(_request(files.lines, target, task) | patience)
+            answer = running.ask(_request(files.lines, target, task) | patience, TIMES)
+            if not answer["seconds"]:
+                raise ProgramError("it says that it took no time")
             peak_growth = resources.peak_rss_growth(resident, running.process_id)
     finally:
         few.unlink(missing_ok=True)
@@ -189,30 +197,40 @@ def _run_python(task: Task, command: list[str], files: Files, target: Path) -> d
 def _run_program(task: Task, command: list[str], files: Files, target: Path) -> dict[str, Any]:
     """The process from its start to its end, which takes a few milliseconds more than its work."""
     peaks: list[int | None] = [None]
+    patience = _patience(files)
     with tempfile.TemporaryFile() as said:
         start = time.perf_counter()
-        with subprocess.Popen(
-            [*command, *arguments_of(files.lines, target, task.codec)], stdin=subprocess.DEVNULL, stdout=said,
-            stderr=said,
-        ) as process:  # fmt: skip
+        whole = [*command, *arguments_of(files.lines, target, task.codec)]
+        with opened(whole, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
             ended = threading.Event()
 
             def look() -> None:
                 """The kernel's figure at the end counts what this process had when it forked, and is of no use."""
                 while not ended.is_set():
+                    if time.perf_counter() - start > patience:
+                        os.kill(process.pid, signal.SIGKILL)
                     peaks.append(resources.peak_rss_bytes(process.pid) or peaks[-1])
                     ended.wait(LOOK_SECONDS)
 
             looking = threading.Thread(target=look)
             looking.start()
-            _, status, usage = os.wait4(process.pid, 0)
+            # It stays a zombie, whose number nobody else gets, until there is no look any more.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             seconds = time.perf_counter() - start
             ended.set()
             looking.join()
+            _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
+        if seconds > patience:
+            raise ProgramError(f"it did not end within {patience:.0f} s")
+        said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES))
         _check_end(process.returncode, said.read())
     return {"seconds": seconds, "client_cpu_s": usage.ru_utime + usage.ru_stime, "peak_rss_bytes": peaks[-1]}
+
+
+def _patience(files: Files) -> float:
+    rows: int = files.expected.num_rows
+    return contenders.PATIENCE_SECONDS + rows / SLOWEST_ROWS_PER_S
 
 
 def _request(source: Path, target: Path, task: Task) -> dict[str, Any]:
@@ -237,9 +255,9 @@ def write_calls(task: Task, command: list[str], files: Files) -> dict[str, Any]:
     pairs = ((files.few_lines, few), (files.lines, target))
     try:
         if task.converter.program:
-            logs = [_traced([*command, *arguments_of(*pair, task.codec)], "", files, (few, target)) for pair in pairs]
+            logs = [_traced([*command, *arguments_of(*pair, task.codec)], b"", files, (few, target)) for pair in pairs]
         else:
-            requests = "".join(json.dumps(_request(*pair, task)) + "\n" for pair in pairs)
+            requests = b"".join(json.dumps(_request(*pair, task)).encode() + b"\n" for pair in pairs)
             logs = [_traced(command, requests, files, (few, target))]
     except _NotTracedError as error:
         return {"write_calls_reason": files.without_paths(str(error))}
@@ -254,7 +272,7 @@ class _NotTracedError(RuntimeError):
     """The tool could not be run under strace."""
 
 
-def _traced(command: list[str], requests: str, files: Files, targets: tuple[Path, Path]) -> str:
+def _traced(command: list[str], requests: bytes, files: Files, targets: tuple[Path, Path]) -> str:
     """The calls that write into `targets`, a line each that names the file once."""
     log = files.directory / "strace.log"
     only = [argument for target in targets for argument in ("-P", str(target))]
@@ -262,19 +280,26 @@ def _traced(command: list[str], requests: str, files: Files, targets: tuple[Path
     strace = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-e", "signal=none", "-e",
               "trace=write,pwrite64,writev,pwritev,?pwritev2", *only, "-o", str(log)]  # fmt: skip
     try:
-        done = subprocess.run(
-            [*strace, *command], input=requests, capture_output=True, text=True, check=False, cwd=PROJECT,
-            timeout=PATIENCE_SECONDS + files.expected.num_rows / SLOWEST_ROWS_PER_S,
-        )  # fmt: skip
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        with opened(
+            [*strace, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                answers, told = process.communicate(requests, _patience(files))
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)  # the tool would go on without strace, and hold the pipes
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise _NotTracedError("under strace it did not end in time") from None
+                raise
+        if process.returncode:
+            said = (told.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"])[-1]
             raise _NotTracedError(f"under strace it failed: {said[:300]}")
-        for answer in map(json.loads, done.stdout.splitlines() if requests else []):
-            if "error" in answer:
-                raise ProgramError(answer["error"])
+        lines = answers.splitlines() if requests else []
+        if len(lines) != requests.count(b"\n"):
+            raise ProgramError(f"it gave {len(lines)} answers to {requests.count(b'\n')} requests")
+        for line in lines:
+            parsed(line, TIMES)
         return log.read_text(errors="replace")
-    except subprocess.TimeoutExpired:
-        raise _NotTracedError("under strace it did not end in time") from None
     finally:
         log.unlink(missing_ok=True)
 
@@ -288,10 +313,10 @@ def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, 
     if not path.exists():
         return "no file was written", ""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return _difference(file, expected, codec)
-    except (pa.ArrowException, OSError) as error:
-        return f"the file cannot be read: {' '.join(str(error).split())[:300]}", ""
+    except Exception as error:  # noqa: BLE001  of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
+        return f"the file cannot be read: {' '.join(str(error).split())[:300] or type(error).__name__}", ""
 
 
 def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> tuple[str | None, str]:
@@ -306,6 +331,7 @@ def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> tuple[s
         return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", ""
     start = 0
     for batch in file.iter_batches():
+        batch.validate(full=True)
         here = expected.slice(start, len(batch))
         for name in expected.column_names:
             wrong = _column_difference(batch.column(name), here.column(name).combine_chunks(), start)
