@@ -167,7 +167,7 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse write .*_tsv", r"text: ", r"NULL became ''|'NULL' became NULL", session="hostile",
-        why=r"The mark for NULL is the session's `format_tsv_null_representation`: `\N` is none then, and the text that "
+        why=r"The mark for NULL is the session's `format_tsv_null_representation`: `\N` is none then, and what "
         "is the mark becomes NULL.",
     ),
     Loss(
