@@ -175,7 +175,8 @@ class PostgresTables:
             cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
-        return _with_text(pl.concat(parts), table)
+        uuids = pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String)
+        return _with_text(pl.concat(parts).with_columns(uuids), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # A whole row as text is unambiguous: every value is quoted where it must be, NULL differs from ''.
@@ -344,7 +345,7 @@ def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame with its bytes as text in the columns of text where all of them are UTF-8."""
     for column in table.columns:
-        if column.types.polars == pl.String and frame[column.name].dtype == pl.Binary:
+        if column.type is ColumnType.TEXT and frame[column.name].dtype == pl.Binary:
             with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
                 frame = frame.with_columns(pl.col(column.name).cast(pl.String))
     return frame
