@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,6 @@ import pytest
 
 from framehaul import measure
 from framehaul.measure import Outcome, Parameters
-from framehaul.relay import Relay
 from framehaul.resources import Meter
 from framehaul.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers, running
@@ -149,31 +147,6 @@ def test_stop_ends_the_run_between_two_passes(servers: Servers) -> None:
 def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Parameters(*values)
-
-
-def test_the_relay_counts_every_byte_of_both_directions() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                received = b""
-                while len(received) < 100_000:
-                    received += connection.recv(65536)
-                connection.sendall(b"y" * 7)
-
-        threading.Thread(target=answer, daemon=True).start()
-        with Relay(listener.getsockname()) as relay, socket.create_connection(("127.0.0.1", relay.ports[0])) as client:
-            client.sendall(b"x" * 100_000)
-            assert client.recv(100) == b"y" * 7
-            assert relay.total_bytes == 100_007
-
-
-def test_a_relay_to_nowhere_closes_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        nowhere = listener.getsockname()
-    with Relay(nowhere) as relay, socket.create_connection(("127.0.0.1", relay.ports[0])) as client:
-        assert client.recv(1) == b""
 
 
 def test_the_meter_sees_cpu_and_memory_of_this_process() -> None:

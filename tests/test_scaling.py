@@ -116,10 +116,16 @@ def test_a_source_is_asked_for_a_batch_only_when_the_one_before_is_gone(servers:
 
 
 def test_a_move_that_fails_is_told_with_its_reason(
-    servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    with scaling._child("stream_into_postgres", Path("/no/such/file.parquet")) as make_pass:
+    file = tmp_path / "rows.parquet"
+    with scaling._child("stream_into_postgres", file) as make_pass:
+        told = make_pass()
+    assert isinstance(told, str)
+    assert "No such file or directory" in told  # before anything is sent
+    pq.write_table(datagen.arrow_table(ANALYTICS_METRICS, 10, 1), file)
+    with scaling._child("stream_into_postgres", file) as make_pass:
         told = make_pass()
     assert isinstance(told, str)
     assert 'relation "framehaul_analytics_metrics" does not exist' in told

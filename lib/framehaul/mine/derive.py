@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -221,7 +222,7 @@ def _unsigned(values: pa.ChunkedArray) -> Found:
 def _date(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for dates that ClickHouse does not have."""
     days = pl.Series(values=values)
-    least, most = (str(day) for day in (days.min(), days.max()))
+    least, most = (_shown(end, "D") for end in _ends(days))
     for types in (ColumnType.DATE.value, DATE32):
         first, last, _ = DATES[types.clickhouse]
         if days.is_between(first, last).all():
@@ -231,6 +232,17 @@ def _date(values: pa.ChunkedArray) -> Found:
         f"holds dates from {least} to {most}, and ClickHouse's Date32 has {first} to {last}: replace those outside by "
         "NULL, or make the column text"
     )
+
+
+def _ends(values: pl.Series) -> tuple[int, int]:
+    """The least and the greatest of what dates or timestamps count, 0 where all are NULL."""
+    counted = values.to_physical().drop_nulls().to_numpy()
+    return (int(counted.min()), int(counted.max())) if len(counted) else (0, 0)
+
+
+def _shown(count: int, unit: str) -> str:
+    """A date or a moment, of any year: Python's own have those from 1 to 9999."""
+    return str(np.array(count).astype(f"datetime64[{unit}]"))
 
 
 def _date64(values: pa.ChunkedArray) -> Found:
@@ -273,8 +285,9 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
         why.append("PostgreSQL keeps the moment, and not the zone")
     moments = pl.Series(values=values.cast(pa.timestamp(unit))).dt.cast_time_unit("ms")
     if not moments.is_between(FIRST_MOMENT, LAST_MOMENT).all():
+        least, most = (_shown(end, "ms") for end in _ends(moments))
         raise ValueError(
-            f"holds moments from {moments.min()!s} to {moments.max()!s}, and ClickHouse's DateTime64 has "
+            f"holds moments from {least} to {most}, and ClickHouse's DateTime64 has "
             f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: replace those outside by NULL, or make the column text"
         )
     exactly = timestamp_types(cast("TimeUnit", unit), zone)

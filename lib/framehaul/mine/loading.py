@@ -12,10 +12,18 @@ import pyarrow.parquet as pq
 from framehaul.frames import uuid_text
 from framehaul.schema import ColumnType, Table
 
+MOST_SCALE = 76
+"""Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
+
 
 def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values without what Arrow wraps around them: dictionaries, runs, extension types, views, wide offsets."""
+    """The values without what Arrow wraps around them: dictionaries, runs, extension types, views, wide offsets.
+
+    Raises ArrowException where they cannot be had.
+    """
     kind = values.type
+    if pa.types.is_decimal(kind) and abs(kind.scale) > MOST_SCALE:
+        raise pa.ArrowInvalid(f"{kind} has a scale that no decimal has")
     if pa.types.is_dictionary(kind):
         return unwrapped(values.cast(kind.value_type))
     if pa.types.is_run_end_encoded(kind):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from framehaul.clients import UnavailableError
 
 CGROUPS, BLOCK_DEVICES = Path("/sys/fs/cgroup"), Path("/sys/dev/block")
 GROUP = "framehaul-{process_id}-{server_id}"
+LEAVING_SECONDS = 10
+"""How long a server may go on starting processes in a group that is being left."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,24 @@ def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
             ) from error
         yield
     finally:
+        _leave(group, parent)
+
+
+def _leave(group: Path, parent: Path) -> None:
+    """Move the processes of a group to its parent, and remove it; again while others are forked, or still ending."""
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while True:
         for process_id in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):  # ended meanwhile
                 (parent / "cgroup.procs").write_text(process_id)
-        group.rmdir()
+        try:
+            group.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _rules(disk: Disk, iops: int) -> tuple[Path, dict[str, str]]:

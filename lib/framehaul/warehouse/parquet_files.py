@@ -207,6 +207,7 @@ class Bench:
         client = self._client_of(task.writer)
         _, write_seconds, write_cpu_s = _timed(lambda: task.writer.save(client, self.content, path, task.options))
         found, read_seconds, read_cpu_s = _timed(lambda: pq.read_table(path))
+        found.validate(full=True)
         chunks = chunks_of(task, pq.read_metadata(path))
         wrong, types, row_order = difference(found, self.content)
         wrong = wrong or other_codec(task, chunks)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from framehaul.clients import QueryError, open_http_client
+from framehaul.frames import validated
 from framehaul.schema import COMMENT, quote_clickhouse, quote_postgres, quote_postgres_text
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.settings import Settings
@@ -167,7 +168,7 @@ class ClickHouse:
             open_http_client(self.server) as connection,
             connection.post(query, settings={"output_format_arrow_string_as_string": 1}) as response,
         ):
-            return pa.ipc.open_stream(response).read_all().cast(SCHEMA)
+            return validated(pa.ipc.open_stream(response).read_all()).cast(SCHEMA)
 
 
 @contextmanager

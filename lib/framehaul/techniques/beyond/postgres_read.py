@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import io
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import asyncpg
@@ -117,7 +118,8 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, condit
         decoder.feed(data)
 
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
-    async with connection.transaction():
+    # asyncpg nests no transaction in one that was begun by a statement.
+    async with nullcontext() if connection.is_in_transaction() else connection.transaction():
         await connection.execute(UTF8)
         await connection.copy_from_query(query, output=take, format="binary")
     return decoder.finish()

@@ -1,0 +1,485 @@
+"""Damaged files of somebody's own, and programs that answer with anything: a clear error, whatever the bytes are."""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import gzip
+import io
+import json
+import random
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from framehaul.clients import UnavailableError
+from framehaul.drivers import contenders
+from framehaul.drivers.contenders import ProgramError, started
+from framehaul.drivers.toolbench import MEASURED, Load
+from framehaul.mine import files
+from framehaul.mine.derive import derive
+from framehaul.mine.files import DataError
+from framehaul.mine.loading import undamaged, unwrapped
+from framehaul.settings import PROJECT, Settings
+from framehaul.warehouse import json_rounds
+from framehaul.warehouse.json_contenders import Converter
+
+# Files
+
+ROWS = 40
+MORE_BYTES = 4 << 30
+"""What the process that reads damaged files may map: a number in one that is allocated shows as an error."""
+DAMAGED_FILES = 100
+"""Of each kind; tens of thousands were tried once."""
+NUMBERS = (b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x01",
+           bytes(8), b"\xfe\xff\xff\xff\x0f", struct.pack("<q", 2**40), struct.pack("<q", -2))  # fmt: skip
+"""As counts, sizes and offsets are written: of fixed width, and as varints."""
+
+
+def many_types() -> pa.Table:
+    texts = pa.array([None if at % 7 == 0 else f"Grüße {at} 日本" + "x" * at for at in range(ROWS)])
+    days = pa.array([dt.date(2020, 1, 1) + dt.timedelta(at) for at in range(ROWS)])
+    return pa.table(
+        {
+            "number": pa.array([None if at % 3 else at for at in range(ROWS)], pa.int32()),
+            "text": texts,
+            "float": pa.array([at / 3 for at in range(ROWS)]),
+            "day": days,
+            "moment": days.cast(pa.timestamp("us")).cast(pa.timestamp("us", "Europe/Berlin")),
+            "decimal": pa.array(range(ROWS)).cast(pa.decimal128(21, 2)),
+            "category": pa.array(["new", None, "größe", "new"] * (ROWS // 4)).dictionary_encode(),
+            "list": pa.array([[at, None] if at % 3 else None for at in range(ROWS)], pa.list_(pa.int8())),
+        }
+    )
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=15, **options)
+    return buffer.getvalue()
+
+
+def ipc(table: pa.Table, opened: Callable[..., Any] = pa.ipc.new_stream, compression: str | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with opened(buffer, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=15)
+    return buffer.getvalue()
+
+
+def csv_text() -> bytes:
+    return b"id,text,day\n" + b"".join(b'%d,"a ""%d"" \xc3\xbc",2020-01-02\n' % (at, at) for at in range(ROWS))
+
+
+def views() -> pa.Table:
+    texts = many_types()["text"]
+    return pa.table({"text": texts.cast(pa.string_view()), "bytes": texts.cast(pa.binary()).cast(pa.binary_view())})
+
+
+KINDS: dict[str, Callable[[], bytes]] = {
+    "snappy.parquet": lambda: parquet(many_types(), compression="snappy"),
+    "zstd.parquet": lambda: parquet(many_types(), compression="zstd", data_page_version="2.0"),
+    "plain.parquet": lambda: parquet(many_types(), compression="none", use_dictionary=False),
+    "file.arrow": lambda: ipc(many_types(), pa.ipc.new_file),
+    "lz4.feather": lambda: ipc(many_types(), pa.ipc.new_file, "lz4"),
+    "stream.arrows": lambda: ipc(many_types()),
+    "views.arrow": lambda: ipc(views(), pa.ipc.new_file),
+    "views.arrows": lambda: ipc(views()),
+    "text.csv": csv_text,
+    "text.csv.gz": lambda: gzip.compress(csv_text(), mtime=0),
+    "text.csv.zst": lambda: pa.Codec("zstd").compress(csv_text(), asbytes=True),
+}
+
+
+def damaged(good: bytes, chance: random.Random) -> bytes:
+    """The bytes with one to three places changed: most of them near the ends, where formats have their numbers."""
+    data = bytearray(good)
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        if not data:
+            break
+        from_end = int(chance.expovariate(1 / 500))
+        at = chance.choice([from_end, len(data) - 1 - from_end, chance.randrange(len(data))]) % len(data)
+        match chance.randrange(7):
+            case 0 | 1:
+                data[at] ^= 1 << chance.randrange(8)
+            case 2:
+                data[at] = chance.choice([0, 1, 127, 128, 255])
+            case 3:
+                del data[at:]
+            case 4:
+                data[at:at] = chance.randbytes(chance.randrange(1, 20))
+            case 5:
+                data[at:at] = data[at : at + chance.randrange(1, 200)]
+            case 6:
+                number = chance.choice(NUMBERS)
+                data[at : at + len(number)] = number
+    return bytes(data)
+
+
+def outcome(path: Path, rows: int) -> str:
+    """What reading a file comes to; the values of a table that is given must be such that Polars takes them."""
+    try:
+        content, _ = files.read(path, rows)
+    except DataError as error:
+        return "refused" if str(error).startswith(path.name) else f"no name in: {error}"
+    for column in undamaged(content).columns:
+        if not pa.types.is_nested(column.type) and not pa.types.is_timestamp(column.type):  # whose zones are anything
+            pl.Series(values=unwrapped(column)).rechunk()
+    return "read"
+
+
+def read_damaged(directory: str) -> None:
+    """In a process of its own, which may crash: read damaged files and print what came of them."""
+    limit = psutil.Process().memory_info().vms + MORE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    counts: collections.Counter[str] = collections.Counter()
+    for kind, made in KINDS.items():
+        path, good = Path(directory) / kind, made()
+        for seed in range(DAMAGED_FILES):
+            chance = random.Random(f"{kind}/{seed}")
+            path.write_bytes(damaged(good, chance))
+            (path.parent / "last").write_text(f"{kind}/{seed}")
+            counts[outcome(path, chance.choice([0, 0, 7]))] += 1
+    print(json.dumps(counts))
+
+
+def test_a_damaged_file_is_read_or_refused(tmp_path: Path) -> None:
+    command = [sys.executable, __file__, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, ((tmp_path / "last").read_text(), done.returncode, done.stderr[-2000:])
+    counts = json.loads(done.stdout)
+    assert set(counts) == {"read", "refused"}
+    assert sum(counts.values()) == len(KINDS) * DAMAGED_FILES
+
+
+def no_text(data: bytes, text: str) -> bytes:
+    """The bytes with what is no UTF-8 in the place of a text."""
+    assert text.encode() in data
+    return data.replace(text.encode(), b"\xff" * len(text.encode()))
+
+
+TEXTS = pa.table({"first": ["a", "b"], "größe": pa.array(["a", "grüße"])})
+NULLS = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
+"""As many rows as there is no memory for, and no bytes."""
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("x.parquet", no_text(parquet(TEXTS, compression="none"), "grüße"), "column größe: .*Invalid UTF8"),
+        ("x.arrow", no_text(ipc(TEXTS, pa.ipc.new_file), "grüße"), "column größe: .*Invalid UTF8"),
+        ("x.arrows", no_text(ipc(TEXTS), "grüße"), "column größe: .*Invalid UTF8"),
+        ("x.parquet", no_text(parquet(TEXTS, compression="none", store_schema=False), "größe"), "x.parquet cannot be"),
+        ("x.arrows", no_text(ipc(TEXTS), "größe"), "x.arrows cannot be read: 'utf-8' codec"),
+        ("x.csv", b"a,\xff\n1,2\n", "x.csv cannot be read: 'utf-8' codec"),
+        ("x.csv", b"a,b\n1,\xff\n", "x.csv cannot be read|column b"),
+        # Python's file would allocate 2 GiB for the first, and 2**56 bytes for the second.
+        ("x.arrows", ipc(TEXTS)[:4] + b"\xff\xff\xff\x7f", "x.arrows cannot be read"),
+        ("x.arrows", ipc(TEXTS).replace(b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff\xff\x7f"), "cannot be read"),
+        ("x.csv", b",".join(b"c%d" % at for at in range(20_000)) + b"\n" + b"," * 19_999 + b"\n", "20,000 columns"),
+        ("x.csv.gz", gzip.compress(csv_text())[:-9], "x.csv.gz cannot be read"),
+        ("x.csv.gz", gzip.compress(csv_text())[:-8] + bytes(8), "x.csv.gz cannot be read"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("rows", [0, 2])
+def test_what_was_once_another_error_is_refused(name: str, data: bytes, said: str, rows: int, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=said):
+        files.read(tmp_path / name, rows)
+
+
+def test_more_rows_than_there_is_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**36))
+    with pa.ipc.new_stream(tmp_path / "x.arrows", NULLS.schema) as writer:
+        writer.write_table(NULLS)
+    with pytest.raises(DataError, match=r"takes at least 32\.0 GiB"):
+        files.read(tmp_path / "x.arrows")
+    assert files.read(tmp_path / "x.arrows", 2)[0].num_rows == 2
+
+
+def test_a_scale_that_no_decimal_has_is_refused() -> None:
+    """pyarrow casts it for minutes."""
+    kind = pa.decimal256(50, -16_777_214)
+    values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(b"\1" + bytes(31))])
+    for content in (values, pa.DictionaryArray.from_arrays(pa.array([0]), values)):
+        with pytest.raises(DataError, match=r"column a .* has a scale that no decimal has"):
+            derive(undamaged(pa.table({"a": content})), "x")
+
+
+def test_a_page_with_another_checksum_is_refused(tmp_path: Path) -> None:
+    good = parquet(TEXTS, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=False)
+    (tmp_path / "x.parquet").write_bytes(good)
+    assert files.read(tmp_path / "x.parquet")[0] == TEXTS
+    (tmp_path / "x.parquet").write_bytes(good.replace("grüße".encode(), "grüne.".encode()[:7]))
+    with pytest.raises(DataError, match=r"CRC|checksum"):
+        files.read(tmp_path / "x.parquet")
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "x.csv"))
+
+    (tmp_path / "x.csv").write_bytes(b"a\n1\n")
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"x\.csv cannot be read: .*Permission denied: 'x\.csv'"):
+        files.read(tmp_path / "x.csv")
+
+
+def test_a_text_that_unpacks_to_more_than_there_is_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a\n" + b"1\n" * 1_000_000))
+    monkeypatch.setattr(files, "READ_BYTES", 1000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
+    with pytest.raises(DataError, match="takes at least"):
+        files.read(tmp_path / "x.csv.gz")
+
+
+VIEW_OF_NULL = """
+import struct
+import polars as pl, pyarrow as pa
+from framehaul.mine.loading import unwrapped, undamaged
+text = b"long enough to be outside"
+good = struct.pack("<i4sii", len(text), text[:4], 0, 0)
+for kind in (pa.string_view(), pa.binary_view()):
+    for size in (-2_000_000_000, -1, 2_000_000_000):
+        data = good + struct.pack("<iiii", size, 7, size, size) + good
+        buffers = [pa.py_buffer(part) for part in (bytes([0b101]), data, text)]
+        whole = pa.table({"a": pa.Array.from_buffers(kind, 3, buffers)})
+        for content in (whole, whole.slice(1)):
+            plain = unwrapped(undamaged(content)["a"])
+            plain.validate(full=True)
+            sizes = [value and len(value) for value in pl.Series(values=plain).to_list()]
+            assert sizes == [25, None, 25][-len(content):]
+"""
+
+
+def test_what_stands_in_the_place_of_null_is_not_followed() -> None:
+    """pyarrow 26 finds nothing wrong with it, and the process died in casting it, as it does in Polars."""
+    done = subprocess.run([sys.executable, "-c", VIEW_OF_NULL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# Programs
+
+ANSWER = """
+import os, sys, time
+for line in sys.stdin.buffer:
+    {deed}
+"""
+FINE = {"queries": 1, "rows": 1, "all_rows": 1, "seconds": 0.5, "cpu_seconds": 0, "unserved": 0, "latencies_ns": [1]}
+
+
+def saying(answer: bytes) -> str:
+    return f"os.write(1, {answer!r})"
+
+
+def asked(deed: str, times: int = 1, **request: Any) -> dict[str, Any]:
+    with started([sys.executable, "-c", ANSWER.format(deed=deed)]) as program:
+        for _ in range(times - 1):
+            program.ask(request, MEASURED)
+            time.sleep(0.2)
+        return program.ask(request, MEASURED)
+
+
+def line(**other: Any) -> bytes:
+    return json.dumps(FINE | other).encode() + b"\n"
+
+
+def test_an_answer_may_come_in_pieces() -> None:
+    good = line()
+    deed = f"os.write(1, {good[:9]!r}); time.sleep(.2); os.write(1, {good[9:]!r})"
+    assert asked(deed, times=2) == FINE
+    large = f"sys.stdout.write({line().decode()!r}.replace('[1]', str([1] * 100_000))); sys.stdout.flush()"
+    assert len(asked(large)["latencies_ns"]) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        (saying(b"hello\n"), "no JSON object: 'hello'"),
+        (saying(b"\n"), "no JSON object: ''"),
+        (saying(b"\xff\xfe\x00{}\n"), "no JSON object"),
+        (saying(b"[1, 2]\n"), "no JSON object"),
+        (saying(b"null\n"), "no JSON object"),
+        (saying(b"[" * 100_000 + b"\n"), "no JSON object"),
+        (saying(b"1" * 10_000 + b"\n"), "no JSON object"),
+        (saying(line(seconds=float("nan"))), "no JSON object"),
+        (saying(line().replace(b"0.5", b"1e999")), "no seconds that is float, but inf"),
+        (saying(b"{}\n"), "no queries that is int, but None"),
+        (saying(line(queries=-1)), "no queries that is int, but -1"),
+        (saying(line(queries=True)), "no queries that is int, but True"),
+        (saying(line(rows="1")), "no rows that is int, but '1'"),
+        (saying(line(rows=10**30)), "no rows that is int"),
+        (saying(line(latencies_ns=None)), "no latencies_ns that is list, but None"),
+        (saying(b'{"error": ["a", 1]}\n'), r"\['a', 1\]"),
+        (saying(line() + line()), "it said more than was asked: '{"),
+        (saying(line() + b"and"), "it said more than was asked: 'and'"),
+        (saying(line()[:20]) + "; os._exit(3)", "the program ended without a word"),
+        (saying(line()[:20]) + "; sys.exit('no more')", "no more"),
+        ("sys.stdout.close(); os.close(1); time.sleep(60)", "the program ended without a word"),
+        ("os.write(2, b'\\xff' * 1000000 + b'\\nthe end'); os._exit(1)", "^the end$"),
+        ("os.abort()", "without a word"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_a_programs_error(deed: str, said: str) -> None:
+    with pytest.raises(ProgramError, match=said):
+        asked(deed)
+
+
+@pytest.mark.parametrize(
+    "deed",
+    ["time.sleep(3600)", saying(line()[:20]) + "; time.sleep(3600)", "os.fork(); time.sleep(5)"],
+    ids=["nothing", "half a line", "a child that holds the pipe"],
+)
+def test_half_a_line_or_none_is_waited_for_no_longer_than_that(deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    start = time.monotonic()
+    with pytest.raises(ProgramError, match="no answer within 1 s"):
+        asked(deed)
+    assert time.monotonic() - start < 20
+
+
+def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "MOST_ANSWER_BYTES", 1_000_000)
+    with pytest.raises(ProgramError, match="more than 1,000,000 bytes"):
+        asked("\n    while True: os.write(1, b'x' * 65536)")
+
+
+def test_what_was_said_before_it_was_asked_answers_nothing() -> None:
+    late = f"{saying(line())}; time.sleep(.05); {saying(line(rows=2))}"
+    with pytest.raises(ProgramError, match="before it was asked"):
+        asked(late, times=2)
+
+
+def test_a_program_that_reads_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    with (
+        started([sys.executable, "-c", "import time; time.sleep(60)"]) as program,
+        pytest.raises(ProgramError, match="no answer within 1 s"),
+    ):
+        program.ask({"text": "x" * 1_000_000})
+
+
+def test_a_program_that_is_gone_or_was_never_there() -> None:
+    with started([sys.executable, "-c", "raise SystemExit('gone')"]) as program:
+        time.sleep(1)
+        for _ in range(2):  # and closing it is no error
+            with pytest.raises(ProgramError, match="gone"):
+                program.ask({})
+    with pytest.raises(ProgramError, match="not-there cannot be started: No such file"), started(["/not-there"]):
+        pass
+
+
+def test_any_bytes_are_an_answer_or_a_programs_error() -> None:
+    for seed in range(3000):
+        data = damaged(line(latencies_ns=[1, 2]), random.Random(seed))
+        try:
+            assert set(contenders.parsed(data, MEASURED)) >= set(MEASURED)
+        except (ProgramError, UnavailableError) as error:
+            assert str(error)
+
+
+def test_more_queries_than_can_be_kept_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"RATE=1000000000000\.0: in 1 seconds"):
+        Load(1, 1, 0, 1e12)
+
+
+LINES = (b"\n", b"x\n", b"null\n", b"[]\n", b"1\n", b"{}\n", b'{"do": 1}\n', b'{"do": "measure"}\n', b"\xff\n",
+         b'{"do": "check", "dsn": 1, "shape": []}\n',
+         b'{"do": "check", "dsn": "x", "shape": {"kind": "other"}}\n')  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["asyncpg", "psycopg", "go_pgx", "go_pq", "node_pg"])
+def test_a_program_answers_each_line_whatever_is_on_it(name: str, settings: Settings) -> None:
+    contender = next(one for one in contenders.POSTGRES if one.name == name)
+    try:
+        command = contender.command(settings)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    chance = random.Random(1)
+    good = json.dumps({"do": "check", "dsn": "postgresql://127.0.0.1:1/x", "shape": {"kind": "fetch", "sql": "SELECT 1",
+                       "arguments": [], "table": None, "columns": [], "row": [], "count": 0}}).encode()  # fmt: skip
+    lines = [*LINES, *(damaged(good, chance).replace(b"\n", b"").replace(b"\r", b"") + b"\n" for _ in range(30))]
+    done = subprocess.run(command, cwd=PROJECT, input=b"".join(lines), capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-1000:]
+    answers = [json.loads(answer) for answer in done.stdout.splitlines()]
+    assert len(answers) == len(lines)
+    assert all(set(answer) == {"error"} and isinstance(answer["error"], str) for answer in answers)
+
+
+def test_a_converter_answers_each_line_whatever_is_on_it() -> None:
+    command = [sys.executable, "-m", "framehaul.warehouse.json_lines", "pyarrow"]
+    done = subprocess.run(command, cwd=PROJECT, input=b"".join(LINES), capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert [set(json.loads(answer)) for answer in done.stdout.splitlines()] == [{"error"}] * len(LINES)
+
+
+def reasons(deeds: dict[str, str], *, program: bool = False) -> dict[str, str]:
+    """Why converters have failed that do this."""
+    found: dict[str, str] = {}
+
+    def command(deed: str) -> Callable[[Settings], list[str]]:
+        return lambda _: [sys.executable, "-c", deed]
+
+    tools = [Converter(name, name, command(deed), ("snappy",), program) for name, deed in deeds.items()]
+    with json_rounds.written(20, 1) as few:
+        json_rounds.rounds(
+            [json_rounds.Task(tool, "snappy") for tool in tools], few, Settings(), warmup=0, passes=1, seed=1,
+            record=lambda task, _, outcome: found.update({task.converter.name: outcome["reason"]}),
+            progress=lambda _: None, stop=threading.Event(),
+        )  # fmt: skip
+    return found
+
+
+def test_converters_that_break_the_protocol_have_failed() -> None:
+    times = b'{"seconds": 0.5, "cpu_seconds": 0}\n'
+    said = reasons(
+        {
+            "babbles": ANSWER.format(deed=saying(b"done\n")),
+            "forgets": ANSWER.format(deed=saying(b"{}\n")),
+            "repeats": ANSWER.format(deed=saying(times + times)),
+            "writes_nothing": ANSWER.format(deed=saying(times)),
+            "dies": ANSWER.format(deed="os.kill(os.getpid(), 9)"),
+        }
+    )
+    assert said == {
+        "babbles": "its answer is no JSON object: 'done'",
+        "forgets": "its answer has no seconds that is float, but None",
+        "repeats": f"it said more than was asked: {times.decode()!r}",
+        "writes_nothing": "no file was written",
+        "dies": "the program ended without a word",
+    }
+
+
+def test_a_program_that_never_ends_is_ended_also_under_strace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    start = time.monotonic()
+    said = reasons({"hangs": "import time; time.sleep(60)"}, program=True)
+    assert said == {"hangs": "it did not end within 1 s"}
+    assert time.monotonic() - start < 30
+
+
+def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
+    path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
+    for seed in range(300):
+        path.write_bytes(damaged(good, random.Random(seed)))
+        assert json_rounds.difference(path, TEXTS, "snappy")
+    path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
+    assert "cannot be read" in (json_rounds.difference(path, TEXTS, "uncompressed")[0] or "")
+
+
+if __name__ == "__main__":
+    read_damaged(sys.argv[1])
