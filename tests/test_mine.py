@@ -478,6 +478,19 @@ def measured(
     return outcomes
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()), "dates from 1970-01-01 to 5881580-07-11"),
+        (pa.array([-(2**62), None]).cast(pa.timestamp("ms")), "moments from -146136543-09-08T08:23:32.096 to "),
+        (pa.array([2**61]).cast(pa.timestamp("us")), "moments from 75039-04-04T19:00:13.693 to "),
+    ],
+)  # fmt: skip
+def test_a_year_that_python_does_not_have_is_refused_by_name(values: pa.Array, said: str) -> None:
+    with pytest.raises(DataError, match=re.escape(said)):
+        derive(pa.table({"when": values}), "any year")
+
+
 def test_who_needs_a_key_says_so() -> None:
     of_key = re.compile(r"table\.(key|postgres_key|clickhouse_key|clickhouse_order)|copy_then_build_key")
     for found in techniques():
