@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -85,13 +87,26 @@ def run_cells(
             runner.run(_Trial(both.of(found[0].database), found, cases, reporting, stop).run())
 
     # The servers do not meet, and nothing is measured: both at once.
-    with quiet_drivers(), ThreadPoolExecutor(len(BOTH)) as pool:
+    with quiet_drivers(), _quiet_panics(), ThreadPoolExecutor(len(BOTH)) as pool:
         running = [pool.submit(try_all, found) for found in _by_server(chosen)]
         done, _ = wait(running, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
             stop.set()
         for future in sorted(running, key=lambda future: future not in done):
             future.result()
+
+
+@contextmanager
+def _quiet_panics() -> Iterator[None]:
+    """Rust tells of a panic itself, with the paths of this machine, before it is an exception: on stderr, not to us."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
+            os.dup2(nowhere.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _by_server(chosen: list[Technique]) -> Iterator[list[Technique]]:
