@@ -6,7 +6,6 @@ is at hand stands in the file that the environment variable DAMAGED_AT names. It
 
 from __future__ import annotations
 
-import io
 import json
 import mmap
 import os
@@ -21,7 +20,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 import pyarrow as pa
@@ -32,7 +31,7 @@ from framehaul.frames import arrow_stream, to_polars, validated
 from framehaul.native_format import read_native
 from framehaul.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
 from test_copy_binary import encoded
-from test_native_format import block
+from test_native_format import Trickle, block
 
 MOST_MEMORY = 4 << 30
 """Of a process that decodes: a number in a stream that is taken for a size ends in MemoryError, not in swapping."""
@@ -154,17 +153,6 @@ def damaged(kind: str, chance: random.Random) -> tuple[Table, bytes]:
                 text = chance.choice(NOT_TEXT)
                 data[at : at + len(text)] = text
     return table, bytes(data)
-
-
-class Trickle(io.BytesIO):
-    """Gives at most so many bytes at once."""
-
-    def __init__(self, content: bytes, at_once: int) -> None:
-        super().__init__(content)
-        self._at_once = at_once
-
-    def readinto(self, buffer: Any, /) -> int:
-        return super().readinto(memoryview(buffer)[: self._at_once])
 
 
 def decode_native(table: Table, data: bytes, chance: random.Random) -> pa.Table:

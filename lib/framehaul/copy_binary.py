@@ -93,7 +93,7 @@ class CopyDecoder:
         size = len(content) - len(SLACK)
         if size > MOST_BYTES:
             raise ValueError(f"{size:,} bytes came at once: feed at most {MOST_BYTES:,}")
-        begin = 0 if self._begun or self._ended else self._header_bytes(content[:size])
+        begin = 0 if self._begun else self._header_bytes(content[:size])
         end = begin + self._decode_rows(content, begin, size) if self._begun else 0
         self._bytes += end
         if self._ended and end < size:

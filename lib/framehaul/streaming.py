@@ -43,6 +43,12 @@ def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator
     return chain(list(islice(fitting, 1)), fitting)
 
 
+def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, each once it is known to be valid; raises ValueError as `validated` does."""
+    for batch in batches:
+        yield from validated(pa.Table.from_batches([batch])).to_batches()
+
+
 def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
     """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
     fitting = in_table_schema(batches, table)
@@ -68,8 +74,7 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
             cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}")
-            for batch in cursor.fetch_record_batch():
-                yield from validated(pa.Table.from_batches([batch])).to_batches()
+            yield from in_valid_batches(cursor.fetch_record_batch())
     finally:
         connection.rollback()
 
@@ -78,8 +83,7 @@ def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.Reco
     """Record batches as the server sends them."""
     query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
     with connection.post(query, settings=clickhouse_read.ARROW) as response:
-        for batch in pa.ipc.open_stream(response):
-            yield from validated(pa.Table.from_batches([batch])).to_batches()
+        yield from in_valid_batches(pa.ipc.open_stream(response))
         response.read()
 
 

@@ -24,7 +24,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.clients import UTF8, check_encoding
 from framehaul.copy_binary import CopyDecoder
-from framehaul.frames import from_polars, to_pandas, to_polars
+from framehaul.frames import to_pandas, to_polars
 from framehaul.schema import ColumnType, Table, quote_postgres_text
 from framehaul.techniques.registry import technique
 
@@ -135,7 +135,7 @@ async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
     """pandas 3 keeps text in Arrow arrays without views, and nothing copies views into such faster than Polars."""
     frame = to_polars(await copy_decoded(connection, table), table, valid=True)
-    return to_pandas(from_polars(frame, table), table, valid=True)
+    return to_pandas(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), table, valid=True)
 
 
 @technique(
