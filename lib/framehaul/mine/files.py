@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from framehaul.mine.loading import undamaged
 from framehaul.settings import SettingsError
 
 KINDS = "Parquet, CSV (.csv or .tsv, also .gz or .zst), or Arrow IPC (.arrow, .ipc, .feather)"
@@ -53,7 +54,7 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
         raise DataError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
     try:
         content, notes = _read(path, rows)
-        _validate(content)
+        undamaged(content)
     except DataError:
         raise
     except Exception as error:  # of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
@@ -64,15 +65,6 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     # A column of NULLs, or of runs, has a number of rows that no bytes bear out.
     _check_memory(path, max(content.nbytes, content.num_rows * _width(content.schema)), rows)
     return content, notes
-
-
-def _validate(content: pa.Table) -> None:
-    """Raises an ArrowException or a ValueError, naming the column, for offsets, indexes or text that cannot be."""
-    for name, column in zip(content.column_names, content.columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowException as error:
-            raise ValueError(f"column {name}: {error}") from error
 
 
 def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:

@@ -60,8 +60,12 @@ def fitted(content: pa.Table, table: Table) -> pa.Table:
 
 
 def undamaged(content: pa.Table) -> pa.Table:
-    """The content; raises ArrowInvalid where it is damaged: pyarrow reads offsets and text of a file as they stand."""
-    content.validate(full=True)
+    """The content; raises ValueError with the column that is damaged: pyarrow takes offsets and text as they stand."""
+    for name, column in zip(content.column_names, content.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            raise ValueError(f"column {name}: {error}") from error
     return content
 
 
