@@ -250,6 +250,7 @@ def test_a_text_that_unpacks_to_more_than_there_is_memory_is_refused(
 VIEW_OF_NULL = """
 import struct
 import polars as pl, pyarrow as pa
+from framehaul.frames import validated
 from framehaul.mine.loading import unwrapped, undamaged
 text = b"long enough to be outside"
 good = struct.pack("<i4sii", len(text), text[:4], 0, 0)
@@ -261,8 +262,9 @@ for kind in (pa.string_view(), pa.binary_view()):
         for content in (whole, whole.slice(1)):
             plain = unwrapped(undamaged(content)["a"])
             plain.validate(full=True)
-            sizes = [value and len(value) for value in pl.Series(values=plain).to_list()]
-            assert sizes == [25, None, 25][-len(content):]
+            for values in (plain, validated(content)["a"]):
+                sizes = [value and len(value) for value in pl.Series(values=values).to_list()]
+                assert sizes == [25, None, 25][-len(content):]
 """
 
 

@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,18 @@ import psycopg
 import pyarrow as pa
 import pytest
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
-from psycopg import sql
 
 from conftest import EXTENSIONS
 from framehaul.clients import open_adbc, open_duckdb, open_http_client, open_psycopg
 from framehaul.fidelity.cases import Case
+from framehaul.fidelity.places import hostile_session
 from framehaul.fidelity.trial import difference_of
 from framehaul.measure import called, opened, quiet_drivers
 from framehaul.schema import Column, Table, quote_postgres_text
 from framehaul.schema import ColumnType as T
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
+from framehaul.servers.hostile import POSTGRES_SETTINGS
 from framehaul.servers.ports import choose_port
 from framehaul.streaming import copy_batches, fetch_batches, insert_batches, select_batches
 from framehaul.tables import tables_of
@@ -39,15 +39,6 @@ from framehaul.techniques.registry import Database, Direction
 
 type Server = PostgresServer | ClickHouseServer
 
-POSTGRES_SETTINGS = {
-    "extra_float_digits": "0",
-    "DateStyle": "SQL, DMY",
-    "TimeZone": "America/St_Johns",
-    "IntervalStyle": "sql_standard",
-    "bytea_output": "escape",
-    "client_encoding": "LATIN1",
-    "standard_conforming_strings": "off",
-}
 # clickhouse-connect reads some 1,500 rows of settings when it connects, and the server's first block has 8,192 rows.
 SHORT_ROWS, LONG_ROWS = 5_000, 12_000
 CLICKHOUSE_SETTINGS: dict[str, str | int] = {
@@ -254,22 +245,9 @@ def everything_wrong(
 @pytest.fixture(scope="module")
 def hostile_role(servers: Servers) -> Iterator[PostgresServer]:
     """The server, logged in as a role whose sessions have other settings."""
-    server, role = servers.postgres, sql.Identifier("framehaul test session")
-    with open_psycopg(server) as connection:
-        connection.execute(
-            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x' IN ROLE {}").format(role, sql.Identifier(server.user))
-        )
-        for name, value in POSTGRES_SETTINGS.items():
-            setting = sql.SQL("ALTER ROLE {} SET {} = {}").format(
-                role, sql.Identifier(name), sql.SQL(value_list(value))
-            )
-            connection.execute(setting)
-        yield replace(server, user="framehaul test session", password="x")
-        connection.execute(sql.SQL("DROP ROLE {}").format(role))
-
-
-def value_list(value: str) -> str:
-    return ", ".join(f"'{part.strip()}'" for part in value.split(","))
+    with hostile_session(servers.postgres) as found:
+        assert isinstance(found, PostgresServer)
+        yield found
 
 
 @pytest.mark.parametrize("direction", ["write", "read"])
@@ -282,7 +260,7 @@ def test_postgres_is_exact_in_any_session_and_leaves_it_as_it_was(
 def test_the_role_has_the_settings(hostile_role: PostgresServer) -> None:
     with open_psycopg(hostile_role) as connection:
         for name, value in POSTGRES_SETTINGS.items():
-            assert connection.execute(f"SHOW {name}".encode()).fetchone() == (value,)
+            assert connection.execute(f"SHOW {name}".encode()).fetchone() == (str(value),)
 
 
 def test_batches_are_exact_in_any_session_of_postgres(servers: Servers, hostile_role: PostgresServer) -> None:

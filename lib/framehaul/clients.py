@@ -394,6 +394,11 @@ class ChdbRemote:
         arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
         return f"{function}({', '.join(map(quote_clickhouse_text, arguments))})"
 
+    def settings(self, chosen: Mapping[str, str | int]) -> str:
+        """The end of a query that has these settings, which go to the server as well, and LZ4 on the way there."""
+        compressed = {**chosen, "network_compression_method": "LZ4"}
+        return "SETTINGS " + ", ".join(f"{name} = {value!r}" for name, value in compressed.items())
+
 
 @contextmanager
 def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:

@@ -203,7 +203,20 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             return valid_text(array, name, first_row)
     else:  # takes Arrow no time where each value has its place
         array.validate(full=True)
+        if kind in (pa.string_view(), pa.binary_view()):
+            return without_views_of_null(array)
     return array
+
+
+def without_views_of_null(values: pa.Array) -> pa.Array:
+    """Views that are empty where NULL is; what a file has there is not validated, yet followed: the process crashes."""
+    if not values.null_count:
+        return values
+    valid, views, *texts = values.buffers()
+    cleared = np.frombuffer(views, "V16", values.offset + len(values)).copy()
+    cleared[values.offset :][values.is_null().to_numpy(zero_copy_only=False)] = np.void(bytes(16))
+    buffers = [valid, pa.py_buffer(cleared), *texts]
+    return pa.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
 
 
 def check_nulls(array: pa.Array) -> None:

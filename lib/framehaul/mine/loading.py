@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from framehaul.frames import uuid_text
+from framehaul.frames import uuid_text, without_views_of_null
 from framehaul.schema import ColumnType, Table
 
 MOST_SCALE = 76
@@ -35,17 +34,6 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if kind in (pa.string_view(), pa.large_string()):
         return values.cast(pa.string())
     return values.cast(pa.binary()) if kind in (pa.binary_view(), pa.large_binary()) else values
-
-
-def without_views_of_null(values: pa.Array) -> pa.Array:
-    """Views that are empty where NULL is; what a file has there is not validated, yet followed: the process crashes."""
-    if not values.null_count:
-        return values
-    valid, views, *texts = values.buffers()
-    cleared = np.frombuffer(views, "V16", values.offset + len(values)).copy()
-    cleared[values.offset :][values.is_null().to_numpy(zero_copy_only=False)] = np.void(bytes(16))
-    buffers = [valid, pa.py_buffer(cleared), *texts]
-    return pa.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
 
 
 def fitted(content: pa.Table, table: Table) -> pa.Table:

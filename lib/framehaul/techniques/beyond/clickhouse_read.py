@@ -308,9 +308,8 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
     """
     source = remote.table(table.name)
     counted = remote.engine.query(f"SELECT count() FROM {source}", "TSV").bytes()
-    chosen = ARROW | {"network_compression_method": "LZ4", "output_format_arrow_use_native_writer": 0}
-    settings = ", ".join(f"{name} = {value!r}" for name, value in chosen.items())
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {source} SETTINGS {settings}"
+    settings = remote.settings(ARROW | {"output_format_arrow_use_native_writer": 0})
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {source} {settings}"
     content = pa.ipc.open_stream(remote.engine.query(query, "ArrowStream").bytes()).read_all()
     if not counted or content.num_rows < int(counted):
         raise ValueError(

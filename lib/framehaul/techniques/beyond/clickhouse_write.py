@@ -303,9 +303,7 @@ def pandas_clickhouse_connect_insert_df_rust(
 def polars_chdb_remote(remote: ChdbRemote, table: Table, frame: pl.DataFrame) -> None:
     """A ClickHouse engine in this process scans the frame and sends native blocks."""
     content = to_arrow(frame, table)  # noqa: F841  # chDB finds it by its name
-    chosen = NATIVE | {"network_compression_method": "LZ4"}
-    settings = ", ".join(f"{name} = {value!r}" for name, value in chosen.items())
     remote.engine.query(
         f"INSERT INTO FUNCTION {remote.table(table.name)} ({table.clickhouse_columns}) "
-        f"SELECT {table.clickhouse_columns} FROM Python(content) SETTINGS {settings}"
+        f"SELECT {table.clickhouse_columns} FROM Python(content) {remote.settings(NATIVE)}"
     )
