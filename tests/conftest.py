@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from framehaul.measure import called, opened
+from framehaul.harness.measure import called, opened
 from framehaul.servers import Servers, running
 from framehaul.settings import PROJECT, Settings
 from framehaul.techniques import Technique

@@ -25,11 +25,12 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from framehaul import copy_binary, datagen, native_format
-from framehaul.copy_binary import CopyDecoder
-from framehaul.frames import arrow_stream, to_polars, validated
-from framehaul.native_format import read_native
-from framehaul.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
+from framehaul.codecs import copy_binary, native_format
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.codecs.native_format import read_native
+from framehaul.data import generator
+from framehaul.data.frames import arrow_stream, to_polars, validated
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
 from test_copy_binary import encoded
 from test_native_format import Trickle, block
 
@@ -89,7 +90,7 @@ NUMBERS = (
 def content(table: Table, rows: int, seed: int) -> pa.Table:
     """Rows whose long text is partly not ASCII."""
     others = replace(table, columns=tuple(column for column in table.columns if column.type is not T.DECIMAL))
-    made = datagen.arrow_table(others, rows, seed)
+    made = generator.arrow_table(others, rows, seed)
     for at, column in enumerate(table.columns):
         if column.type is T.DECIMAL:
             values = [Decimal(row * 17 - 99).scaleb(-2) for row in range(rows)]

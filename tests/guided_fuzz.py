@@ -14,9 +14,11 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["framehaul.compiled", "framehaul.native_format", "framehaul.copy_binary"]):
-    from framehaul import native_format
-    from framehaul.copy_binary import CopyDecoder
+with atheris.instrument_imports(
+    include=["framehaul.codecs.compiled", "framehaul.codecs.native_format", "framehaul.codecs.copy_binary"]
+):
+    from framehaul.codecs import native_format
+    from framehaul.codecs.copy_binary import CopyDecoder
 
 from damaged_streams import EVERY_TYPE, MORE_TYPES, NARROW, content
 from test_copy_binary import encoded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from framehaul.schema import Column, ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table
 
 SECOND_TABLE = Table(
     name='framehaul second "t" `x` 100%',

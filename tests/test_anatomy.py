@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul import results
-from framehaul.clients import UnavailableError
-from framehaul.passes import missing_table
+from framehaul.errors import ResultsError, UnavailableError
+from framehaul.reporting.tables import missing_table
+from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.warehouse import anatomy, buildings, parquet_files, writers
-from framehaul.warehouse.parquet_files import Bench, Chunk, Pass, Task, difference, spared, tasks_of
-from framehaul.warehouse.writers import GZIP, NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
+from framehaul.studies.parquet import files, writers
+from framehaul.studies.parquet import study as parquet
+from framehaul.studies.parquet.files import Bench, Chunk, Pass, Task, difference, spared, tasks_of
+from framehaul.studies.parquet.writers import GZIP, NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
+from framehaul.studies.warehouse import buildings
 
 ROWS = 3000
 CONTENT = buildings.table(ROWS, 1)
@@ -42,7 +44,7 @@ def chunks(ratios: list[float], codec: str = "SNAPPY", label: str = "pyarrow") -
               "no", round(1000 * ratio), 1000, ratio)
         for at, ratio in enumerate(ratios)
     ]  # fmt: skip
-    return pl.DataFrame([dataclasses.asdict(row) for row in rows], schema=results.schema_of(Chunk))
+    return pl.DataFrame([dataclasses.asdict(row) for row in rows], schema=store.schema_of(Chunk))
 
 
 # Each writer
@@ -101,7 +103,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     PYARROW.save(None, CONTENT, path, task.options)
     metadata = pq.read_metadata(path)
-    found = parquet_files.chunks_of(task, metadata)
+    found = files.chunks_of(task, metadata)
     assert len(found) == 3 * len(CONTENT.schema)
     for group in range(metadata.num_row_groups):
         mine = [chunk for chunk in found if chunk.row_group == group]
@@ -109,7 +111,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
         assert {chunk.rows for chunk in mine} == {metadata.row_group(group).num_rows}
     overhead = path.stat().st_size - sum(chunk.compressed_bytes for chunk in found) - metadata.serialized_size
     assert 0 <= overhead <= 16  # magic numbers at both ends, and the length of the footer
-    sizes = parquet_files.sizes_of(metadata)
+    sizes = files.sizes_of(metadata)
     assert {name: pair[0] for name, pair in sizes.items()} == {
         name: sum(chunk.compressed_bytes for chunk in found if chunk.column == name) for name in CONTENT.schema.names
     }
@@ -118,7 +120,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
 def test_codecs_of_single_columns_are_used(servers: Servers, tmp_path: Path) -> None:
     with bench_of(servers, tmp_path, PYARROW) as bench:
         survey = bench.survey(PYARROW)
-        for task in parquet_files.tasks_per_column(PYARROW, survey):
+        for task in files.tasks_per_column(PYARROW, survey):
             found, in_file = bench.attempt(task)
             assert "status" not in found, found
             assert {chunk.column for chunk in in_file if chunk.codec == "UNCOMPRESSED"} == {
@@ -207,7 +209,7 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
     tasks = tasks_of((NAMED["pg_parquet"], PYARROW))
     recorded: list[tuple[Task, dict[str, Any]]] = []
     with bench_of(servers, tmp_path, NAMED["pg_parquet"], PYARROW) as bench:
-        parquet_files.rounds(
+        files.rounds(
             tasks, bench, warmup=0, passes=1, seed=1, progress=lambda _: None, stop=threading.Event(),
             record=lambda task, number, found, _: recorded.append((task, found)),
         )  # fmt: skip
@@ -216,11 +218,11 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
         assert (found.get("status") == "skipped") == skipped
         assert not skipped or "FRAMEHAUL_POSTGRES_EXTENSIONS" in found["reason"]
     frame = pl.DataFrame(
-        [dataclasses.asdict(parquet_files.pass_of("run", task, ROWS, 1, found)) for task, found in recorded],
+        [dataclasses.asdict(files.pass_of("run", task, ROWS, 1, found)) for task, found in recorded],
         schema={field.name: kind for field, kind in zip(
-            dataclasses.fields(Pass), results.schema_of(Pass).values(), strict=True)},
+            dataclasses.fields(Pass), store.schema_of(Pass).values(), strict=True)},
     )  # fmt: skip
-    told = missing_table(anatomy.summary(frame.rename({"pass_": "pass"})), "writer", "trial")
+    told = missing_table(parquet.summary(frame.rename({"pass_": "pass"})), "writer", "trial")
     assert "| pg_parquet | skipped |" in told
     assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in told
 
@@ -229,17 +231,17 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
 
 
 def test_chunks_barely_worth_compressing_are_counted() -> None:
-    assert anatomy.barely_share(chunks([0.4, 0.86, 0.899, 0.9, 1.01])) == pytest.approx(2 / 5)
-    assert anatomy.barely_share(chunks([1.0, 1.0], codec="UNCOMPRESSED")) is None
-    counts = anatomy.to_one_decimal(chunks([0.4, 0.84, 0.86, 0.899, 0.9, 1.04]))
+    assert parquet.barely_share(chunks([0.4, 0.86, 0.899, 0.9, 1.01])) == pytest.approx(2 / 5)
+    assert parquet.barely_share(chunks([1.0, 1.0], codec="UNCOMPRESSED")) is None
+    counts = parquet.to_one_decimal(chunks([0.4, 0.84, 0.86, 0.899, 0.9, 1.04]))
     assert counts == Counter({"0.9": 3, "0.4": 1, "0.8": 1, "1.0": 1})
-    assert anatomy.published_share(counts) == pytest.approx(4 / 6)
+    assert parquet.published_share(counts) == pytest.approx(4 / 6)
 
 
 def test_published_figures_are_the_articles() -> None:
-    assert sum(anatomy.PUBLISHED_RATIOS.values()) == 7 * 1987
-    assert anatomy.published_share(anatomy.PUBLISHED_RATIOS) > 0.3
-    _, published, made = (line.split(" | ") for line in anatomy.published_table(chunks([0.5, 0.95])).split("\n")[1:])
+    assert sum(parquet.PUBLISHED_RATIOS.values()) == 7 * 1987
+    assert parquet.published_share(parquet.PUBLISHED_RATIOS) > 0.3
+    _, published, made = (line.split(" | ") for line in parquet.published_table(chunks([0.5, 0.95])).split("\n")[1:])
     assert published[4:6] == ["2.6:1", "31%"]
     assert made[4:6] == ["2.0:1", "50%"]
 
@@ -252,11 +254,11 @@ def test_columns_that_barely_shrink_are_spared() -> None:
         SNAPPY: {"a": (11, 10), "b": (5, 10)},
         GZIP: {"a": (10, 10), "b": (4, 10)},
     }
-    assert parquet_files.least(survey) == {"a": NONE, "b": GZIP}
+    assert files.least(survey) == {"a": NONE, "b": GZIP}
 
 
 def test_the_unbeaten_are_smaller_or_faster_than_all_others() -> None:
-    assert anatomy.unbeaten([(3, 1), (1, 5), (2, 6), (2, 2), (4, 1)]) == [(1, 5), (2, 2), (3, 1)]
+    assert parquet.unbeaten([(3, 1), (1, 5), (2, 6), (2, 2), (4, 1)]) == [(1, 5), (2, 2), (3, 1)]
 
 
 def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
@@ -281,7 +283,7 @@ def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
 )
 def test_only_what_an_interval_shows_is_claimed(left: list[float], right: list[float], verdict: str) -> None:
     passes = passes_of({"left": left, "right": right})
-    assert anatomy._verdict(anatomy.ratio(passes, "left", "right", "write")).startswith(verdict)
+    assert parquet._verdict(parquet.ratio(passes, "left", "right", "write")).startswith(verdict)
 
 
 # What a run leaves behind
@@ -293,12 +295,12 @@ def run_out(servers: Servers, settings: Settings, tmp_path_factory: pytest.TempP
         out = tmp_path_factory.mktemp("anatomy")
         patch.setenv("FRAMEHAUL_OUT", str(out))
         patch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-        anatomy.run(rows=300, passes=2, warmup=1, seed=7)
+        parquet.run(rows=300, passes=2, warmup=1, seed=7)
         yield out
 
 
 def test_every_offered_codec_was_tried_in_every_pass(run_out: Path) -> None:
-    passes = results.read(run_out / "results" / results.WAREHOUSE[anatomy.NOTEBOOK], Pass)
+    passes = store.read(run_out / "results" / store.WAREHOUSE[parquet.NOTEBOOK], Pass)
     tried = passes.filter(pl.col("part").is_in(["defaults", "codec"])).select("writer", "codec", "level", "pass").rows()
     assert Counter(tried) == Counter(
         (writer.name, codec.name, codec.level, number) for writer in WRITERS for codec in writer.offers
@@ -313,7 +315,7 @@ def test_every_offered_codec_was_tried_in_every_pass(run_out: Path) -> None:
 
 
 def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
-    study = anatomy.load()
+    study = parquet.load()
     assert len(study.chunks.filter(trial="pyarrow_snappy")) == len(buildings.SCHEMA)
     names = ["writers", "encodings", "codecs", "column_codecs", "per_column", "published", "findings", "missing",
              "versions"]  # fmt: skip
@@ -325,16 +327,16 @@ def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
     for name in ("columns", "row_groups", "codecs"):
         getattr(study, "codecs_chart" if name == "codecs" else name)()
         assert (run_out / "figures" / f"13_parquet_anatomy_{name}.svg").read_text().startswith("<?xml")
-    blocks = anatomy.readme_blocks(run_out / "results")
+    blocks = parquet.readme_blocks(run_out / "results")
     assert blocks["parquet-writers"] == shown["writers"]
     assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
 
 
 def test_parameters_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="ROWS"):
-        anatomy.run(rows=0, passes=1, warmup=0, seed=1)
+        parquet.run(rows=0, passes=1, warmup=0, seed=1)
 
 
 def test_there_is_nothing_to_load_before_a_run(tmp_path: Path) -> None:
-    with pytest.raises(results.ResultsError, match="run the notebook"):
-        anatomy.readme_blocks(tmp_path)
+    with pytest.raises(ResultsError, match="run the notebook"):
+        parquet.readme_blocks(tmp_path)

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from conftest import call
-from framehaul import datagen
-from framehaul.clients import HttpConnection, QueryError, open_http_client, open_psycopg
-from framehaul.frames import arrow_stream, from_polars, to_polars, with_uuid_bytes
-from framehaul.schema import ANALYTICS_METRICS, Table
+from framehaul.data import generator
+from framehaul.data.frames import arrow_stream, from_polars, to_polars, with_uuid_bytes
+from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers
-from framehaul.tables import tables_of
+from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond import clickhouse_write, postgres_read, postgres_write
+from framehaul.techniques.clients import HttpConnection, QueryError, open_http_client, open_psycopg
 from second_table import SECOND_TABLE
 
 ROWS = 3000
@@ -53,7 +53,7 @@ def test_two_connections_see_one_moment_of_a_table_that_changes(
     name: str, servers: Servers, postgres_table: Table
 ) -> None:
     found = next(found for found in techniques("postgres", "read") if found.name == name)
-    content = datagen.arrow_table(postgres_table, ROWS, 1).set_column(9, "metric_1", pa.array([0] * ROWS, pa.int32()))
+    content = generator.arrow_table(postgres_table, ROWS, 1).set_column(9, "metric_1", pa.array([0] * ROWS, pa.int32()))
     tables_of(servers.postgres).load(postgres_table, content.cast(postgres_table.arrow_schema))
     stop = threading.Event()
     writer = threading.Thread(target=shifting_writer, args=(servers, stop))
@@ -73,7 +73,7 @@ def test_two_connections_see_one_moment_of_a_table_that_changes(
 
 
 def test_the_key_is_there_again_and_a_duplicate_undoes_everything(servers: Servers, postgres_table: Table) -> None:
-    frame = datagen.polars_frame(postgres_table, ROWS, 1)
+    frame = generator.polars_frame(postgres_table, ROWS, 1)
     with open_psycopg(servers.postgres) as connection:
         postgres_write.polars_pgpq_key_last(connection, postgres_table, frame[:100])
         key = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass(%s)"
@@ -88,7 +88,7 @@ def test_the_key_is_there_again_and_a_duplicate_undoes_everything(servers: Serve
 
 
 def test_copy_freeze_refuses_a_table_with_rows(servers: Servers, postgres_table: Table) -> None:
-    frame = datagen.polars_frame(postgres_table, ROWS, 1)
+    frame = generator.polars_frame(postgres_table, ROWS, 1)
     with open_psycopg(servers.postgres) as connection:
         postgres_write.polars_pgpq_copy_freeze(connection, postgres_table, frame[:100])
         with pytest.raises(ValueError, match="framehaul_beyond is not empty"):
@@ -101,7 +101,7 @@ def test_copy_freeze_refuses_a_table_with_rows(servers: Servers, postgres_table:
                          ids=lambda found: found.direction)  # fmt: skip
 def test_chdb_never_tells_the_password(found: Technique, servers: Servers) -> None:
     absent = ANALYTICS_METRICS.renamed("framehaul_absent")
-    frame = [datagen.polars_frame(absent, 10, 1)] if found.direction == "write" else []
+    frame = [generator.polars_frame(absent, 10, 1)] if found.direction == "write" else []
     with pytest.raises(Exception, match="framehaul_absent") as raised:
         call(found, servers, absent, *frame)
     assert servers.clickhouse.password not in str(raised.value)
@@ -115,7 +115,7 @@ def test_no_technique_weakens_durability(found: Any) -> None:
 
 
 def test_page_ranges_hold_every_row_once(servers: Servers, postgres_table: Table) -> None:
-    tables_of(servers.postgres).load(postgres_table, datagen.arrow_table(postgres_table, ROWS, 1))
+    tables_of(servers.postgres).load(postgres_table, generator.arrow_table(postgres_table, ROWS, 1))
     with open_psycopg(servers.postgres) as connection:
         pages = connection.execute(postgres_read.pages_query(postgres_table).encode()).fetchall()[0][0]
         assert pages > 1
@@ -144,14 +144,14 @@ def clickhouse_tables(connection: HttpConnection) -> list[str]:
 @pytest.mark.parametrize("name", ["polars_http_client_arrow_exchange", "polars_http_client_arrow_deduplicated"])
 def test_a_load_may_be_tried_again(name: str, servers: Servers, clickhouse_table: Table) -> None:
     found = next(found for found in techniques("clickhouse", "write") if found.name == name)
-    frame = datagen.polars_frame(clickhouse_table, ROWS, 1)
+    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
     for _ in range(3):
         call(found, servers, clickhouse_table, frame)
     assert tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table)[0] == ROWS
 
 
 def test_different_rows_are_no_repetition(servers: Servers, clickhouse_table: Table) -> None:
-    frame = datagen.polars_frame(clickhouse_table, ROWS, 1)
+    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
     with open_http_client(servers.clickhouse) as connection:
         for part in (frame[:1000], frame[1000:]):
             clickhouse_write.polars_http_client_arrow_deduplicated(connection, clickhouse_table, part)
@@ -159,7 +159,7 @@ def test_different_rows_are_no_repetition(servers: Servers, clickhouse_table: Ta
 
 
 def test_an_exchange_that_fails_leaves_the_table_as_it_was(servers: Servers, clickhouse_table: Table) -> None:
-    frame = datagen.polars_frame(clickhouse_table, ROWS, 1)
+    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
     with open_http_client(servers.clickhouse) as connection:
         clickhouse_write.polars_http_client_arrow_exchange(connection, clickhouse_table, frame)
         before = tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table), clickhouse_tables(connection)
@@ -175,7 +175,7 @@ def test_an_exchange_that_fails_leaves_the_table_as_it_was(servers: Servers, cli
 
 def failing_body() -> Iterator[bytes]:
     """An Arrow stream that begins well and then is no Arrow."""
-    yield next(arrow_stream(datagen.arrow_table(ANALYTICS_METRICS, 10, 1)))
+    yield next(arrow_stream(generator.arrow_table(ANALYTICS_METRICS, 10, 1)))
     yield b"\xff" * 100_000
 
 
@@ -200,7 +200,7 @@ def test_http_client_is_usable_after_a_response_that_was_read(servers: Servers) 
 
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 def test_conversions_lose_nothing(table: Table) -> None:
-    frame = datagen.polars_frame(table, 500, 1)
+    frame = generator.polars_frame(table, 500, 1)
     again = to_polars(pa.ipc.open_stream(b"".join(arrow_stream(from_polars(frame, table), 64))).read_all(), table)
     assert again.equals(frame)
     assert again.schema == frame.schema

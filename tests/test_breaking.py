@@ -13,16 +13,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from framehaul import results
-from framehaul.clients import CLIENTS
-from framehaul.faults import FAULTS
-from framehaul.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
-from framehaul.faults.held import hold_load, survives_a_crash
-from framehaul.faults.trial import Cell, Frames, SourceError, run_cells
-from framehaul.streaming import copy_batches, insert_batches
-from framehaul.tables import tables_of
+from framehaul.results import store
+from framehaul.servers.tables import tables_of
+from framehaul.studies.faults import FAULTS
+from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
+from framehaul.studies.faults.held import hold_load, survives_a_crash
+from framehaul.studies.faults.trial import Cell, Frames, SourceError, run_cells
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
+from framehaul.techniques.streaming import copy_batches, insert_batches
 
 ROWS = {"postgres": 6_000, "clickhouse": 100_000}
 
@@ -30,7 +30,7 @@ ROWS = {"postgres": 6_000, "clickhouse": 100_000}
 @pytest.fixture(scope="module")
 def cells(out: Path) -> pl.DataFrame:
     """Every technique with every fault, as the notebook found them."""
-    return results.read_cells(out / "results" / results.FAULTS)
+    return store.read_cells(out / "results" / store.FAULTS)
 
 
 @pytest.fixture(scope="module")

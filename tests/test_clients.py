@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from framehaul.measure import opened
+from framehaul.harness.measure import opened
 from framehaul.servers import PostgresServer, Servers
 from framehaul.techniques import Technique, techniques
 

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 from conftest import EXTENSIONS, call
-from framehaul import datagen
-from framehaul.clients import open_http_client, open_psycopg
-from framehaul.fidelity.cases import Case
-from framehaul.fidelity.trial import difference_of
-from framehaul.frames import from_pandas, in_table_order
-from framehaul.schema import Column, ColumnType
+from framehaul.data import generator
+from framehaul.data.frames import from_pandas, in_table_order
+from framehaul.data.schema import Column, ColumnType
 from framehaul.servers import Servers
-from framehaul.streaming import copy_batches, insert_batches
-from framehaul.tables import tables_of
+from framehaul.servers.tables import tables_of
+from framehaul.studies.fidelity.cases import Case
+from framehaul.studies.fidelity.trial import difference_of
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import open_http_client, open_psycopg
+from framehaul.techniques.streaming import copy_batches, insert_batches
 
 # Two columns of one type beside each other, so that a mix-up fits; and a name that is not ASCII.
 COLUMNS = {
@@ -224,7 +224,7 @@ def test_a_later_batch_of_other_columns_undoes_the_copy(servers: Servers) -> Non
 
 
 def test_half_a_surrogate_pair_is_refused_by_column_and_row() -> None:
-    frame = datagen.pandas_frame(TABLE, 5, 1)
+    frame = generator.pandas_frame(TABLE, 5, 1)
     texts = pd.Series(["a", "é", "\ud83d", "b", "c"], dtype=object)
     with pytest.raises(ValueError, match=r"^column second, row 2: '\\ud83d' has half a surrogate pair"):
         from_pandas(frame.assign(second=texts), TABLE)

@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from framehaul import compare, results
 from framehaul.__main__ import main
-from framehaul.compare import KEY, ComparisonError, Run, read_run
-from framehaul.results import ResultsError, Writer
+from framehaul.errors import ResultsError
+from framehaul.results import compare, store
+from framehaul.results.compare import KEY, ComparisonError, Run, read_run
+from framehaul.results.store import Writer
 from framehaul.settings import PROJECT
 from test_results import result
 
@@ -43,7 +44,7 @@ def write_facts(out: Path, **changes: Any) -> None:
     }  # fmt: skip
     server = made["server"] | changes.pop("server", {})
     content = facts | changes | {"runs": {"04_clickhouse_read": made | {"server": server}}}
-    results.write_environment(out / "results" / "environment.json", content)
+    store.write_environment(out / "results" / "environment.json", content)
 
 
 def of(found: compare.Comparison) -> dict[str, tuple[str, str]]:
@@ -105,10 +106,10 @@ def simulated(truth: pl.DataFrame, random: np.random.Generator, passes: int = 3,
         speeds = pl.Series("rows_per_s", truth["median_rows_per_s"].to_numpy() * scatter * factor)
         parts.append(truth.with_columns(speeds, pl.lit(number).alias("pass")))
     missing = [
-        pl.lit(None, dtype=kind).alias(name) for name, kind in results.SCHEMA.items() if name not in parts[0].columns
+        pl.lit(None, dtype=kind).alias(name) for name, kind in store.SCHEMA.items() if name not in parts[0].columns
     ]
     frame = pl.concat(parts).with_columns(*missing).with_columns(status=pl.lit("ok"))
-    return Run("simulated", frame.select(*results.SCHEMA), {"runs": {}})
+    return Run("simulated", frame.select(*store.SCHEMA), {"runs": {}})
 
 
 @pytest.fixture(scope="module")
@@ -265,11 +266,11 @@ def test_a_run_is_a_directory_its_results_or_a_file(tmp_path: Path) -> None:
     out = write_run(tmp_path / "out", one=STEADY)
     paths = (out, out / "results", out / "results" / "04_clickhouse_read.csv")
     assert [len(read_run(path).passes) for path in paths] == [3, 3, 3]
-    assert {*read_run(REFERENCE).passes["notebook"]} == {*results.DIRECTIONS}
+    assert {*read_run(REFERENCE).passes["notebook"]} == {*store.DIRECTIONS}
 
 
 def test_what_is_no_run_is_named_with_the_remedy(tmp_path: Path) -> None:
-    header = ",".join(results.SCHEMA)
+    header = ",".join(store.SCHEMA)
     (tmp_path / "interrupted" / "results").mkdir(parents=True)
     (tmp_path / "interrupted" / "results" / "02_postgres_read.partial.csv").write_text(header)
     (tmp_path / "empty").mkdir()
@@ -344,7 +345,9 @@ def test_make_compare_passes_on_what_it_is_given_and_starts_no_server(tmp_path: 
 
 
 def test_comparing_needs_nothing_of_jupyter() -> None:
-    code = "import sys, framehaul.__main__, framehaul.compare; print({'IPython', 'papermill'} & set(sys.modules))"
+    code = (
+        "import sys, framehaul.__main__, framehaul.results.compare; print({'IPython', 'papermill'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -9,10 +9,11 @@ import pgpq
 import pyarrow as pa
 import pytest
 
-from framehaul import copy_binary, datagen
-from framehaul.copy_binary import CopyDecoder
-from framehaul.frames import with_uuid_bytes
-from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.codecs import copy_binary
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.data import generator
+from framehaul.data.frames import with_uuid_bytes
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from second_table import SECOND_TABLE
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -43,14 +44,14 @@ def row(*fields: bytes | None) -> bytes:
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 @pytest.mark.parametrize("rows", [0, 1, 2000])
 def test_gives_back_what_pgpq_encoded(table: Table, rows: int) -> None:
-    content = datagen.arrow_table(table, rows, 1)
+    content = generator.arrow_table(table, rows, 1)
     assert decoded(table, encoded(table, content)).cast(table.arrow_schema).equals(content)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 300])
 def test_parts_may_be_cut_anywhere(batch_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_binary, "BATCH_BYTES", batch_bytes)
-    content = datagen.arrow_table(SECOND_TABLE, 20, 1)
+    content = generator.arrow_table(SECOND_TABLE, 20, 1)
     stream = encoded(SECOND_TABLE, content)
     for size in (1, 2, 7, 64):
         parts = [stream[at : at + size] for at in range(0, len(stream), size)]
@@ -59,7 +60,7 @@ def test_parts_may_be_cut_anywhere(batch_bytes: int, monkeypatch: pytest.MonkeyP
 
 def test_a_batch_is_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_binary, "BATCH_BYTES", 1000)
-    content = datagen.arrow_table(SECOND_TABLE, 500, 1)
+    content = generator.arrow_table(SECOND_TABLE, 500, 1)
     stream = encoded(SECOND_TABLE, content)
     decoder = CopyDecoder(SECOND_TABLE)
     batches: list[pa.RecordBatch] = []

@@ -25,17 +25,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.clients import UnavailableError
-from framehaul.drivers import contenders
-from framehaul.drivers.contenders import ProgramError, started
-from framehaul.drivers.toolbench import MEASURED, Load
-from framehaul.mine import files
-from framehaul.mine.derive import derive
-from framehaul.mine.files import DataError
-from framehaul.mine.loading import undamaged, unwrapped
+from framehaul.errors import UnavailableError
 from framehaul.settings import PROJECT, Settings
-from framehaul.warehouse import json_rounds
-from framehaul.warehouse.json_contenders import Converter
+from framehaul.studies.drivers import catalog
+from framehaul.studies.drivers.catalog import ProgramError, started
+from framehaul.studies.drivers.runner import MEASURED, Load
+from framehaul.studies.json_parquet import rounds
+from framehaul.studies.json_parquet.catalog import Converter
+from framehaul.studies.own_data import files
+from framehaul.studies.own_data.derive import derive
+from framehaul.studies.own_data.files import DataError
+from framehaul.studies.own_data.loading import undamaged, unwrapped
 
 # Files
 
@@ -347,7 +347,7 @@ def test_an_answer_that_is_none_is_a_programs_error(deed: str, said: str) -> Non
     ids=["nothing", "half a line", "a child that holds the pipe"],
 )
 def test_half_a_line_or_none_is_waited_for_no_longer_than_that(deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
     start = time.monotonic()
     with pytest.raises(ProgramError, match="no answer within 1 s"):
         asked(deed)
@@ -355,7 +355,7 @@ def test_half_a_line_or_none_is_waited_for_no_longer_than_that(deed: str, monkey
 
 
 def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "MOST_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr(catalog, "MOST_ANSWER_BYTES", 1_000_000)
     with pytest.raises(ProgramError, match="more than 1,000,000 bytes"):
         asked("\n    while True: os.write(1, b'x' * 65536)")
 
@@ -367,7 +367,7 @@ def test_what_was_said_before_it_was_asked_answers_nothing() -> None:
 
 
 def test_a_program_that_reads_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
     with (
         started([sys.executable, "-c", "import time; time.sleep(60)"]) as program,
         pytest.raises(ProgramError, match="no answer within 1 s"),
@@ -389,7 +389,7 @@ def test_any_bytes_are_an_answer_or_a_programs_error() -> None:
     for seed in range(3000):
         data = damaged(line(latencies_ns=[1, 2]), random.Random(seed))
         try:
-            assert set(contenders.parsed(data, MEASURED)) >= set(MEASURED)
+            assert set(catalog.parsed(data, MEASURED)) >= set(MEASURED)
         except (ProgramError, UnavailableError) as error:
             assert str(error)
 
@@ -406,7 +406,7 @@ LINES = (b"\n", b"x\n", b"null\n", b"[]\n", b"1\n", b"{}\n", b'{"do": 1}\n', b'{
 
 @pytest.mark.parametrize("name", ["asyncpg", "psycopg", "go_pgx", "go_pq", "node_pg"])
 def test_a_program_answers_each_line_whatever_is_on_it(name: str, settings: Settings) -> None:
-    contender = next(one for one in contenders.POSTGRES if one.name == name)
+    contender = next(one for one in catalog.POSTGRES if one.name == name)
     try:
         command = contender.command(settings)
     except UnavailableError as error:
@@ -423,7 +423,7 @@ def test_a_program_answers_each_line_whatever_is_on_it(name: str, settings: Sett
 
 
 def test_a_converter_answers_each_line_whatever_is_on_it() -> None:
-    command = [sys.executable, "-m", "framehaul.warehouse.json_lines", "pyarrow"]
+    command = [sys.executable, "-m", "framehaul.studies.json_parquet.json_lines", "pyarrow"]
     done = subprocess.run(command, cwd=PROJECT, input=b"".join(LINES), capture_output=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-1000:]
     assert [set(json.loads(answer)) for answer in done.stdout.splitlines()] == [{"error"}] * len(LINES)
@@ -437,9 +437,9 @@ def reasons(deeds: dict[str, str], *, program: bool = False) -> dict[str, str]:
         return lambda _: [sys.executable, "-c", deed]
 
     tools = [Converter(name, name, command(deed), ("snappy",), program) for name, deed in deeds.items()]
-    with json_rounds.written(20, 1) as few:
-        json_rounds.rounds(
-            [json_rounds.Task(tool, "snappy") for tool in tools], few, Settings(), warmup=0, passes=1, seed=1,
+    with rounds.written(20, 1) as few:
+        rounds.rounds(
+            [rounds.Task(tool, "snappy") for tool in tools], few, Settings(), warmup=0, passes=1, seed=1,
             record=lambda task, _, outcome: found.update({task.converter.name: outcome["reason"]}),
             progress=lambda _: None, stop=threading.Event(),
         )  # fmt: skip
@@ -467,7 +467,7 @@ def test_converters_that_break_the_protocol_have_failed() -> None:
 
 
 def test_a_program_that_never_ends_is_ended_also_under_strace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
     start = time.monotonic()
     said = reasons({"hangs": "import time; time.sleep(60)"}, program=True)
     assert said == {"hangs": "it did not end within 1 s"}
@@ -478,9 +478,9 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
     for seed in range(300):
         path.write_bytes(damaged(good, random.Random(seed)))
-        assert json_rounds.difference(path, TEXTS, "snappy")
+        assert rounds.difference(path, TEXTS, "snappy")
     path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
-    assert "cannot be read" in (json_rounds.difference(path, TEXTS, "uncompressed")[0] or "")
+    assert "cannot be read" in (rounds.difference(path, TEXTS, "uncompressed")[0] or "")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import yaml
 
-from framehaul.scale_out.clickhouse import CLUSTER
 from framehaul.servers import docker
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
+from framehaul.studies.scale_out.clickhouse import CLUSTER
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 

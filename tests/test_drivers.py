@@ -18,16 +18,17 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul import results
-from framehaul.clients import UnavailableError
-from framehaul.drivers import contenders, program, report, toolbench
-from framehaul.drivers.contenders import Contender, Program, ProgramError, started
-from framehaul.drivers.driver import Driver
-from framehaul.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, RECORDS, Shape
-from framehaul.drivers.toolbench import ClickHouseGround, Load, Measurement, PostgresGround, Task
-from framehaul.passes import missing_table
-from framehaul.servers import ServerError, Servers
+from framehaul.errors import ServerError, UnavailableError
+from framehaul.reporting.tables import missing_table
+from framehaul.results import store
+from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
+from framehaul.studies.drivers import catalog, program, runner
+from framehaul.studies.drivers import study as drivers
+from framehaul.studies.drivers.catalog import Contender, Program, ProgramError, started
+from framehaul.studies.drivers.driver import Driver
+from framehaul.studies.drivers.runner import ClickHouseGround, Load, Measurement, PostgresGround, Task
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, RECORDS, Shape
 
 SHAPES = {shape.name: shape for shape in POSTGRES_SHAPES}
 NOT_OFFERED = {("aiopg", "copy"), ("aiopg_dict", "copy"), ("node_pg_native", "copy")}
@@ -36,15 +37,15 @@ DUMMY = Shape("one", "one", "fetch", "SELECT 1")
 
 
 def measured(out: Path, notebook: str) -> pl.DataFrame:
-    return results.read(out / "results" / results.DRIVERS[notebook], Measurement)
+    return store.read(out / "results" / store.DRIVERS[notebook], Measurement)
 
 
 # What a run leaves behind
 
 
 def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> None:
-    passes = measured(out, report.POSTGRES_NOTEBOOK)
-    expected = {(one.name, shape.name, number) for one in contenders.POSTGRES for shape in POSTGRES_SHAPES
+    passes = measured(out, drivers.POSTGRES_NOTEBOOK)
+    expected = {(one.name, shape.name, number) for one in catalog.POSTGRES for shape in POSTGRES_SHAPES
                 for number in (1, 2)}  # fmt: skip
     assert set(passes.select("driver", "shape", "pass").rows()) == expected
     assert len(passes) == len(expected)
@@ -58,7 +59,7 @@ def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> 
 
 
 def test_figures_of_a_pass_fit_together(out: Path) -> None:
-    passes = measured(out, report.POSTGRES_NOTEBOOK).filter(status="ok")
+    passes = measured(out, drivers.POSTGRES_NOTEBOOK).filter(status="ok")
     assert len(passes) > 150
     rows_of = {"integers": 1000, "blobs": 100, "arrays": 100, "copy": 10_000, "insert": 1000, "one": 1}
     for row in passes.to_dicts():
@@ -75,17 +76,17 @@ def test_figures_of_a_pass_fit_together(out: Path) -> None:
 
 
 def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
-    passes = measured(out, report.CLICKHOUSE_NOTEBOOK)
+    passes = measured(out, drivers.CLICKHOUSE_NOTEBOOK)
     assert set(passes["status"]) == {"ok"}, passes.filter(pl.col("status") != "ok")
     shapes = [("flat", 1), ("flat", 4), ("flat", 16), ("texts", 1), ("nested", 1)]
-    expected = {(one.name, *shape, number) for one in contenders.CLICKHOUSE for shape in shapes for number in (1, 2)}
+    expected = {(one.name, *shape, number) for one in catalog.CLICKHOUSE for shape in shapes for number in (1, 2)}
     assert set(passes.select("driver", "shape", "connections", "pass").rows()) == expected
     assert passes.filter(pl.col("queries") != pl.col("connections")).is_empty()
     assert passes.filter(pl.col("rows") != pl.col("connections") * (300 // pl.col("connections"))).is_empty()
 
 
 def test_tasks_are_interleaved_and_shuffled(out: Path) -> None:
-    for notebook in results.DRIVERS:
+    for notebook in store.DRIVERS:
         passes = measured(out, notebook)
         assert passes["pass"].is_sorted()
         first, second = (passes.filter(pl.col("pass") == number).select("driver", "shape").rows() for number in (1, 2))
@@ -94,15 +95,15 @@ def test_tasks_are_interleaved_and_shuffled(out: Path) -> None:
 
 
 def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
-    blocks = report.readme_blocks(out / "results")
-    for one in contenders.POSTGRES:
+    blocks = drivers.readme_blocks(out / "results")
+    for one in catalog.POSTGRES:
         assert f"| {one.label} |" in blocks["drivers"]
-    assert blocks["drivers-claims"].count("\n") == 2 + len(report.CLAIMS)
-    for one in contenders.CLICKHOUSE:
+    assert blocks["drivers-claims"].count("\n") == 2 + len(drivers.CLAIMS)
+    for one in catalog.CLICKHOUSE:
         assert f"| {one.label} |" in blocks["clients"]
     page = (out / "reports" / "10_postgres_drivers.html").read_text()
     assert "psycopg2 cannot COPY over an asynchronous connection" in page
-    facts = json.loads((out / "results" / "environment.json").read_text())["runs"][report.POSTGRES_NOTEBOOK]
+    facts = json.loads((out / "results" / "environment.json").read_text())["runs"][drivers.POSTGRES_NOTEBOOK]
     assert facts["what"] == "2 connections, closed loop, 0.1 s after 0.05 s of warm-up, 2 passes"
     assert set(facts["toolchains"]) == {name for name, tool in (("Go", "go"), ("Node", "node")) if shutil.which(tool)}
 
@@ -116,7 +117,7 @@ def ground(servers: Servers) -> Iterator[PostgresGround]:
         yield made
 
 
-@pytest.fixture(params=contenders.POSTGRES, ids=lambda one: one.name)
+@pytest.fixture(params=catalog.POSTGRES, ids=lambda one: one.name)
 def running(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Program]:
     try:
         command = request.param.command(settings)
@@ -215,7 +216,7 @@ def test_what_was_never_sent_counts_with_the_time_that_it_waited() -> None:
 
 
 def test_a_connection_sends_at_least_one_query() -> None:
-    answer = program.answered(STALLING, 0, measure({}, DUMMY, report.ONE_QUERY_SECONDS, connections=5))
+    answer = program.answered(STALLING, 0, measure({}, DUMMY, drivers.ONE_QUERY_SECONDS, connections=5))
     assert answer["queries"] == answer["rows"] == 5
 
 
@@ -259,7 +260,7 @@ def test_connections_are_closed_also_after_an_error(loop: Any) -> None:
 
 def test_latencies_are_exact() -> None:
     times = list(np.random.default_rng(1).integers(1, 10**9, 5000))
-    found = toolbench.latencies([int(value) for value in times])
+    found = runner.latencies([int(value) for value in times])
     assert found["latency_p50_ms"] == pytest.approx(np.median(times) / 1e6)
     assert found["latency_p999_ms"] == pytest.approx(np.percentile(times, 99.9) / 1e6)
     assert found["latency_max_ms"] == max(times) / 1e6
@@ -285,15 +286,15 @@ def test_latencies_are_exact() -> None:
     ],
 )
 def test_a_difference_is_found(got: list[list[Any]], said: str | None) -> None:
-    found = toolbench.difference(got, [[1, "a", [1, 2]]], arrays_as_text=False)
+    found = runner.difference(got, [[1, "a", [1, 2]]], arrays_as_text=False)
     assert found is None if said is None else found is not None and said in found
 
 
 def test_arrays_may_stay_text_where_that_is_what_is_compared() -> None:
-    assert toolbench.difference([["{1,2}"]], [[[1, 2]]], arrays_as_text=True) is None
-    assert toolbench.difference([["{1,3}"]], [[[1, 2]]], arrays_as_text=True)
-    assert toolbench.difference([[11]], [["11"]], arrays_as_text=False) is None  # an oid, which JSON quotes
-    assert toolbench.difference([["6162"]], [["\\x6162"]], arrays_as_text=False) is None
+    assert runner.difference([["{1,2}"]], [[[1, 2]]], arrays_as_text=True) is None
+    assert runner.difference([["{1,3}"]], [[[1, 2]]], arrays_as_text=True)
+    assert runner.difference([[11]], [["11"]], arrays_as_text=False) is None  # an oid, which JSON quotes
+    assert runner.difference([["6162"]], [["\\x6162"]], arrays_as_text=False) is None
 
 
 FAKE = """
@@ -325,9 +326,9 @@ def answering(answer: object) -> str:
     return f"print(json.dumps({answer!r}), flush=True)"
 
 
-def outcomes(tasks: list[Task], ground: toolbench.Ground, settings: Settings, passes: int = 2) -> dict[str, Any]:
+def outcomes(tasks: list[Task], ground: runner.Ground, settings: Settings, passes: int = 2) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    toolbench.rounds(
+    runner.rounds(
         tasks, ground, settings, warmup=0, passes=passes, seed=1, stop=threading.Event(), progress=lambda _: None,
         record=lambda task, number, outcome: found.setdefault(task.contender.name, []).append(outcome),
     )  # fmt: skip
@@ -350,7 +351,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
             Task(fake("raises", answering({"error": "no such thing"})), one, load),
             Task(fake("cannot", answering({"unavailable": "use another"})), one, load),
             Task(Contender("missing", "missing", "Go", "beyond", unavailable), one, load),
-            Task(contenders.POSTGRES[0], one, load),
+            Task(catalog.POSTGRES[0], one, load),
         ],
         ground, settings,
     )  # fmt: skip
@@ -365,7 +366,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
         "raises": [("failed", "no such thing")] * 2,
         "cannot": [("skipped", "use another")] * 2,
         "missing": [("skipped", "install it")] * 2,
-        contenders.POSTGRES[0].name: [("ok", None)] * 2,
+        catalog.POSTGRES[0].name: [("ok", None)] * 2,
     }
     assert found["honest"][0]["rows_per_s"] == 2
     assert found["honest"][0]["latency_max_ms"] == 2e-6
@@ -374,7 +375,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
 def test_a_driver_that_never_answers_is_ended(
     ground: PostgresGround, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contenders, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
     task = Task(fake("hangs", "time.sleep(3600)", honest=False), SHAPES["one"], Load(2, 0.01, 0, 0))
     assert outcomes([task], ground, settings) == {"hangs": [{"status": "failed", "reason": "no answer within 1 s"}] * 2}
 
@@ -390,7 +391,7 @@ def test_rows_that_were_not_stored_are_missed(ground: PostgresGround, settings: 
     # What somebody left is no fault of the next.
     with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
         connection.execute(f"INSERT INTO {RECORDS} VALUES (1)")
-    found = outcomes([Task(contenders.POSTGRES[0], SHAPES["copy"], Load(2, 0.01, 0, 0))], ground, settings, 1)
+    found = outcomes([Task(catalog.POSTGRES[0], SHAPES["copy"], Load(2, 0.01, 0, 0))], ground, settings, 1)
     assert "status" not in found["asyncpg"][0]
 
 
@@ -435,11 +436,11 @@ def test_a_missing_toolchain_is_named_with_what_it_takes(
     language: str, remedy: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    for one in contenders.POSTGRES:
+    for one in catalog.POSTGRES:
         if one.language == language:
             with pytest.raises(UnavailableError, match=remedy):
                 one.command(settings)
-    assert contenders.versions() == {}
+    assert catalog.versions() == {}
 
 
 @pytest.mark.parametrize(("language", "said"), [("Go", "were not built"), ("Node", "were not installed")])
@@ -453,8 +454,8 @@ def test_a_build_that_fails_says_why(
     (tmp_path / "go" / "main.go").write_text("package main\nfunc main() { nonsense }\n")
     (tmp_path / "node").mkdir()
     (tmp_path / "node" / "package-lock.json").write_text("{}")
-    monkeypatch.setattr(contenders, "SOURCES", tmp_path)
-    one = next(one for one in contenders.POSTGRES if one.language == language)
+    monkeypatch.setattr(catalog, "SOURCES", tmp_path)
+    one = next(one for one in catalog.POSTGRES if one.language == language)
     with pytest.raises(UnavailableError, match=said):
         one.command(Settings(state_dir=tmp_path / "state"))
 
@@ -468,7 +469,7 @@ def test_the_go_program_is_clean_and_its_tests_pass(settings: Settings) -> None:
 
 
 def test_an_unknown_driver_ends_a_program_with_a_usage(settings: Settings) -> None:
-    for one in contenders.POSTGRES:
+    for one in catalog.POSTGRES:
         if one.name not in ("go_pgx", "node_pg") or shutil.which(TOOLS[one.language]) is None:
             continue
         command = [*one.command(settings)[:-1], "unknown"]
@@ -482,7 +483,7 @@ def test_an_unknown_driver_ends_a_program_with_a_usage(settings: Settings) -> No
 
 def passes_of(speeds: dict[str, list[float]], shape: str = "pg_type") -> pl.DataFrame:
     """Passes of drivers at these rows/s; one at 0 has failed."""
-    schema = results.schema_of(Measurement)
+    schema = store.schema_of(Measurement)
     figures = dict.fromkeys((name for name in schema if "latency" in name), 1.0)
     figures |= {"queries": 1, "rows": 1, "seconds": 1.0, "client_cpu_s": 0.5, "unserved": 0}
     rows = [
@@ -496,7 +497,7 @@ def passes_of(speeds: dict[str, list[float]], shape: str = "pg_type") -> pl.Data
 
 
 def test_a_driver_that_was_wrong_once_has_no_figure() -> None:
-    found = report.summary(passes_of({"a": [10.0, 20.0, 30.0], "b": [10.0, 0, 30.0]}))
+    found = drivers.summary(passes_of({"a": [10.0, 20.0, 30.0], "b": [10.0, 0, 30.0]}))
     assert found.filter(driver="a").select("rows_per_s", "min_rows_per_s", "max_rows_per_s").row(0) == (20, 10, 30)
     assert found.filter(driver="b").select("rows_per_s", "status", "reason").row(0) == (None, "failed", "broken")
 
@@ -506,8 +507,8 @@ def test_the_geometric_mean_is_over_the_published_shapes_and_only_where_all_are_
         passes_of({"a": [speed]}, shape)
         for shape, speed in zip(PUBLISHED_SHAPES, (1.0, 10.0, 100.0, 1000.0), strict=True)
     ]
-    everything = report.with_overall(pl.concat([*parts, passes_of({"b": [5.0]}), passes_of({"a": [7e6]}, "one")]))
-    overall = everything.filter(shape=report.OVERALL)
+    everything = drivers.with_overall(pl.concat([*parts, passes_of({"b": [5.0]}), passes_of({"a": [7e6]}, "one")]))
+    overall = everything.filter(shape=drivers.OVERALL)
     assert overall["driver"].to_list() == ["a"]
     assert overall["rows_per_s"][0] == pytest.approx(10**1.5)
     assert overall["client_cores"][0] == pytest.approx(0.5)
@@ -522,11 +523,11 @@ def test_the_geometric_mean_is_over_the_published_shapes_and_only_where_all_are_
 )  # fmt: skip
 def test_a_claim_is_judged_by_the_interval(left: list[float], verdict: str) -> None:
     passes = passes_of({"left": left, "right": [1.0] * 3})
-    found = report.ratio(passes, "pg_type", "left", "right")
-    assert report._verdict(found["ratio_low"], found["ratio_high"], 3) == verdict
+    found = drivers.ratio(passes, "pg_type", "left", "right")
+    assert drivers._verdict(found["ratio_low"], found["ratio_high"], 3) == verdict
 
 
 def test_what_did_not_run_is_listed_with_its_reason() -> None:
-    some, none = (report.summary(passes_of(speeds)) for speeds in ({"a": [1.0], "b": [0.0]}, {"a": [1.0]}))
+    some, none = (drivers.summary(passes_of(speeds)) for speeds in ({"a": [1.0], "b": [0.0]}, {"a": [1.0]}))
     assert "| b | failed | pg_type | broken |" in missing_table(some, "driver", "shape")
     assert missing_table(none, "driver", "shape") == "Everything ran."

@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from framehaul.environment import direct_dependencies, optional_dependencies
+from framehaul.harness.environment import direct_dependencies, optional_dependencies
 from framehaul.settings import PROJECT
 
 

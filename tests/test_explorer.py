@@ -12,11 +12,12 @@ import nbformat
 import pytest
 
 from conftest import run_command
-from framehaul import charts, results
-from framehaul.compare import read_run
-from framehaul.explorer import NONE, Explorer
-from framehaul.results import ResultsError
+from framehaul.errors import ResultsError
+from framehaul.reporting.tables import ratio_text
+from framehaul.results import statistics
+from framehaul.results.compare import read_run
 from framehaul.settings import PROJECT
+from framehaul.studies.explorer.explorer import NONE, Explorer
 from framehaul.techniques import techniques
 from test_compare import STEADY, steady, write_run
 
@@ -115,9 +116,9 @@ def test_a_technique_is_shown_with_its_bar_its_numbers_and_its_code(explorer: Ex
     assert 'class="k">def' in explorer.code.value
     assert technique.function.__module__ in code
     detail = text_of(explorer.detail.value)
-    (row,) = results.summary(read_run(PROJECT / MILLION).passes).filter(label=WRITE_FAST).to_dicts()
+    (row,) = statistics.summary(read_run(PROJECT / MILLION).passes).filter(label=WRITE_FAST).to_dicts()
     assert f"median rows/s {row['median_rows_per_s']:,.0f} " in detail
-    assert charts.ratio_text(row) in detail
+    assert ratio_text(row) in detail
     assert "pgpq COPY, then the primary key" in detail
     # Beside the fastest, the fastest published one, and the fastest limit.
     assert explorer.detail.value.count("<svg") == 1
@@ -235,7 +236,7 @@ def test_changing_a_filter_back_draws_nothing_again(explorer: Explorer, monkeypa
     def never(_: object) -> None:
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr("framehaul.charts.bars", never)
+    monkeypatch.setattr("framehaul.reporting.charts.bars", never)
     explorer.filters["direction"].value = ["write"]
     assert explorer.charts.value == first
 

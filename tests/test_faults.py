@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from conftest import EXTENSIONS, call
-from framehaul.clients import UnavailableError
-from framehaul.schema import Column, ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.techniques import Technique, techniques
 

@@ -11,18 +11,18 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul import results
-from framehaul.fidelity import CASES, trial
-from framehaul.fidelity.cases import KEY, Case
-from framehaul.fidelity.losses import LOSSES, UNEXPLAINED
-from framehaul.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
-from framehaul.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
-from framehaul.schema import Table
+from framehaul.data.schema import Table
+from framehaul.harness.verify import invalid
+from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
-from framehaul.tables import ClickHouseTables, tables_of
+from framehaul.servers.tables import ClickHouseTables, tables_of
+from framehaul.studies.fidelity import CASES, trial
+from framehaul.studies.fidelity.cases import KEY, Case
+from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
+from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
+from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
 from framehaul.techniques import Technique, techniques
-from framehaul.verify import invalid
 
 # What clickhouse-connect's own frames make of bytes that are not UTF-8 is in `reproductions`. And two connections are
 # two transactions: what the server refuses over one of them does not undo the other.
@@ -37,7 +37,7 @@ REFUSED_BEYOND = ("NULL where none is allowed", "one beyond", "date: 0001", "dat
 @pytest.fixture(scope="session")
 def cells(out: Path) -> list[Cell]:
     """Every technique with every case, as the notebook found them."""
-    return [Cell(**row) for row in results.read_cells(out / "results" / results.FIDELITY).to_dicts()]
+    return [Cell(**row) for row in store.read_cells(out / "results" / store.FIDELITY).to_dicts()]
 
 
 def test_every_loss_is_explained(cells: list[Cell]) -> None:

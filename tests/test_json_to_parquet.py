@@ -17,13 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul import results
-from framehaul.clients import UnavailableError
+from framehaul.errors import UnavailableError
+from framehaul.results import store
 from framehaul.settings import Settings
-from framehaul.warehouse import buildings, json_contenders, json_rounds, json_study
-from framehaul.warehouse.json_contenders import CODECS, CONVERTERS, Converter
-from framehaul.warehouse.json_rounds import FEW_ROWS, Files, Pass, Task
-from framehaul.warehouse.json_study import JsonToParquet
+from framehaul.studies.json_parquet import catalog, rounds
+from framehaul.studies.json_parquet import study as json_parquet
+from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
+from framehaul.studies.json_parquet.rounds import FEW_ROWS, Files, Pass, Task
+from framehaul.studies.json_parquet.study import JsonToParquet
+from framehaul.studies.warehouse import buildings
 
 ROWS, SEED = 17_000, 3  # more than one batch
 PYTHON = [converter for converter in CONVERTERS if not converter.program]
@@ -35,7 +37,7 @@ DRIFT = {
 
 @pytest.fixture(scope="module")
 def files() -> Iterator[Files]:
-    with json_rounds.written(ROWS, SEED) as made:
+    with rounds.written(ROWS, SEED) as made:
         yield made
 
 
@@ -53,7 +55,7 @@ def test_lines_say_what_the_table_says(files: Files) -> None:
 
 
 def test_nothing_is_left_of_the_files() -> None:
-    with json_rounds.written(5, SEED) as made:
+    with rounds.written(5, SEED) as made:
         assert len(made.few_lines.read_text().splitlines()) == 5
     assert not made.directory.exists()
 
@@ -75,7 +77,7 @@ def test_json2parquet_writes_the_table(files: Files, settings: Settings) -> None
 
 
 def check_tool(converter: Converter, codec: str, files: Files, settings: Settings) -> None:
-    found = json_rounds.measured(Task(converter, codec), converter.command(settings), files)
+    found = rounds.measured(Task(converter, codec), converter.command(settings), files)
     assert found.get("reason") is None
     assert found["types"] == DRIFT.get(converter.name, "exact")
     assert found["rows_per_s"] == pytest.approx(ROWS / found["seconds"])
@@ -127,7 +129,7 @@ def with_value(name: str, at: int, value: Any) -> pa.Table:
 def test_a_difference_is_found(table: pa.Table, said: str | None, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pq.write_table(table, path, compression="zstd", row_group_size=20)
-    found, row_order = json_rounds.difference(path, TABLE, "zstd")
+    found, row_order = rounds.difference(path, TABLE, "zstd")
     assert found is None if said is None else found is not None and said in found
     assert row_order == ("kept" if said is None else "")
 
@@ -137,25 +139,25 @@ def test_another_order_of_rows_is_said_and_is_not_wrong(date: pa.DataType, tmp_p
     path = tmp_path / "table.parquet"
     moved = with_column("from_date", TABLE["from_date"].cast(date)).take(pa.array([*range(40, 50), *range(40)]))
     pq.write_table(moved, path, compression="zstd", row_group_size=20)
-    assert json_rounds.difference(path, TABLE, "zstd") == (None, "changed")
+    assert rounds.difference(path, TABLE, "zstd") == (None, "changed")
     doubled = moved.take(pa.array([0, *range(49)]))
     pq.write_table(doubled, path, compression="zstd", row_group_size=20)
-    assert json_rounds.difference(path, TABLE, "zstd")[0] is not None
+    assert rounds.difference(path, TABLE, "zstd")[0] is not None
 
 
 def test_another_codec_and_what_is_no_file_are_wrong(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
-    assert json_rounds.difference(path, TABLE, "zstd")[0] == "no file was written"
+    assert rounds.difference(path, TABLE, "zstd")[0] == "no file was written"
     path.write_text("this is no Parquet")
-    assert str(json_rounds.difference(path, TABLE, "zstd")[0]).startswith("the file cannot be read: ")
+    assert str(rounds.difference(path, TABLE, "zstd")[0]).startswith("the file cannot be read: ")
     pq.write_table(TABLE, path, compression="snappy")
-    assert json_rounds.difference(path, TABLE, "zstd")[0] == "compressed with SNAPPY instead of ZSTD"
+    assert rounds.difference(path, TABLE, "zstd")[0] == "compressed with SNAPPY instead of ZSTD"
 
 
 def test_a_longer_text_is_no_other_type() -> None:
-    assert json_rounds.types_text(TABLE.schema) == "exact"
+    assert rounds.types_text(TABLE.schema) == "exact"
     drifted = with_column("from_date", TABLE["from_date"].cast(pa.large_string()))
-    assert json_rounds.types_text(drifted.schema) == "from_date:string"
+    assert rounds.types_text(drifted.schema) == "from_date:string"
 
 
 # A round
@@ -185,7 +187,7 @@ def script(name: str, text: str) -> Converter:
 
 def outcomes(converters: list[Converter], files: Files, settings: Settings, passes: int = 1) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    json_rounds.rounds(
+    rounds.rounds(
         [Task(converter, "snappy") for converter in converters], files, settings, warmup=0, passes=passes, seed=1,
         record=lambda task, number, outcome: found.setdefault(task.converter.name, []).append(outcome),
         progress=lambda _: None, stop=threading.Event(),
@@ -197,7 +199,7 @@ def test_a_tool_that_is_wrong_or_dies_has_failed_and_the_others_go_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no strace: this is about passes
-    with json_rounds.written(50, SEED) as few:
+    with rounds.written(50, SEED) as few:
         found = outcomes(
             [
                 fake("loses", "table = table.slice(1)"),
@@ -234,7 +236,7 @@ def test_an_interrupt_ends_the_work_between_two_tasks(files: Files, settings: Se
     stop = threading.Event()
     stop.set()
     with pytest.raises(KeyboardInterrupt):
-        json_rounds.rounds(
+        rounds.rounds(
             [Task(CONVERTERS[0], "snappy")], files, settings, warmup=0, passes=1, seed=1, stop=stop,
             record=lambda *_: None, progress=lambda _: None,
         )  # fmt: skip
@@ -260,10 +262,10 @@ print("done" * 100)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace on PATH")
 def test_write_calls_into_the_file_are_counted(files: Files, settings: Settings) -> None:
     program = script("pieces", PIECES)
-    found = json_rounds.write_calls(Task(program, "snappy"), program.command(settings), files)
+    found = rounds.write_calls(Task(program, "snappy"), program.command(settings), files)
     assert found == {"write_calls": 5, "write_calls_few_rows": 5}
     tool = CONVERTERS[0]
-    found = json_rounds.write_calls(Task(tool, "snappy"), tool.command(settings), files)
+    found = rounds.write_calls(Task(tool, "snappy"), tool.command(settings), files)
     assert found["write_calls"] >= found["write_calls_few_rows"] >= 1
     assert not list(files.directory.glob("*.parquet"))
     assert not list(files.directory.glob("*.log"))
@@ -272,7 +274,7 @@ def test_write_calls_into_the_file_are_counted(files: Files, settings: Settings)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace on PATH")
 def test_a_tool_that_cannot_be_traced_says_why(files: Files, settings: Settings) -> None:
     broken = script("broken", "import sys; sys.exit('no ground')")
-    assert json_rounds.write_calls(Task(broken, "snappy"), broken.command(settings), files) == {
+    assert rounds.write_calls(Task(broken, "snappy"), broken.command(settings), files) == {
         "write_calls_reason": "under strace it failed: no ground"
     }
 
@@ -311,9 +313,7 @@ program.chmod(0o755)
 def with_cargo(directory: Path, *, broken: bool = False) -> Path:
     """A cargo that builds at once; returns the record of what it was told."""
     log = directory / "told"
-    text = CARGO.format(
-        python=sys.executable, log=str(log), broken=broken, version=json_contenders.JSON2PARQUET_VERSION
-    )
+    text = CARGO.format(python=sys.executable, log=str(log), broken=broken, version=catalog.JSON2PARQUET_VERSION)
     (directory / "cargo").write_text(text)
     (directory / "cargo").chmod(0o755)
     return log
@@ -323,12 +323,12 @@ def test_json2parquet_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     told = with_cargo(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     settings = Settings(state_dir=tmp_path / "state")
-    first, second = json_contenders.json2parquet(settings), json_contenders.json2parquet(settings)
+    first, second = catalog.json2parquet(settings), catalog.json2parquet(settings)
     root = tmp_path / "state" / "drivers" / "json2parquet"
     assert first == second
     assert first[0] == str(root / "bin" / "json2parquet")
     assert told.read_text() == (
-        f"install json2parquet --version {json_contenders.JSON2PARQUET_VERSION} --locked --root {root}\n"
+        f"install json2parquet --version {catalog.JSON2PARQUET_VERSION} --locked --root {root}\n"
     )
 
 
@@ -338,10 +338,10 @@ def test_a_json2parquet_on_path_is_used_when_it_is_this_version(
     told = with_cargo(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     mine = tmp_path / "json2parquet"
-    for version, used in (("0.0.1", False), (json_contenders.JSON2PARQUET_VERSION, True)):
+    for version, used in (("0.0.1", False), (catalog.JSON2PARQUET_VERSION, True)):
         mine.write_text(f"#!{sys.executable}\nprint('json2parquet {version}')\n")
         mine.chmod(0o755)
-        command = json_contenders.json2parquet(Settings(state_dir=tmp_path / "state" / version))
+        command = catalog.json2parquet(Settings(state_dir=tmp_path / "state" / version))
         assert (command[0] == str(mine)) == used
     assert told.read_text().count("install") == 1
 
@@ -350,7 +350,7 @@ def test_a_build_that_fails_says_what_cargo_said_and_no_path(tmp_path: Path, mon
     with_cargo(tmp_path, broken=True)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="error: nothing fits in /bin") as raised:
-        json_contenders.json2parquet(Settings(state_dir=tmp_path / "state"))
+        catalog.json2parquet(Settings(state_dir=tmp_path / "state"))
     assert str(tmp_path) not in str(raised.value)
 
 
@@ -371,7 +371,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JsonToParquet]:
         chosen = [converter for converter in CONVERTERS if converter.name in ("clickhouse", "duckdb", "awkward")]
         missing = Converter("missing", "Missing", not_there, ("snappy",))
         wrong = dataclasses.replace(fake("wrong", "table = table.slice(1)"), label="Wrong")
-        yield json_study.run(rows=40, passes=2, warmup=0, seed=SEED, converters=[*chosen, missing, wrong])
+        yield json_parquet.run(rows=40, passes=2, warmup=0, seed=SEED, converters=[*chosen, missing, wrong])
 
 
 def test_each_round_runs_everything_once(study: JsonToParquet) -> None:
@@ -411,10 +411,10 @@ def test_tables_and_chart_can_be_made_of_a_run(study: JsonToParquet) -> None:
 
 
 def test_a_run_is_read_again_for_the_readme(study: JsonToParquet, tmp_path: Path) -> None:
-    path = tmp_path / results.WAREHOUSE[json_study.NOTEBOOK]
+    path = tmp_path / store.WAREHOUSE[json_parquet.NOTEBOOK]
     study.passes.write_csv(path)
-    assert results.read(path, Pass).equals(study.passes)
-    (block,) = json_study.readme_blocks(tmp_path).items()
+    assert store.read(path, Pass).equals(study.passes)
+    (block,) = json_parquet.readme_blocks(tmp_path).items()
     assert block == ("json-to-parquet", study.published().data)
 
 
@@ -430,28 +430,28 @@ def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
         for tool, times in seconds.items() for number, each in enumerate(times, 1)
     ]  # fmt: skip
     frame = pl.DataFrame(rows, infer_schema_length=None).rename({"pass_": "pass"})
-    kinds: Any = results.schema_of(Pass)
+    kinds: Any = store.schema_of(Pass)
     return frame.cast(kinds)
 
 
 def test_ratios_are_of_time() -> None:
     passes = passes_of({"clickhouse": [1.0, 1.0], "pyarrow": [2.0, 2.0], "awkward": [1.5, 1.5], "polars": [0.5, 0.5]})
-    assert json_study.times(passes, "snappy", "pyarrow", "clickhouse") == {
+    assert json_parquet.times(passes, "snappy", "pyarrow", "clickhouse") == {
         "ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.0,
     }  # fmt: skip
-    lines = json_study.times_table(passes).splitlines()[2:]
+    lines = json_parquet.times_table(passes).splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == ["polars", "clickhouse", "awkward", "pyarrow"]
     assert "| 4.00x (4.00 to 4.00) | 2.00x (2.00 to 2.00) |" in lines[-1]
-    said = json_study.published_table(passes)
+    said = json_parquet.published_table(passes)
     assert "| pyarrow | 2.000 | 1.38x | 2.00x (2.00 to 2.00) | slower |" in said
     assert "| awkward | 1.500 | 1.5x | 1.50x (1.50 to 1.50) | not told apart |" in said
     assert "| polars | 0.500 |  | 0.50x (0.50 to 0.50) |  |" in said
-    assert json_study.findings(passes)[0] == "snappy: polars is the fastest with 2k rows/s."
+    assert json_parquet.findings(passes)[0] == "snappy: polars is the fastest with 2k rows/s."
 
 
 def test_a_tool_that_is_as_fast_is_not_told_apart() -> None:
     passes = passes_of({"clickhouse": [1.0, 1.2, 1.0], "duckdb": [1.1, 1.0, 1.1]})
-    assert json_study.findings(passes)[0] == (
+    assert json_parquet.findings(passes)[0] == (
         "snappy: clickhouse is the fastest with 1k rows/s; duckdb cannot be told apart from it."
     )
 
@@ -460,4 +460,4 @@ def test_a_tool_that_is_as_fast_is_not_told_apart() -> None:
 def test_a_parameter_that_makes_no_sense_is_named(wrong: dict[str, Any]) -> None:
     parameters = {"rows": 1, "passes": 1, "warmup": 0, "seed": 1} | wrong
     with pytest.raises(ValueError, match=f"{next(iter(wrong)).upper()}="):
-        json_study.run(**parameters)
+        json_parquet.run(**parameters)

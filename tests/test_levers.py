@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from framehaul import levers
-from framehaul.levers import LEVERS, Lever
+from framehaul.studies.ablations import study as ablations
+from framehaul.studies.ablations.study import LEVERS, Lever
 from framehaul.techniques import techniques
 from test_results import passes, result
 
@@ -27,17 +27,17 @@ def test_a_lever_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
         *(result(lever.changed, n, s) for n, s in [(1, 1.05), (2, 1.0), (3, 0.95)]),
         directory=tmp_path,
     )
-    found = levers.ratios(frame)
+    found = ablations.ratios(frame)
     assert found["change"].to_list() == [lever.change]
-    assert "not told apart" in levers.levers_table(found)
-    assert "no lever stands out" in levers.first_to_change(found)
+    assert "not told apart" in ablations.levers_table(found)
+    assert "no lever stands out" in ablations.first_to_change(found)
     twice = passes(
         *(result(lever.base, n, s) for n, s in same), *(result(lever.changed, n, s / 2) for n, s in same),
         directory=tmp_path,
     )  # fmt: skip
-    found = levers.ratios(twice)
+    found = ablations.ratios(twice)
     assert found["ratio"].to_list() == [pytest.approx(2)]
-    assert f"{lever.change} (2.00x)" in levers.first_to_change(found)
+    assert f"{lever.change} (2.00x)" in ablations.first_to_change(found)
 
 
 def test_a_lever_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
@@ -45,4 +45,4 @@ def test_a_lever_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> 
     frame = passes(
         result(lever.base), result(lever.changed, seconds=None, status="failed", reason="x"), directory=tmp_path
     )
-    assert levers.ratios(frame).is_empty()
+    assert ablations.ratios(frame).is_empty()

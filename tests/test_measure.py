@@ -15,10 +15,10 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul import measure
-from framehaul.measure import Outcome, Parameters
-from framehaul.resources import Meter
-from framehaul.schema import ANALYTICS_METRICS, Table
+from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness import measure
+from framehaul.harness.measure import Outcome, Parameters
+from framehaul.harness.meter import Meter
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
 from framehaul.techniques import Technique, techniques

@@ -31,19 +31,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import call
-from framehaul import measure, results
-from framehaul.frames import to_pandas, to_polars
-from framehaul.mine import ddl, files
-from framehaul.mine import study as mine
-from framehaul.mine.derive import Derived, derive, table_name
-from framehaul.mine.files import DataError
-from framehaul.passes import Recording
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.harness import measure
+from framehaul.harness.recording import Recording
+from framehaul.harness.verify import EXACT, Sent, dtype_drift
+from framehaul.results import store
 from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings
-from framehaul.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.studies.own_data import ddl, files
+from framehaul.studies.own_data import study as mine
+from framehaul.studies.own_data.derive import Derived, derive, table_name
+from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
-from framehaul.verify import EXACT, Sent, dtype_drift
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
@@ -574,7 +575,7 @@ def test_a_statement_for_something_else_is_refused(statement: str, said: str, da
 def own_settings(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Where runs of these tests go: the tests' servers, and a directory of their own."""
     found = Settings(out=tmp_path, data=None)
-    for module in (mine, sys.modules["framehaul.passes"]):
+    for module in (mine, sys.modules["framehaul.harness.rounds"]):
         monkeypatch.setattr(module, "load_settings", lambda: found)
     monkeypatch.setattr("framehaul.servers.running", lambda _: contextlib.nullcontext(servers))
     return found
@@ -621,7 +622,7 @@ def test_real_flights_get_a_recommendation_with_code(own_settings: Settings, ser
     ):  # fmt: skip
         assert line in shown
     study = mine.run(frame, passes=2, warmup=1, seed=1)
-    rows = results.read(tmp_path / "results" / "20_your_dataframe.csv")
+    rows = store.read(tmp_path / "results" / "20_your_dataframe.csv")
     assert set(rows["technique"]) == FEW
     assert set(rows["rows"]) == {1000}
     assert rows.filter(technique="polars_urllib_csv")["status"].to_list() == ["failed"] * 2
@@ -668,7 +669,7 @@ def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(
     monkeypatch.setattr(Recording, "progress", progress)
     with pytest.raises(KeyboardInterrupt):
         mine.run(mine.open_frame(rows=5, key="order_id"), passes=3, warmup=0, seed=1)
-    assert len(results.read(tmp_path / "results" / "20_your_dataframe.partial.csv")) == 3
+    assert len(store.read(tmp_path / "results" / "20_your_dataframe.partial.csv")) == 3
     assert not (tmp_path / "results" / "20_your_dataframe.csv").exists()
     assert left_in_postgres(servers) == []
 

@@ -24,22 +24,25 @@ import pytest
 from packaging.requirements import Requirement
 
 from conftest import EXTENSIONS, run_command
-from framehaul import datagen, results
 from framehaul.__main__ import main
-from framehaul.mine import addresses
-from framehaul.mine import study as mine
-from framehaul.mine.derive import Derived, derive
-from framehaul.mine.shaken import Module, Shaken, SnippetError
-from framehaul.mine.snippet import snippet
-from framehaul.run import _check_techniques, chosen_notebooks
-from framehaul.schema import Table
-from framehaul.servers import ServerError, Servers
+from framehaul.data import generator
+from framehaul.data.schema import Table
+from framehaul.errors import ServerError
+from framehaul.harness.verify import Sent
+from framehaul.reporting.notebooks import _check_techniques
+from framehaul.results import store
+from framehaul.servers import Servers
 from framehaul.servers.address import parse_clickhouse_url
+from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.tables import PostgresTables, tables_of
+from framehaul.studies.catalog import chosen_notebooks
+from framehaul.studies.own_data import addresses
+from framehaul.studies.own_data import study as mine
+from framehaul.studies.own_data.bundle import Module, Shaken, SnippetError
+from framehaul.studies.own_data.derive import Derived, derive
+from framehaul.studies.own_data.snippet import snippet
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
-from framehaul.verify import Sent
 from second_table import SECOND_TABLE
 from test_mine import DATABASES, SMALL, WRITERS, every_type
 
@@ -127,7 +130,7 @@ def connection_variables(servers: Servers) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Derived]:
     """A Parquet file with hostile names, awkward text, NULLs and UUIDs, all of which every technique carries."""
-    content = datagen.arrow_table(SECOND_TABLE, 200, 7)
+    content = generator.arrow_table(SECOND_TABLE, 200, 7)
     raw = pa.array([value and UUID(value).bytes for value in content["UUID"].to_pylist()], pa.binary(16))
     at = content.column_names.index("UUID")
     content = content.set_column(at, "UUID", pa.ExtensionArray.from_storage(pa.uuid(), raw))
@@ -387,7 +390,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: 
 
 
 def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, servers: Servers) -> None:
-    rows = results.read(page / "results" / "20_your_dataframe.csv")
+    rows = store.read(page / "results" / "20_your_dataframe.csv")
     assert set(zip(rows["database"], rows["direction"], rows["technique"], strict=True)) == {
         (found.database, found.direction, found.name) for found in techniques()
     }
@@ -414,13 +417,13 @@ def test_the_notebook_runs_on_demand_only() -> None:
 
 def test_a_path_that_carries_the_frame_only_now_and_then_is_a_failure(tmp_path: Path) -> None:
     told = {"never": ["failed", "failed"], "now and then": ["ok", "failed"], "always": ["ok", "ok"]}
-    blank: dict[str, Any] = {field.name: None for field in fields(results.Result)}
+    blank: dict[str, Any] = {field.name: None for field in fields(store.Result)}
     blank |= {"database": "postgres", "direction": "write"}
-    with results.Writer(tmp_path / "20_your_dataframe.csv") as writer:
+    with store.Writer(tmp_path / "20_your_dataframe.csv") as writer:
         for name, found in told.items():
             for number, status in enumerate(found, 1):
                 row = blank | {"technique": name, "pass_": number, "status": status, "reason": "why"}
-                writer.write(results.Result(**row))
+                writer.write(store.Result(**row))
     problems: dict[str, str] = {}
     _check_techniques(tmp_path, chosen_notebooks("20"), problems)
     assert problems == {"20_your_dataframe": "1 techniques failed: now and then: why"}

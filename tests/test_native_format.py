@@ -11,9 +11,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from framehaul import datagen, native_format
-from framehaul.native_format import read_native
-from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.codecs import native_format
+from framehaul.codecs.native_format import read_native
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from second_table import SECOND_TABLE
 
 NARROW = Table("narrow", (Column("t", ColumnType.TEXT, nullable=True),), ("t",))
@@ -112,7 +113,7 @@ def frame(content: pa.Table, table: Table) -> pl.DataFrame:
 
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 def test_gives_back_what_was_written(table: Table) -> None:
-    content = datagen.arrow_table(table, 1000, 1)
+    content = generator.arrow_table(table, 1000, 1)
     body = b"".join(block(table, content.slice(start, 300)) for start in range(0, 1000, 300))
     assert frame(read_native(io.BytesIO(body), table), table).equals(frame(content, table))
 
@@ -121,7 +122,7 @@ def test_gives_back_what_was_written(table: Table) -> None:
 def test_blocks_may_be_cut_anywhere(scratch_bytes: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_format, "SCRATCH_BYTES", scratch_bytes)
     monkeypatch.setattr(native_format, "READ_BYTES", at_once)
-    content = datagen.arrow_table(SECOND_TABLE, 60, 1)
+    content = generator.arrow_table(SECOND_TABLE, 60, 1)
     body = b"".join(block(SECOND_TABLE, content.slice(start, 7)) for start in range(0, 60, 7))
     found = read_native(Trickle(body, at_once), SECOND_TABLE)
     assert frame(found, SECOND_TABLE).equals(frame(content, SECOND_TABLE))

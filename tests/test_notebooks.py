@@ -17,13 +17,14 @@ import psutil
 import pytest
 
 from conftest import run_command
-from framehaul import scaling
-from framehaul.run import NOTEBOOKS, ON_DEMAND, chosen_notebooks
+from framehaul.errors import SettingsError
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
-from framehaul.settings import PROJECT, SettingsError
-from framehaul.streaming import MOVES
+from framehaul.settings import PROJECT
+from framehaul.studies.catalog import NOTEBOOKS, ON_DEMAND, chosen_notebooks
+from framehaul.studies.scaling import study as scaling
 from framehaul.techniques import techniques
+from framehaul.techniques.streaming import MOVES
 
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
 

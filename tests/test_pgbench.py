@@ -17,14 +17,15 @@ import psutil
 import psycopg
 import pytest
 
-from framehaul import results
-from framehaul.clients import UnavailableError
-from framehaul.pgbench import bench, disks, presets, report, rounds, services
-from framehaul.pgbench.bench import Bench, BenchError
-from framehaul.pgbench.services import Service
-from framehaul.schema import COMMENT
-from framehaul.servers import ServerError, Servers
-from framehaul.settings import Settings, SettingsError
+from framehaul.data.schema import COMMENT
+from framehaul.errors import ServerError, SettingsError, UnavailableError
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.settings import Settings
+from framehaul.studies.pgbench import bench, disks, presets, rounds, services
+from framehaul.studies.pgbench import study as pgbench
+from framehaul.studies.pgbench.bench import Bench, BenchError
+from framehaul.studies.pgbench.services import Service
 
 READ = presets.Test("cpu", "", 1, 2, 2, 1, True, sweep=(1,))
 WRITE = presets.Test("io_write", "", 1, 2, 2, 1, False)
@@ -341,8 +342,8 @@ def test_a_study_of_one_service_of_each_kind(
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    report.run(preset="smoke", passes=2, seed=1, services="given away limited_iops")
-    found = report.load()
+    pgbench.run(preset="smoke", passes=2, seed=1, services="given away limited_iops")
+    found = pgbench.load()
     kept = found.passes
     assert set(kept.filter(service="away")["status"]) == {"failed"}
     assert "127.0.0.1:1 cannot be used" in kept.filter(service="away")["reason"][0]
@@ -372,8 +373,8 @@ def test_a_data_set_that_cannot_be_made_is_skipped_and_the_others_are_measured(
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(open_dir / "pgbench"))
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setattr(presets, "tests", lambda _: (READ, replace(WRITE, scale=10**9)))
-    report.run(preset="published", passes=1, seed=1, services="default")
-    found = report.load()
+    pgbench.run(preset="published", passes=1, seed=1, services="default")
+    found = pgbench.load()
     assert found.passes.filter(test="cpu")["status"].to_list() == ["ok"] * 2
     assert found.passes.filter(test="io_write")["status"].to_list() == ["skipped"]
     assert "scale 1,000,000,000 takes" in str(found.missing().data)
@@ -387,22 +388,22 @@ def test_published_ratios_stand_beside_those_measured() -> None:
         for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
         for number in (1, 2, 3)
     ]
-    table = report.published_table(frame_of(rows))
+    table = pgbench.published_table(frame_of(rows))
     assert "9.00x | 9,180 to 1,020 | 9.00x (8.83 to 9.17)" in table or "9.00x (9.00 to 9.00)" in table
     assert table.count("36,500") == 1
-    without = report.published_table(frame_of([row for row in rows if row.service == "small_buffers"]))
+    without = pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"]))
     assert without.count("not measured") == 4
 
 
 def test_who_was_ever_wrong_has_no_figures() -> None:
     good = [rounds.Pass("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
     bad = rounds.Pass("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
-    row = report.summary(frame_of([*good, bad])).row(0, named=True)
+    row = pgbench.summary(frame_of([*good, bad])).row(0, named=True)
     assert (row["tps"], row["status"], row["reason"]) == (None, "failed", "balances part")
 
 
 def frame_of(rows: list[rounds.Pass]) -> pl.DataFrame:
-    schema = results.schema_of(rounds.Pass)
+    schema = store.schema_of(rounds.Pass)
     return pl.DataFrame([dict(zip(schema, vars(row).values(), strict=True)) for row in rows], schema=schema)
 
 

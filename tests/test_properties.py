@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framehaul import results
-from framehaul.fidelity.cases import Case
-from framehaul.fidelity.trial import DEFAULT, Cell, run_cells
-from framehaul.schema import Column, ColumnType
+from framehaul.data.schema import Column, ColumnType
+from framehaul.results import store
 from framehaul.servers import Servers
+from framehaul.studies.fidelity.cases import Case
+from framehaul.studies.fidelity.trial import DEFAULT, Cell, run_cells
 from framehaul.techniques import Technique, techniques
 
 EXAMPLES = 8
@@ -58,7 +58,7 @@ FURTHER: dict[ColumnType, tuple[st.SearchStrategy[Any], tuple[str, ...]]] = {
 @pytest.fixture(scope="session")
 def exact(out: Path) -> set[tuple[str, str, str, str]]:
     """Database, direction, technique and case of every exact cell of the matrix, in the usual session."""
-    cells = results.read_cells(out / "results" / results.FIDELITY)
+    cells = store.read_cells(out / "results" / store.FIDELITY)
     usual = cells.filter(outcome="exact", session=DEFAULT)
     return set(usual.select("database", "direction", "technique", "case").iter_rows())
 

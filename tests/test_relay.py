@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from framehaul import relay as relays
-from framehaul.faults.wire import BreakingRelay
-from framehaul.relay import Relay
+from framehaul.servers import relay as relays
+from framehaul.servers.relay import Relay
+from framehaul.studies.faults.wire import BreakingRelay
 
 SECONDS = 10
 """What must come comes sooner."""

@@ -9,8 +9,14 @@ import nbformat
 import polars as pl
 import pytest
 
-from framehaul import charts, findings, published, report, results
+from framehaul.errors import ReportError
+from framehaul.reporting import charts, pages
+from framehaul.reporting.tables import dtypes_text, html_table, thousands
+from framehaul.results import statistics, store
 from framehaul.settings import PROJECT
+from framehaul.studies import writeup
+from framehaul.studies.summary import published
+from framehaul.studies.transfers import findings
 from framehaul.techniques import FAMILIES
 from test_results import passes, result
 
@@ -26,29 +32,29 @@ def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> 
         result("absent", seconds=None, status="skipped", reason="no extension"),
         directory=tmp_path,
     )
-    summary = results.summary(frame)
+    summary = statistics.summary(frame)
     svg = charts.save(charts.bars(summary), tmp_path / "x.svg")
     assert "FAILED: content differs in metric_1" in svg
     assert "skipped (the table says why)" in svg
     assert len(charts.bars(summary).axes[0].patches) == 1
-    table = charts.html_table(summary)
+    table = html_table(summary)
     assert "failed: content differs in metric_1" in table
     assert "skipped: no extension" in table
 
 
 def test_the_same_data_gives_the_same_figure(tmp_path: Path) -> None:
-    summary = results.summary(passes(result("one"), result("two", seconds=0.7), directory=tmp_path))
+    summary = statistics.summary(passes(result("one"), result("two", seconds=0.7), directory=tmp_path))
     first, second = (charts.save(charts.bars(summary), tmp_path / name) for name in ("a.svg", "b.svg"))
     assert first == second
 
 
 def test_numbers_read_as_a_reader_says_them() -> None:
-    assert [charts.thousands(value) for value in (950, 42_300, 1_350_000, 2_000_000)] == ["950", "42k", "1.35M", "2M"]
+    assert [thousands(value) for value in (950, 42_300, 1_350_000, 2_000_000)] == ["950", "42k", "1.35M", "2M"]
 
 
 def test_drifted_dtypes_are_grouped() -> None:
-    assert charts.dtypes_text("a:Int64;b:String;c:Int64") == "a, c: Int64; b: String"
-    assert charts.dtypes_text("exact") == "exact"
+    assert dtypes_text("a:Int64;b:String;c:Int64") == "a, c: Int64; b: String"
+    assert dtypes_text("exact") == "exact"
 
 
 def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
@@ -57,14 +63,14 @@ def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
         *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
         directory=tmp_path,
     )
-    assert "does not tell the two apart" in findings.of_direction(results.summary(frame))
-    assert findings.ranking(results.summary(frame)).count("FIRST; SECOND") == 1
+    assert "does not tell the two apart" in findings.of_direction(statistics.summary(frame))
+    assert findings.ranking(statistics.summary(frame)).count("FIRST; SECOND") == 1
 
 
 def test_published_figures_join_by_label_not_by_position(tmp_path: Path) -> None:
     label = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe"
     frame = passes(result("other", label="not published"), result("polars_urllib_csv", label=label), directory=tmp_path)
-    joined = published.beside(results.summary(frame))
+    joined = published.beside(statistics.summary(frame))
     assert dict(joined.select("technique", "published_rows_per_s").rows()) == {
         "other": None,
         "polars_urllib_csv": 1283592.69,
@@ -76,44 +82,44 @@ def test_a_page_that_would_load_from_the_network_is_refused(tmp_path: Path) -> N
         cells=[nbformat.v4.new_markdown_cell('# x\n<img src="https://example.org/a.png">')]
     )
     nbformat.write(notebook, tmp_path / "x.ipynb")
-    with pytest.raises(report.ReportError, match=r"example\.org"):
-        report.export(tmp_path / "x.ipynb", tmp_path / "x.html")
+    with pytest.raises(ReportError, match=r"example\.org"):
+        pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
 
 
 def test_readme_blocks_are_not_stale() -> None:
-    text = report.README.read_text("utf8")
-    assert report.refresh_readme(text, report.readme_blocks(report.committed_runs())) == text
+    text = writeup.README.read_text("utf8")
+    assert pages.refresh_readme(text, writeup.readme_blocks(writeup.committed_runs())) == text
 
 
 def test_every_block_of_the_readme_is_generated_and_none_is_empty() -> None:
-    text = report.README.read_text("utf8")
-    blocks = report.readme_blocks(report.committed_runs())
+    text = writeup.README.read_text("utf8")
+    blocks = writeup.readme_blocks(writeup.committed_runs())
     found = dict(re.findall(r"<!-- begin ([\w-]+) \(generated\) -->(.*?)<!-- end", text, flags=re.DOTALL))
     assert set(found) <= set(blocks)
     assert all(content.strip() for content in found.values())
 
 
 def test_readme_shows_figures_that_exist() -> None:
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", report.README.read_text("utf8")):
+    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", writeup.README.read_text("utf8")):
         assert (PROJECT / path).is_file(), path
 
 
-@pytest.mark.parametrize("directory", report.committed_runs(), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("directory", writeup.committed_runs(), ids=lambda path: path.parent.name)
 def test_committed_results_hold_all_published_techniques_and_no_failure(directory: Path) -> None:
-    frame = results.read_all(directory)
+    frame = store.read_all(directory)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
     assert set(frame["status"]) <= {"ok", "skipped"}
 
 
 def test_the_larger_reference_run_skipped_nothing() -> None:
-    frame = results.read_all(PROJECT / "reference" / "1000000" / "results")
+    frame = store.read_all(PROJECT / "reference" / "1000000" / "results")
     assert set(frame["status"]) == {"ok"}
     assert set(frame["rows"]) == {1_000_000}
 
 
 def past_and_limits(tmp_path: Path) -> pl.DataFrame:
-    return results.summary(
+    return statistics.summary(
         passes(
             *(result("old", n, 1.0, wire_bytes=10_000_000) for n in (1, 2, 3)),
             *(result("drifting", n, 0.2, origin="beyond", dtypes="a:str") for n in (1, 2, 3)),

@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from framehaul import results
-from framehaul.results import Result, ResultsError, Writer, columns_of
+from framehaul.errors import ResultsError
+from framehaul.results import statistics, store
+from framehaul.results.store import Result, Writer, columns_of
 
 
 def result(
@@ -29,7 +30,7 @@ def passes(*rows: Result, directory: Path) -> pl.DataFrame:
     with Writer(directory / "04_clickhouse_read.csv") as writer:
         for row in rows:
             writer.write(row)
-    return results.read(directory / "04_clickhouse_read.csv")
+    return store.read(directory / "04_clickhouse_read.csv")
 
 
 def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
@@ -56,9 +57,9 @@ def test_an_interrupted_run_keeps_what_it_finished_and_the_earlier_results(tmp_p
     with pytest.raises(KeyboardInterrupt), Writer(path) as writer:
         writer.write(result("pandas_urllib_csv"))
         raise KeyboardInterrupt
-    assert results.read(path)["technique"].to_list() == ["polars_urllib_csv"]
+    assert store.read(path)["technique"].to_list() == ["polars_urllib_csv"]
     assert "pandas_urllib_csv" in path.with_suffix(".partial.csv").read_text()
-    assert len(results.read_all(tmp_path)) == 1
+    assert len(store.read_all(tmp_path)) == 1
 
 
 def test_every_row_is_on_disk_before_the_next(tmp_path: Path) -> None:
@@ -76,15 +77,15 @@ def test_unwritable_out_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 def test_missing_or_foreign_results_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="NOTEBOOKS='04'"):
-        results.read(tmp_path / "04_clickhouse_read.csv")
+        store.read(tmp_path / "04_clickhouse_read.csv")
     (tmp_path / "04_clickhouse_read.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ResultsError, match="other columns"):
-        results.read(tmp_path / "04_clickhouse_read.csv")
+        store.read(tmp_path / "04_clickhouse_read.csv")
 
 
 def test_summary_has_the_published_statistics(tmp_path: Path) -> None:
     frame = passes(*(result(number=n, seconds=s) for n, s in ((1, 0.5), (2, 1.0), (3, 2.0))), directory=tmp_path)
-    row = results.summary(frame).row(0, named=True)
+    row = statistics.summary(frame).row(0, named=True)
     assert row["passes"] == 3
     assert row["avg_s"] == pytest.approx(3.5 / 3)
     assert row["mean_rows_per_s"] == pytest.approx((2000 + 1000 + 500) / 3)
@@ -98,7 +99,7 @@ def test_a_technique_that_failed_once_has_no_speed(tmp_path: Path) -> None:
         result("bad", 1, 0.1), result("bad", 2, None, status="failed", reason="content differs in x"),
         directory=tmp_path,
     )  # fmt: skip
-    summary = results.summary(frame)
+    summary = statistics.summary(frame)
     assert summary["technique"].to_list() == ["good", "bad"]
     bad = summary.row(1, named=True)
     assert (bad["status"], bad["median_rows_per_s"], bad["ratio"]) == ("failed", None, None)
@@ -112,7 +113,7 @@ def test_ratio_is_to_the_fastest_published_technique_and_pairs_rounds(tmp_path: 
         *(result("new", n, s / 2, origin="beyond") for n, s in ((1, 1.0), (2, 2.0), (3, 1.0))),
         directory=tmp_path,
     )
-    ratios = {row["technique"]: row for row in results.summary(frame).to_dicts()}
+    ratios = {row["technique"]: row for row in statistics.summary(frame).to_dicts()}
     assert ratios["base"]["ratio"] == 1
     assert ratios["new"]["ratio"] == pytest.approx(2)
     assert ratios["new"]["ratio_low"] == pytest.approx(2)
@@ -125,9 +126,9 @@ def test_interval_widens_with_spread(tmp_path: Path) -> None:
         *(result("noisy", n, s) for n, s in ((1, 1.2), (2, 3.0), (3, 2.0))),
         directory=tmp_path,
     )
-    noisy = results.summary(frame).filter(technique="noisy").row(0, named=True)
+    noisy = statistics.summary(frame).filter(technique="noisy").row(0, named=True)
     assert noisy["ratio_low"] < noisy["ratio"] < noisy["ratio_high"]
 
 
 def test_run_ids_differ() -> None:
-    assert results.new_run_id() != results.new_run_id()
+    assert store.new_run_id() != store.new_run_id()

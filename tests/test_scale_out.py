@@ -21,24 +21,25 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul import datagen, results
-from framehaul.clients import UnavailableError
-from framehaul.measure import called, opened
-from framehaul.relay import Relay, relayed
-from framehaul.results import read_facts
-from framehaul.scale_out import cluster as workers
-from framehaul.scale_out import model, moves, report, shards, study
-from framehaul.scale_out.clickhouse import ClickHouseTarget
-from framehaul.scale_out.cluster import Cluster, ClusterError
-from framehaul.scale_out.partitions import Partition, PartitionError, frame_of, make, of_directory, spread
-from framehaul.scale_out.postgres import PostgresTarget
-from framehaul.scale_out.targets import Target, new_run
-from framehaul.schema import ANALYTICS_METRICS
-from framehaul.servers import ClickHouseServer, PostgresServer, ServerError, Servers
-from framehaul.settings import Settings, SettingsError, load_settings
-from framehaul.tables import ClickHouseTables, PostgresTables
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS
+from framehaul.errors import ServerError, SettingsError, UnavailableError
+from framehaul.harness.measure import called, opened
+from framehaul.harness.verify import content_fingerprint
+from framehaul.results import store
+from framehaul.results.store import read_facts
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers.relay import Relay, relayed
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
+from framehaul.settings import Settings, load_settings
+from framehaul.studies.scale_out import cluster as workers
+from framehaul.studies.scale_out import model, moves, report, shards, study
+from framehaul.studies.scale_out.clickhouse import ClickHouseTarget
+from framehaul.studies.scale_out.cluster import Cluster, ClusterError
+from framehaul.studies.scale_out.partitions import Partition, PartitionError, frame_of, make, of_directory, spread
+from framehaul.studies.scale_out.postgres import PostgresTarget
+from framehaul.studies.scale_out.targets import Target, new_run
 from framehaul.techniques import Technique
-from framehaul.verify import content_fingerprint
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS = 8000, 4
@@ -75,7 +76,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
 def others(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
     """Fewer rows, in files that overlap."""
     directory = tmp_path_factory.mktemp("others")
-    content = datagen.arrow_table(TABLE, 90, 2)
+    content = generator.arrow_table(TABLE, 90, 2)
     for number in range(3):
         pq.write_table(content.slice(number * 30, 30), directory / f"{number}.parquet")
     return of_directory(directory, TABLE)
@@ -224,7 +225,7 @@ class Working(threading.Thread):
 
 
 def test_a_data_set_has_the_same_rows_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("framehaul.scale_out.partitions.CHUNK_ROWS", 150)
+    monkeypatch.setattr("framehaul.studies.scale_out.partitions.CHUNK_ROWS", 150)
     found = {}
     for count in (1, 3, 8):
         (tmp_path / str(count)).mkdir()
@@ -644,7 +645,7 @@ def small_run(servers: Servers, settings: Settings, tmp_path: Path, monkeypatch:
 
 
 def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
-    passes = results.read(out / "results" / "scale_out.csv", study.Pass)
+    passes = store.read(out / "results" / "scale_out.csv", study.Pass)
     expected = {
         (database, direction, *pair, number)
         for database in DATABASES for direction in ("write", "read")
@@ -670,7 +671,7 @@ def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
 def test_a_directory_of_files_is_taken_as_it_is(small_run: Path, others: list[Partition], servers: Servers) -> None:
     directory = str(others[0].path.parent)
     study.run(rows=1, passes=1, warmup=0, seed=5, workers=[1], partitions=[2], dataset=directory)
-    passes = results.read(small_run / "results" / "scale_out.csv", study.Pass)
+    passes = store.read(small_run / "results" / "scale_out.csv", study.Pass)
     assert set(passes.select("rows", "partitions", "status").rows()) == {(90, 3, "ok")}
     text = (small_run / "results" / "environment.json").read_text()
     assert servers.postgres.password not in text

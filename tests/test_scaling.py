@@ -12,16 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul import datagen, scaling, streaming
-from framehaul.clients import CLIENTS
-from framehaul.frames import to_polars
-from framehaul.schema import ANALYTICS_METRICS
+from framehaul.data import generator
+from framehaul.data.frames import to_polars
+from framehaul.data.schema import ANALYTICS_METRICS
+from framehaul.harness.verify import Sent
 from framehaul.servers import Servers
+from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
-from framehaul.streaming import MOVES
-from framehaul.tables import tables_of
-from framehaul.techniques import Technique, techniques
-from framehaul.verify import Sent
+from framehaul.studies.scaling import study as scaling
+from framehaul.techniques import Technique, streaming, techniques
+from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.streaming import MOVES
 from test_results import passes, result
 
 ROWS = 5000
@@ -62,7 +63,7 @@ def test_a_file_is_read_without_being_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
 def test_moves_move_exactly_what_is_there(move: Technique, servers: Servers, tmp_path: Path) -> None:
     server = servers.of(move.database)
-    tables, content, file = tables_of(server), datagen.arrow_table(TABLE, ROWS, 1), tmp_path / "rows.parquet"
+    tables, content, file = tables_of(server), generator.arrow_table(TABLE, ROWS, 1), tmp_path / "rows.parquet"
     sent, reference = Sent(TABLE, content), TABLE.renamed("framehaul_moved_sent")
     tables.create(TABLE)
     opened = CLIENTS[move.client](server)
@@ -90,7 +91,7 @@ def test_streamed_and_whole_moves_come_in_pairs() -> None:
 
 def test_a_source_is_asked_for_a_batch_only_when_the_one_before_is_gone(servers: Servers) -> None:
     """What keeps memory bounded: no writer collects the batches."""
-    content = datagen.arrow_table(TABLE, 40_000, 1)
+    content = generator.arrow_table(TABLE, 40_000, 1)
     alive: list[int] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -124,7 +125,7 @@ def test_a_move_that_fails_is_told_with_its_reason(
         told = make_pass()
     assert isinstance(told, str)
     assert "No such file or directory" in told  # before anything is sent
-    pq.write_table(datagen.arrow_table(ANALYTICS_METRICS, 10, 1), file)
+    pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
     with scaling._child("stream_into_postgres", file) as make_pass:
         told = make_pass()
     assert isinstance(told, str)

@@ -4,9 +4,9 @@ import httpx
 import psycopg
 import pytest
 
-from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table, quote_clickhouse, quote_postgres
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.servers import Servers
-from framehaul.tables import tables_of
+from framehaul.servers.tables import tables_of
 from second_table import SECOND_TABLE
 
 KEY = (

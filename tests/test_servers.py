@@ -28,7 +28,8 @@ from clickhouse_driver.errors import Error as NativeError
 from psycopg.conninfo import conninfo_to_dict
 
 from framehaul import servers as all_servers
-from framehaul.servers import ServerError, Servers
+from framehaul.errors import ServerError
+from framehaul.servers import Servers
 from framehaul.servers.embedded import LOCK, is_kept
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import Settings

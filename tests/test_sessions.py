@@ -20,22 +20,22 @@ import pytest
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from conftest import EXTENSIONS
-from framehaul.clients import open_adbc, open_duckdb, open_http_client, open_psycopg
-from framehaul.fidelity.cases import Case
-from framehaul.fidelity.places import hostile_session
-from framehaul.fidelity.trial import difference_of
-from framehaul.measure import called, opened, quiet_drivers
-from framehaul.schema import Column, Table, quote_postgres_text
-from framehaul.schema import ColumnType as T
+from framehaul.data.schema import Column, Table, quote_postgres_text
+from framehaul.data.schema import ColumnType as T
+from framehaul.harness.measure import called, opened, quiet_drivers
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.hostile import POSTGRES_SETTINGS
 from framehaul.servers.ports import choose_port
-from framehaul.streaming import copy_batches, fetch_batches, insert_batches, select_batches
-from framehaul.tables import tables_of
+from framehaul.servers.tables import tables_of
+from framehaul.studies.fidelity.cases import Case
+from framehaul.studies.fidelity.places import hostile_session
+from framehaul.studies.fidelity.trial import difference_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond import clickhouse_read
+from framehaul.techniques.clients import open_adbc, open_duckdb, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.streaming import copy_batches, fetch_batches, insert_batches, select_batches
 
 type Server = PostgresServer | ClickHouseServer
 

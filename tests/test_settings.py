@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from framehaul.settings import PROJECT, Settings, SettingsError, load_settings
+from framehaul.errors import SettingsError
+from framehaul.settings import PROJECT, Settings, load_settings
 
 
 def test_without_anything_given_the_servers_are_embedded_and_ours() -> None:

@@ -7,11 +7,12 @@ import httpx
 import psycopg
 import pytest
 
-from framehaul import datagen
-from framehaul.schema import ANALYTICS_METRICS, COMMENT
-from framehaul.servers import ClickHouseServer, PostgresServer, ServerError, Servers
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, COMMENT
+from framehaul.errors import ServerError
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.ports import choose_port
-from framehaul.tables import tables_of
+from framehaul.servers.tables import tables_of
 
 THEIRS = ANALYTICS_METRICS.renamed("somebody's table")
 BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
@@ -75,7 +76,7 @@ def test_our_own_table_is_made_anew_and_dropped_as_often_as_asked(servers: Serve
     table, tables = ANALYTICS_METRICS.renamed("framehaul_ours"), tables_of(getattr(servers, database))
     for _ in range(2):
         tables.create(table)
-        tables.load(table, datagen.arrow_table(table, 10, 1))
+        tables.load(table, generator.arrow_table(table, 10, 1))
         assert len(tables.content(table)) == 10
     tables.create(table)
     assert run(f"SELECT count(*) FROM {getattr(table, f'{database}_name')}") == 0

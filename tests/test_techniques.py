@@ -12,13 +12,14 @@ import pytest
 
 import framehaul
 from conftest import EXTENSIONS, call
-from framehaul import datagen
-from framehaul.clients import CLIENTS, UnavailableError
-from framehaul.schema import ANALYTICS_METRICS, Table
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.errors import UnavailableError
+from framehaul.harness.verify import Sent
 from framehaul.servers import Servers
-from framehaul.tables import tables_of
+from framehaul.servers.tables import tables_of
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
-from framehaul.verify import Sent
+from framehaul.techniques.clients import CLIENTS
 from second_table import SECOND_TABLE
 
 ROWS = 2000
@@ -42,7 +43,7 @@ def loaded(servers: Servers) -> Iterator[Loaded]:
     for database in DATABASES:
         tables = tables_of(getattr(servers, database))
         for key, table in TABLES.items():
-            content = datagen.arrow_table(table, ROWS, 42)
+            content = generator.arrow_table(table, ROWS, 42)
             sent = Sent(table, content)
             sent.keep_reference(tables, table.renamed(f"{table.name} sent"))
             found[database, key] = table, sent, content
@@ -73,7 +74,7 @@ def test_technique_moves_exactly_what_it_is_given(found: Technique, key: str, se
     if found.direction == "write":
         source: Any = table.renamed(f"{table.name} sent")
         if found.frame != "none":
-            frames = {"polars": datagen.polars_frame, "pandas": datagen.pandas_frame}
+            frames = {"polars": generator.polars_frame, "pandas": generator.pandas_frame}
             source = frames[found.frame](table, ROWS, 42)
         returned = call_or_skip(found, servers, table, source)
         if returned is None:

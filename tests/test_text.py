@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 from damaged_streams import NOT_TEXT, NUMBERS, decoded_elsewhere
-from framehaul.compiled import MOST_BYTES, SLACK, NotTextError, views_of
-from framehaul.copy_binary import CopyDecoder
-from framehaul.frames import to_pandas, to_polars, validated
-from framehaul.native_format import read_native
-from framehaul.schema import Column, ColumnType, Table
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.codecs.native_format import read_native
+from framehaul.data.frames import to_pandas, to_polars, validated
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, views_of
 from test_copy_binary import HEADER, TRAILER, decoded, row
 from test_native_format import block, number, text
 
@@ -246,7 +246,7 @@ def test_damaged_native_is_refused(table: Table, body: bytes, message: str) -> N
 
 def test_uuids_that_cannot_be_pointed_to_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_BYTES == 2**31 - 1
-    monkeypatch.setattr("framehaul.native_format.MOST_BYTES", 40)
+    monkeypatch.setattr("framehaul.codecs.native_format.MOST_BYTES", 40)
     table = Table("t", (Column("t", ColumnType.UUID),), ())
     body = number(1) + number(3) + text("t") + text("UUID") + bytes(48)
     with pytest.raises(ValueError, match="column t takes more than 40 bytes: ask for smaller blocks"):
@@ -279,7 +279,7 @@ TEXT_COPY = Table("t", (Column("t", ColumnType.TEXT, nullable=True),), ())
 )
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_damaged_copy_is_refused(stream: bytes, message: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("framehaul.copy_binary.BATCH_BYTES", at_once)
+    monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", at_once)
     with pytest.raises(ValueError, match=message):
         decoded(TEXT_COPY, *(stream[at : at + at_once] for at in range(0, len(stream), at_once)))
 

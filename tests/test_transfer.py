@@ -18,15 +18,16 @@ import pytest
 import shapely
 
 from bigquery_server import BigQueryServer
-from framehaul import results
-from framehaul.clients import UnavailableError
-from framehaul.schema import Table
+from framehaul.data.schema import Table
+from framehaul.errors import UnavailableError
+from framehaul.results import store
 from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
-from framehaul.tables import ClickHouseTables, PostgresTables
-from framehaul.warehouse import bigquery, buildings, routes, transfer
-from framehaul.warehouse.routes import ROUTES, SOURCE, Route
-from framehaul.warehouse.warehouses import WAREHOUSES
+from framehaul.studies.warehouse import bigquery, buildings, routes
+from framehaul.studies.warehouse import study as warehouse
+from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
+from framehaul.studies.warehouse.warehouses import WAREHOUSES
 
 ROWS = 3000
 AWKWARD = pa.table(
@@ -50,7 +51,7 @@ def content() -> pa.Table:
 @pytest.fixture
 def source(servers: Servers, content: pa.Table) -> Iterator[Servers]:
     tables = PostgresTables(servers.postgres)
-    transfer.fill(tables, ROWS, 1)
+    warehouse.fill(tables, ROWS, 1)
     tables.load(SOURCE, AWKWARD)
     yield servers
     tables.drop_named(SOURCE.name)
@@ -87,7 +88,7 @@ def test_a_route_leaves_files_of_every_row(
         pytest.skip(str(error))
     found = read(tmp_path)
     assert found.num_rows == content.num_rows
-    assert transfer.fingerprint(found) == transfer.fingerprint(content)
+    assert warehouse.fingerprint(found) == warehouse.fingerprint(content)
     for file in tmp_path.glob("*.parquet"):
         metadata = pq.read_metadata(file)
         if metadata.num_rows:
@@ -100,7 +101,7 @@ def test_csv_is_cut_between_rows_into_about_as_many_files_as_may_be_loaded_at_on
 ) -> None:
     monkeypatch.setattr(routes, "GZIP_MEMBER_BYTES", 10_000)
     tables = PostgresTables(servers.postgres)
-    expected = transfer.fill(tables, ROWS, 2)
+    expected = warehouse.fill(tables, ROWS, 2)
     try:
         routes.csv_gzip(servers, SOURCE, tmp_path, 4)
     finally:
@@ -108,7 +109,7 @@ def test_csv_is_cut_between_rows_into_about_as_many_files_as_may_be_loaded_at_on
     files = sorted(tmp_path.iterdir())
     assert 3 <= len(files) <= 5
     assert all(gzip.decompress(file.read_bytes()).endswith(b"\n") for file in files)
-    assert transfer.fingerprint(read(tmp_path)) == expected
+    assert warehouse.fingerprint(read(tmp_path)) == expected
 
 
 def test_ranges_of_pages_cover_every_page_once() -> None:
@@ -134,17 +135,17 @@ def test_buildings_are_the_same_for_the_same_seed_and_real() -> None:
 
 
 def test_a_fingerprint_tells_another_value_another_row_and_null(content: pa.Table) -> None:
-    whole = transfer.fingerprint(content)
-    assert transfer.fingerprint(pa.concat_tables([content.slice(50), content.slice(0, 50)])) == whole
-    halves = transfer.fingerprint(content.slice(0, 100)) + transfer.fingerprint(content.slice(100))
+    whole = warehouse.fingerprint(content)
+    assert warehouse.fingerprint(pa.concat_tables([content.slice(50), content.slice(0, 50)])) == whole
+    halves = warehouse.fingerprint(content.slice(0, 100)) + warehouse.fingerprint(content.slice(100))
     assert halves % 2**64 == whole
-    assert transfer.fingerprint(content.slice(1)) != whole
+    assert warehouse.fingerprint(content.slice(1)) != whole
     changed = content.slice(0, 1).set_column(3, "geom", pa.array([""]))
-    assert transfer.fingerprint(pa.concat_tables([changed, content.slice(1)])) != whole
+    assert warehouse.fingerprint(pa.concat_tables([changed, content.slice(1)])) != whole
 
 
 def along(route: Route, servers: Servers, settings: Settings, rows: int, expected: int) -> dict[str, Any]:
-    moves = transfer._Moves(servers, settings, 2, rows, expected)
+    moves = warehouse._Moves(servers, settings, 2, rows, expected)
     return {warehouse.name: found for warehouse, found in moves.along(route)}
 
 
@@ -154,7 +155,7 @@ def test_what_did_not_arrive_whole_is_failed(source: Servers, settings: Settings
             "made", "made", "beyond", lambda _, __, directory, ___: pq.write_table(rows, directory / "a.parquet")
         )
 
-    rows, expected = content.num_rows, transfer.fingerprint(content)
+    rows, expected = content.num_rows, warehouse.fingerprint(content)
     local = [warehouse.name for warehouse in WAREHOUSES if warehouse.name != "bigquery"]
     good = along(write(content), source, settings, rows, expected)
     assert all(good[name]["status"] == "ok" and good[name]["rows_per_s"] > 0 for name in local), good
@@ -182,7 +183,7 @@ def test_a_route_reaches_bigquery_where_it_is_given(
     route = next(route for route in ROUTES if route.name == name)
     with BigQueryServer("p", "d").running() as server:
         given = dataclasses.replace(settings, bigquery_project="p", bigquery_dataset="d", bigquery_endpoint=server.url)
-        found = along(route, source, given, content.num_rows, transfer.fingerprint(content))["bigquery"]
+        found = along(route, source, given, content.num_rows, warehouse.fingerprint(content))["bigquery"]
     assert found["status"] == "ok", found["reason"]
     assert server.unexpected == []
 
@@ -195,7 +196,7 @@ def test_clickhouse_that_cannot_reach_postgres_skips_its_routes(servers: Servers
 
 
 def test_a_run_measures_every_route_into_every_warehouse(out: Path, servers: Servers) -> None:
-    passes = results.read(out / "results" / results.WAREHOUSE[transfer.NOTEBOOK], transfer.Pass)
+    passes = store.read(out / "results" / store.WAREHOUSE[warehouse.NOTEBOOK], warehouse.Pass)
     expected = {
         (route.name, warehouse.name, number) for route in ROUTES for warehouse in WAREHOUSES for number in (1, 2)
     }
@@ -210,7 +211,7 @@ def test_a_run_measures_every_route_into_every_warehouse(out: Path, servers: Ser
         assert row["files"] >= 1
         assert row["file_bytes"] > 300 * 20
         assert row["files_server_cpu_s"] is not None
-    blocks = transfer.readme_blocks(out / "results")
+    blocks = warehouse.readme_blocks(out / "results")
     assert all(route.label in blocks["warehouse"] for route in ROUTES)
     assert "1.25x" in blocks["warehouse-published"]
     with psycopg.connect(servers.postgres.dsn()) as connection:
@@ -224,6 +225,6 @@ def test_a_route_that_failed_once_has_no_figure() -> None:
          "reason": None if seconds else "no"}
         for number, seconds in enumerate((1.0, None, 3.0), 1)
     ]  # fmt: skip
-    passes = pl.DataFrame(rows, schema=results.schema_of(transfer.Pass))
-    assert transfer.summary(passes).select("seconds", "status", "reason").row(0) == (None, "failed", "no")
-    assert "| l into DuckDB file | failed | no |" in transfer.missing_table(passes)
+    passes = pl.DataFrame(rows, schema=store.schema_of(warehouse.Pass))
+    assert warehouse.summary(passes).select("seconds", "status", "reason").row(0) == (None, "failed", "no")
+    assert "| l into DuckDB file | failed | no |" in warehouse.missing_table(passes)

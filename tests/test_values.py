@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from framehaul.schema import ColumnType
-from framehaul.values import first_difference, plain_values
+from framehaul.data.schema import ColumnType
+from framehaul.data.values import first_difference, plain_values
 
 UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 DAY = dt.date(2026, 1, 2)

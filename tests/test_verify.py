@@ -12,13 +12,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from framehaul import datagen
-from framehaul.fidelity.places import without_encoding
-from framehaul.frames import to_pandas
-from framehaul.schema import ANALYTICS_METRICS, Column, ColumnType, Table
-from framehaul.servers import ServerError, Servers
-from framehaul.tables import PostgresTables, tables_of
-from framehaul.verify import EXACT, Sent, dtype_drift, invalid
+from framehaul.data import generator
+from framehaul.data.frames import to_pandas
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.errors import ServerError
+from framehaul.harness.verify import EXACT, Sent, dtype_drift, invalid
+from framehaul.servers import Servers
+from framehaul.servers.tables import PostgresTables, tables_of
+from framehaul.studies.fidelity.places import without_encoding
 from second_table import SECOND_TABLE
 
 ROWS = 200
@@ -110,7 +111,7 @@ type Make = Callable[[pa.Table, Table], pl.DataFrame | pd.DataFrame]
 @BOTH_FRAMES
 @BOTH_TABLES
 def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) -> None:
-    content = datagen.arrow_table(table, ROWS, 42)
+    content = generator.arrow_table(table, ROWS, 42)
     backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
     for received in (make(content, table), make(backwards, table)):
         assert Sent(table, content).difference(received) is None
@@ -148,7 +149,7 @@ def test_pandas_has_many_ways_of_saying_null_and_none_of_them_is_a_value(missing
 @BOTH_FRAMES
 @BOTH_TABLES
 def test_missing_and_doubled_rows_are_detected(make: Make, table: Table) -> None:
-    content = datagen.arrow_table(table, ROWS, 42)
+    content = generator.arrow_table(table, ROWS, 42)
     sent = Sent(table, content)
     assert sent.difference(make(content.slice(1), table)) == f"{ROWS - 1} rows instead of {ROWS}"
     doubled = pa.concat_tables([content, content.slice(0, 1)])
@@ -169,7 +170,7 @@ def swapped(content: pa.Table, name: str) -> pa.Table:
 @BOTH_FRAMES
 @BOTH_TABLES
 def test_values_swapped_between_rows_are_detected(make: Make, table: Table) -> None:
-    content = datagen.arrow_table(table, ROWS, 42)
+    content = generator.arrow_table(table, ROWS, 42)
     for name in table.column_names:
         if name not in table.key:
             assert Sent(table, content).difference(make(swapped(content, name), table)) == f"content differs in {name}"
@@ -307,7 +308,7 @@ def test_text_in_a_category_is_validated() -> None:
 
 @BOTH_FRAMES
 def test_a_valid_frame_of_the_standard_table_is_valid(make: Make) -> None:
-    assert invalid(make(datagen.arrow_table(ANALYTICS_METRICS, ROWS, 42), ANALYTICS_METRICS)) is None
+    assert invalid(make(generator.arrow_table(ANALYTICS_METRICS, ROWS, 42), ANALYTICS_METRICS)) is None
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfeA", b"long enough for no view\xed\xa0\x80"])
@@ -357,7 +358,7 @@ class TestOnTheServer:
 
     @BOTH_TABLES
     def test_same_rows_in_any_order_are_accepted(self, servers: Servers, database: str, table: Table) -> None:
-        content = datagen.arrow_table(table, ROWS, 42)
+        content = generator.arrow_table(table, ROWS, 42)
         backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
         assert self.prepared(servers, database, table, content, backwards) is None
 
@@ -369,7 +370,7 @@ class TestOnTheServer:
 
     @BOTH_TABLES
     def test_missing_and_doubled_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
-        content = datagen.arrow_table(table, ROWS, 42)
+        content = generator.arrow_table(table, ROWS, 42)
         missing = self.prepared(servers, database, table, content, content.slice(1))
         assert missing == f"{ROWS - 1} rows instead of {ROWS}"
         if database == "clickhouse":  # PostgreSQL's primary key does not let it in
@@ -380,7 +381,7 @@ class TestOnTheServer:
 
     @BOTH_TABLES
     def test_values_swapped_between_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
-        content = datagen.arrow_table(table, ROWS, 42)
+        content = generator.arrow_table(table, ROWS, 42)
         name = table.column_names[-1]
         found = self.prepared(servers, database, table, content, swapped(content, name))
         assert found == "content differs in how values are combined into rows"

@@ -19,14 +19,14 @@ import pytest
 from google.cloud.bigquery import client as google_client
 
 from bigquery_server import CHUNK_UNIT, BigQueryServer, Outage
-from framehaul.clients import UnavailableError
-from framehaul.schema import COMMENT
-from framehaul.servers import ServerError, Servers
-from framehaul.settings import Settings, SettingsError, load_settings
-from framehaul.tables import ClickHouseTables
-from framehaul.warehouse import bigquery, buildings
-from framehaul.warehouse.buildings import SCHEMA
-from framehaul.warehouse.warehouses import TABLE, WAREHOUSES, DuckDb, Target, WarehouseError, each_at_once
+from framehaul.data.schema import COMMENT
+from framehaul.errors import ServerError, SettingsError, UnavailableError
+from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables
+from framehaul.settings import Settings, load_settings
+from framehaul.studies.warehouse import bigquery, buildings
+from framehaul.studies.warehouse.buildings import SCHEMA
+from framehaul.studies.warehouse.warehouses import TABLE, WAREHOUSES, DuckDb, Target, WarehouseError, each_at_once
 
 NAMES = [warehouse.name for warehouse in WAREHOUSES]
 EACH = pytest.mark.parametrize("name", NAMES)

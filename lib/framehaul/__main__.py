@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from framehaul import servers
-from framehaul.results import ResultsError
-from framehaul.servers import ServerError, docker, embedded
+from framehaul.errors import ResultsError, ServerError, SettingsError
+from framehaul.servers import docker, embedded
 from framehaul.servers.postgres import elsewhere
-from framehaul.settings import PROJECT, Settings, SettingsError, load_settings
+from framehaul.settings import PROJECT, Settings, load_settings
 
 
 def main() -> int:
@@ -39,43 +39,41 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul import run  # it imports all of Jupyter; the other commands need none of it
+    from framehaul.studies import catalog, parameters  # they import every study; the other commands need none
 
     given = vars(arguments)
-    parameters = run.parameters_from({name: given[name] for name in ("rows", "passes", "warmup", "seed")})
-    load = run.load_from({name: given[name] for name in ("connections", "duration", "warmup_duration", "rate")})
-    others = {"hold": run.hold_from(arguments.hold), "preset": run.preset_from(arguments.preset)}
-    return _executed(
-        run.chosen_notebooks(arguments.notebooks), vars(parameters) | vars(load) | others, settings, "index"
-    )
+    size = parameters.parameters_from({name: given[name] for name in ("rows", "passes", "warmup", "seed")})
+    load = parameters.load_from({name: given[name] for name in ("connections", "duration", "warmup_duration", "rate")})
+    others = {"hold": parameters.hold_from(arguments.hold), "preset": parameters.preset_from(arguments.preset)}
+    return _executed(catalog.chosen_notebooks(arguments.notebooks), vars(size) | vars(load) | others, settings, "index")
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul import run
-    from framehaul.mine.files import KINDS, DataError
-    from framehaul.mine.study import NOTEBOOK, open_frame
+    from framehaul.studies import catalog, parameters
+    from framehaul.studies.own_data.files import KINDS, DataError
+    from framehaul.studies.own_data.study import NOTEBOOK, open_frame
 
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
     given = {name: getattr(arguments, name) for name in ("passes", "warmup", "seed")}
-    wanted = run.whole_number("rows", arguments.rows)
-    run.parameters_from({"rows": "1", **given})
+    wanted = parameters.whole_number("rows", arguments.rows)
+    parameters.parameters_from({"rows": "1", **given})
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
         frame = open_frame(str(settings.data), key=arguments.key, sort=arguments.sort, rows=wanted)
     except DataError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
-    parameters = run.parameters_from({"rows": str(frame.derived.content.num_rows), **given})
+    size = parameters.parameters_from({"rows": str(frame.derived.content.num_rows), **given})
     del frame
     further = {"key": arguments.key, "sort": arguments.sort}
-    return _executed(run.chosen_notebooks("20"), vars(parameters) | further, settings, NOTEBOOK)
+    return _executed(catalog.chosen_notebooks("20"), vars(size) | further, settings, NOTEBOOK)
 
 
-def _executed(notebooks: list[Path], values: dict[str, Any], settings: Settings, page: str) -> int:
+def _executed(chosen: list[Path], values: dict[str, Any], settings: Settings, page: str) -> int:
     """Run notebooks, and say where the page is that a reader should open."""
-    from framehaul import run
+    from framehaul.reporting import notebooks
 
-    ok = run.run(notebooks, values, settings)
+    ok = notebooks.run(chosen, values, settings)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / f'{page}.html'}")
     return 0 if ok else 1
@@ -112,7 +110,7 @@ def _jupyter(*arguments: str) -> int:
 
 
 def _compare(arguments: argparse.Namespace, _: Settings) -> int:
-    from framehaul import compare  # it imports dataframes; the other commands need none
+    from framehaul.results import compare  # it imports dataframes; the other commands need none
 
     for name, form in (("by", compare.By), ("format", compare.Format)):
         given, known = getattr(arguments, name), get_args(form)

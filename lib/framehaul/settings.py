@@ -12,14 +12,12 @@ from typing import Literal, cast, get_args
 
 from dotenv import dotenv_values
 
+from framehaul.errors import SettingsError
+
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
 
 ServerMode = Literal["embedded", "docker", "external"]
-
-
-class SettingsError(ValueError):
-    """A setting that cannot be used; the message names it, its value and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from framehaul.errors import ServerError
 from framehaul.servers import docker, embedded, external
-from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, ServerError, Servers
+from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Servers
 from framehaul.settings import Settings
 
 __all__ = ["ClickHouseServer", "Exchange", "PostgresServer", "ServerError", "Servers", "running", "start", "stop"]

@@ -9,12 +9,10 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from framehaul.errors import ServerError
+
 TIMEOUT_SECONDS = 600
 """How long a client waits for an answer."""
-
-
-class ServerError(RuntimeError):
-    """A server cannot be started, reached or used; the message says why and what to do."""
 
 
 @dataclass(frozen=True)

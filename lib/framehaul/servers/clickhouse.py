@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from framehaul.servers.address import ClickHouseServer, ServerError
+from framehaul.errors import ServerError
+from framehaul.servers.address import ClickHouseServer
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, HOSTILE
 from framehaul.servers.secret import password_in, write_private
 

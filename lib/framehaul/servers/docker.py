@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, ServerError, Servers
+from framehaul.errors import ServerError
+from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Servers
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
 from framehaul.servers.secret import password_in, write_private
 from framehaul.settings import PROJECT, Settings

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from framehaul.servers.address import ServerError, Servers
+from framehaul.errors import ServerError
+from framehaul.servers.address import Servers
 from framehaul.settings import Settings
 
 ADDRESSES = "servers.json"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from framehaul.servers.address import Exchange, ServerError, Servers, parse_clickhouse_url, parse_postgres_dsn
+from framehaul.errors import ServerError
+from framehaul.servers.address import Exchange, Servers, parse_clickhouse_url, parse_postgres_dsn
 from framehaul.settings import Settings
 
 

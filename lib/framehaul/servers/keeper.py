@@ -17,7 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from framehaul.servers.address import ServerError, Servers
+from framehaul.errors import ServerError
+from framehaul.servers.address import Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.embedded import ADDRESSES, LOCK
 from framehaul.servers.ports import choose_port

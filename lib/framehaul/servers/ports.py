@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from framehaul.servers.address import ServerError
+from framehaul.errors import ServerError
 
 
 def choose_port(wanted: int | None, variable: str) -> int:

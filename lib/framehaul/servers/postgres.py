@@ -22,7 +22,8 @@ from typing import Any
 
 import psutil
 
-from framehaul.servers.address import Exchange, PostgresServer, ServerError
+from framehaul.errors import ServerError
+from framehaul.servers.address import Exchange, PostgresServer
 from framehaul.servers.secret import password_in, write_private
 
 USER = DATABASE = "framehaul"

@@ -15,6 +15,8 @@ Frame = Literal["pandas", "polars", "none"]
 Origin = Literal["published", "beyond", "limit"]
 """Of the published comparison, faster or otherwise better than it, or what the server alone can do."""
 
+DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
+"""As a reader knows them."""
 DRIVERS = {
     "asyncpg": "asyncpg",
     "psycopg": "psycopg",

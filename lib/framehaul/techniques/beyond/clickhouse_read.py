@@ -18,10 +18,10 @@ import pyarrow as pa
 from _ch_core import StreamDecoder
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
-from framehaul.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint
-from framehaul.frames import to_pandas, to_polars
-from framehaul.native_format import read_native
-from framehaul.schema import ColumnType, Table, quote_clickhouse
+from framehaul.codecs.native_format import read_native
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.schema import ColumnType, Table, quote_clickhouse
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint
 from framehaul.techniques.registry import technique
 
 # All rows, or an error: a profile may have a SELECT end early without a word, by a limit, or by what is to happen past

@@ -19,9 +19,9 @@ import polars as pl
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
-from framehaul.clients import ChdbRemote, HttpConnection
-from framehaul.frames import arrow_stream, check_text, fitting, from_pandas, from_polars, in_table_order
-from framehaul.schema import FLOATS, ColumnType, Table
+from framehaul.data.frames import arrow_stream, check_text, fitting, from_pandas, from_polars, in_table_order
+from framehaul.data.schema import FLOATS, ColumnType, Table
+from framehaul.techniques.clients import ChdbRemote, HttpConnection
 from framehaul.techniques.registry import technique
 
 # What they hold: https://clickhouse.com/docs/sql-reference/data-types/date and .../date32

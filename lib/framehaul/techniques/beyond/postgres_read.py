@@ -22,10 +22,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
-from framehaul.clients import UTF8, check_encoding
-from framehaul.copy_binary import CopyDecoder
-from framehaul.frames import to_pandas, to_polars
-from framehaul.schema import ColumnType, Table, quote_postgres_text
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.schema import ColumnType, Table, quote_postgres_text
+from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted

@@ -22,9 +22,17 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from psycopg import sql
 
-from framehaul.clients import UTF8, check_encoding
-from framehaul.frames import BATCH_ROWS, check_text, fitting, from_pandas, from_polars, in_table_order, with_uuid_bytes
-from framehaul.schema import ColumnType, Table
+from framehaul.data.frames import (
+    BATCH_ROWS,
+    check_text,
+    fitting,
+    from_pandas,
+    from_polars,
+    in_table_order,
+    with_uuid_bytes,
+)
+from framehaul.data.schema import ColumnType, Table
+from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from framehaul.clients import HttpConnection
-from framehaul.schema import Table
+from framehaul.data.schema import Table
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, LARGE_BLOCKS, NATIVE
+from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.registry import technique
 
 

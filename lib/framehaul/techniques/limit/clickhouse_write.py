@@ -6,9 +6,9 @@ import json
 
 import polars as pl
 
-from framehaul.clients import HttpConnection
-from framehaul.frames import arrow_stream, from_polars
-from framehaul.schema import Table, quote_clickhouse_text
+from framehaul.data.frames import arrow_stream, from_polars
+from framehaul.data.schema import Table, quote_clickhouse_text
+from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.registry import technique
 
 # Smaller blocks and two insert threads are the server's fastest way with two cores.

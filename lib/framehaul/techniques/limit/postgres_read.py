@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import psycopg
 
-from framehaul.schema import Table
+from framehaul.data.schema import Table
 from framehaul.techniques.beyond.postgres_read import page_ranges, pages_query
 from framehaul.techniques.registry import technique
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from framehaul.schema import Table
+from framehaul.data.schema import Table
 from framehaul.techniques.registry import technique
 
 

@@ -15,8 +15,8 @@ import polars as pl
 import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
 
-from framehaul.clients import HttpEndpoint
-from framehaul.schema import FLOATS, ColumnType, Table
+from framehaul.data.schema import FLOATS, ColumnType, Table
+from framehaul.techniques.clients import HttpEndpoint
 from framehaul.techniques.registry import technique
 
 

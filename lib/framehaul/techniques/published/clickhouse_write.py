@@ -17,8 +17,8 @@ import polars as pl
 import sqlalchemy
 from asynch.proto.connection import Connection as AsynchConnection
 
-from framehaul.clients import HttpEndpoint
-from framehaul.schema import ColumnType, Table
+from framehaul.data.schema import ColumnType, Table
+from framehaul.techniques.clients import HttpEndpoint
 from framehaul.techniques.registry import technique
 
 # Unquoted CSV text is not safe: ClickHouse trims blanks around it (in a LowCardinality column even with

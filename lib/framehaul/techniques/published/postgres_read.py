@@ -15,8 +15,8 @@ import psycopg
 import pyarrow.parquet as pq
 import sqlalchemy
 
-from framehaul.clients import ParquetExchange
-from framehaul.schema import FLOATS, ColumnType, Table
+from framehaul.data.schema import FLOATS, ColumnType, Table
+from framehaul.techniques.clients import ParquetExchange
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.

@@ -16,9 +16,9 @@ import polars as pl
 import psycopg
 import pyarrow.parquet as pq
 
-from framehaul.clients import ParquetExchange
-from framehaul.frames import from_pandas, with_uuid_bytes
-from framehaul.schema import ColumnType, Table
+from framehaul.data.frames import from_pandas, with_uuid_bytes
+from framehaul.data.schema import ColumnType, Table
+from framehaul.techniques.clients import ParquetExchange
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text, and an unquoted \N is NULL.

@@ -1,0 +1,237 @@
+"""ClickHouse's Native format as Arrow record batches with string views, decoded by loops that numba compiles.
+
+Columns are decoded while the server still writes those behind them, from memory that is used again for the next ones:
+what bounds such a read is the kernel, which has to find and zero each page of memory that is new.
+
+The format: https://clickhouse.com/docs/interfaces/formats/Native, of a SELECT of a table's own columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from framehaul.codecs.compiled import TOO_LONG, arrow_array, find_texts, read_varint, uuid_views_of
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, text_views_of, views_of
+
+if TYPE_CHECKING:
+    from framehaul.data.text import Bytes, Int32s
+
+SCRATCH_BYTES = 4 << 20
+"""Room for what was received and is not decoded yet, at first."""
+READ_BYTES = 1 << 18
+"""Bytes asked for at once where the end of a column is not known."""
+DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
+
+# LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
+SHARED_DICTIONARIES = 1
+INDEX_TYPE, GLOBAL_DICTIONARY, OWN_KEYS = 0xFF, 0x100, 0x200
+INDEX_TYPES = ("<u1", "<u2", "<u4", "<u8")
+
+
+class Body(Protocol):
+    """A response, read straight into memory."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill some of the buffer and say how much; 0 at the end."""
+
+
+def read_native(body: Body, table: Table) -> pa.Table:
+    """All blocks of a body whose columns are those of the table, text as string views.
+
+    Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
+    text that is not UTF-8.
+    """
+    source = Source(body)
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    while not source.at_end():
+        try:
+            block = read_block(source, table, rows)
+        except ValueError as error:
+            raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
+        batches += block
+        rows += sum(batch.num_rows for batch in block)
+    return pa.Table.from_batches(batches, table.arrow_view_schema)
+
+
+def read_block(source: Source, table: Table, first_row: int = 0) -> list[pa.RecordBatch]:
+    """The next block, whose first row has this number, or nothing for one without rows.
+
+    Raises ValueError for other columns, half a block, or damage.
+    """
+    columns, rows = source.number(), source.number()
+    if columns != len(table.columns):
+        raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
+    arrays = []
+    for column in table.columns:
+        name, kind = source.text(), source.text()
+        if (name, kind) != (column.name, column.clickhouse_type):
+            raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
+        if rows:
+            arrays.append(read_column(source, column, rows, first_row))
+    return [pa.RecordBatch.from_arrays(arrays, schema=table.arrow_view_schema)] if rows else []
+
+
+def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -> pa.Array:
+    """A column of so many rows, the first of which has this number.
+
+    Raises ValueError when the body ends inside it, and for text that is not UTF-8.
+    """
+    if column.low_cardinality:
+        return read_dictionary(source, column, rows, first_row)
+    null = source.take(rows) != 0 if column.nullable else None
+    validity = None if null is None else np.packbits(~null, bitorder="little")
+    buffers: list[Any]
+    match column.type:
+        case ColumnType.TEXT | ColumnType.BYTES:
+            data, starts, lengths = source.texts(rows)
+            if null is not None:
+                lengths[null] = -1  # whatever stands there
+            if column.type is ColumnType.TEXT:
+                buffers = text_views_of(column.name, first_row, data, starts, lengths)
+            else:
+                buffers, _ = views_of(data, starts, lengths)
+        case ColumnType.UUID:
+            raw = source.take(16 * rows)
+            if len(raw) > MOST_BYTES:
+                raise ValueError(f"column {column.name} takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
+            buffers = uuid_views_of(raw, np.arange(0, 16 * rows, 16, dtype=np.int32), flip=7)
+        case ColumnType.BOOL:
+            buffers = [np.packbits(source.take(rows), bitorder="little")]
+        case ColumnType.DECIMAL:
+            found = arrow_array(
+                column.arrow_view, rows, validity, [decimals(source, column.types.arrow.precision, rows)]
+            )
+            found.validate(full=True)  # no more digits than its type has
+            return found
+        case ColumnType.DATE if column.types.clickhouse == "Date":
+            buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
+        case _:
+            buffers = [source.take(column.arrow_view.bit_width // 8 * rows).copy()]
+    return arrow_array(column.arrow_view, rows, validity, buffers)
+
+
+def decimals(source: Source, precision: int, rows: int) -> Bytes:
+    """Decimals as Arrow has them, in 128 bits; ClickHouse takes no more than the digits need.
+
+    https://clickhouse.com/docs/sql-reference/data-types/decimal. Raises ValueError when the body ends inside them.
+    """
+    width = 4 if precision <= DIGITS_OF_32_BITS else 8 if precision <= DIGITS_OF_64_BITS else 16
+    raw = source.take(width * rows)
+    if width == 16:  # noqa: PLR2004  bytes of 128 bits
+        return raw.copy()
+    numbers = raw.view(f"<i{width}").astype(np.int64)
+    return np.stack([numbers, numbers >> 63], axis=1).view(np.uint8)
+
+
+def read_dictionary(source: Source, column: Column, rows: int, first_row: int = 0) -> pa.Array:
+    """A LowCardinality column of text, each row as its text. Raises ValueError as `read_column` does."""
+    version, flags, size = source.take(24).view("<u8").tolist()
+    kind = flags & INDEX_TYPE
+    if version != SHARED_DICTIONARIES or not flags & OWN_KEYS or flags & GLOBAL_DICTIONARY or kind >= len(INDEX_TYPES):
+        raise ValueError(f"column {column.name} came with a dictionary of another kind ({version}, {flags:#x})")
+    data, starts, lengths = source.texts(size)
+    (views, texts), invalid = views_of(data, starts, lengths)
+    values = [data[starts[key] : starts[key] + lengths[key]].tobytes() for key in invalid]
+    if (again := int(source.take(8).view("<u8")[0])) != rows:
+        raise ValueError(f"column {column.name} came with {again} rows in a block of {rows}")
+    indexes = source.take(rows << kind).view(INDEX_TYPES[kind])
+    if (last := int(indexes.max())) >= size:
+        raise ValueError(f"column {column.name} came with an index {last} into a dictionary of {size}")
+    if len(invalid) and column.type is ColumnType.TEXT and (used := np.isin(indexes, invalid)).any():
+        row = int(np.argmax(used))
+        raise NotTextError(column.name, first_row + row, values[int(np.searchsorted(invalid, indexes[row]))])
+    # The first key of a nullable column stands for NULL.
+    validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
+    return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
+
+
+class Source:
+    """Hands out a body piece by piece, each until the next one is asked for.
+
+    What it holds is never more than twice what came, whatever a damaged body says of its length.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._data = np.empty(SCRATCH_BYTES + len(SLACK), np.uint8)
+        self._at = self._end = self._dropped = 0
+
+    @property
+    def place(self) -> int:
+        """How many bytes of the body were handed out."""
+        return self._dropped + self._at
+
+    def at_end(self) -> bool:
+        """Whether everything was handed out and nothing follows."""
+        return self._at == self._end and not self._receive(1)
+
+    def take(self, length: int) -> Bytes:
+        """The next so many bytes. Raises ValueError when there are fewer."""
+        self._have(length)
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def number(self) -> int:
+        """A LEB128 number. Raises ValueError when it is not whole, or is none that counts anything."""
+        number, end = read_varint(self._data, self._at, self._end)
+        while end < 0:
+            if end == TOO_LONG:
+                raise ValueError("a number has more than nine bytes")
+            self._more(1)
+            number, end = read_varint(self._data, self._at, self._end)
+        self._at = end
+        return number
+
+    def text(self) -> str:
+        """A text behind its length; what is not UTF-8 in it is shown as escapes."""
+        return self.take(self.number()).tobytes().decode(errors="backslashreplace")
+
+    def texts(self, count: int) -> tuple[Bytes, Int32s, Int32s]:
+        """The bytes of the next so many texts with slack behind them, where in there each starts, and its length.
+
+        Raises ValueError for more bytes than can be pointed into.
+        """
+        self._have(count)  # each has a length, of a byte at least
+        starts, lengths = np.empty((2, count), np.int32)
+        done, size, wrong = find_texts(self._data[self._at : self._end], 0, starts, lengths, 0)
+        while done < count and not wrong:
+            self._more(1)
+            done, size, wrong = find_texts(self._data[self._at : self._end], size, starts, lengths, done)
+        if wrong or size > MOST_BYTES:
+            self._at += size
+            raise ValueError(
+                f"the texts of a column of a block take more than {MOST_BYTES:,} bytes: ask for smaller blocks"
+            )
+        self._at += size
+        return self._data[self._at - size : self._at + len(SLACK)], starts, lengths
+
+    def _have(self, length: int) -> None:
+        """Receive until so many bytes are there. Raises ValueError when there are fewer."""
+        while self._end - self._at < length:
+            self._more(length - (self._end - self._at))
+
+    def _more(self, length: int) -> None:
+        if not self._receive(length):
+            raise ValueError("the body ends inside a block")
+
+    def _receive(self, length: int) -> bool:
+        """Receive something, at best so many bytes and more; makes room where there is too little."""
+        if self._room() < length:
+            rest = self._data[self._at : self._end]
+            if 2 * len(rest) > len(self._data) - len(SLACK):  # more than half is held: twice the space
+                self._data = np.empty(2 * len(self._data), np.uint8)
+            self._data[: len(rest)] = rest
+            self._dropped += self._at
+            self._at, self._end = 0, len(rest)
+        wanted = min(max(length, READ_BYTES), self._room())
+        count = self._body.readinto(memoryview(self._data)[self._end : self._end + wanted])
+        self._end += count
+        return count > 0
+
+    def _room(self) -> int:
+        return len(self._data) - len(SLACK) - self._end

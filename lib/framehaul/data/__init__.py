@@ -1,0 +1,1 @@
+"""Tables, the rows that are made for them, and conversions between frames."""

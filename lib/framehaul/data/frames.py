@@ -1,0 +1,286 @@
+"""Conversions between Arrow and dataframes that techniques share, without a Python object per value."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framehaul.data.schema import ColumnType, Table
+from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
+
+BATCH_ROWS = 65_536
+"""Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
+UUID_BYTES = 16
+
+
+def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
+    """The frame with its columns in the order of the table's, at no cost where they are: columns go by name.
+
+    Raises ValueError with the names of columns that are missing, that the table does not have, or that are there more
+    than once, and TypeError for what is no dataframe, a lazy frame of Polars among them.
+    """
+    if isinstance(frame, pl.LazyFrame):
+        raise TypeError("the frame is lazy: collect() it first")
+    if not isinstance(frame, pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch):
+        raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
+    wanted = table.column_names
+    found = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
+    if found == wanted:
+        return frame
+    wrong = {
+        "missing": [name for name in wanted if name not in found],
+        "not in the table": [name for name in dict.fromkeys(found) if name not in wanted],
+        "more than once": [name for name, count in Counter(found).items() if count > 1],
+    }
+    if any(wrong.values()):
+        said = "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in wrong.items() if names)
+        raise ValueError(f"the frame does not have the columns of table {table.name}: {said}")
+    return frame[wanted] if isinstance(frame, pd.DataFrame) else frame.select(wanted)
+
+
+def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
+    """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
+
+    Raises ValueError for other columns than the table's, where a value does not fit its column, for NULL where there
+    may be none, and for text that is not UTF-8.
+    """
+    frame = in_table_order(frame, table)
+    try:
+        return validated(pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False))
+    except UnicodeEncodeError as error:  # which does not say where
+        raise surrogate_in(frame) from error
+
+
+def surrogate_in(frame: pd.DataFrame) -> ValueError:
+    """What is said of half a surrogate pair, which Python's text may hold and UTF-8 does not have: where the first is.
+
+    https://docs.python.org/3/library/codecs.html#error-handlers
+    """
+    halves = re.compile("[\ud800-\udfff]")
+    row, name, value = next(
+        (row, name, value)
+        for name in frame.columns
+        for row, value in enumerate(frame[name])
+        if isinstance(value, str) and halves.search(value)
+    )
+    return ValueError(f"column {name}, row {row:,}: {value!r} has half a surrogate pair, which is no text")
+
+
+def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
+    """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views.
+
+    Raises as `fitting` does, and ValueError for text that is not UTF-8.
+    """
+    return validated(fitting(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+
+def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The frame in the columns and dtypes of `table.polars_schema`, at no cost where it has them already.
+
+    Raises as `in_table_order` does, and ValueError where a value does not fit its column, and for NULL where there may
+    be none: some paths would store something else without a word.
+    """
+    frame = in_table_order(frame, table)
+    for column in table.columns:
+        values, wanted = frame[column.name], column.types.polars
+        if not column.nullable and values.null_count():
+            raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
+        if values.dtype != wanted:
+            try:
+                cast = values.cast(wanted, strict=True)
+            except pl.exceptions.PolarsError as error:
+                raise ValueError(f"column {column.name}: {error}") from error
+            if not cast.cast(values.dtype).equals(values, null_equal=True):
+                raise ValueError(f"column {column.name} holds {values.dtype} values that {wanted} does not have")
+            frame = frame.with_columns(cast)
+    return frame
+
+
+def check_text(frame: pl.DataFrame, table: Table) -> None:
+    """Raises ValueError for text that is not UTF-8: Polars takes what it is given for text, and writes it."""
+    for name in table.columns_of(ColumnType.TEXT, ColumnType.UUID):
+        raw = frame[name].cast(pl.Binary)
+        wrong = raw.cast(pl.String, strict=False).is_null() & raw.is_not_null()
+        if (row := wrong.arg_max()) is not None and wrong[row]:
+            raise NotTextError(name, row, raw[row])
+
+
+def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataFrame:
+    """An Arrow table in `table.arrow_schema` as a pandas frame with the dtypes of `table.pandas_dtypes`.
+
+    Raises ValueError for arrays that are not valid, unless `valid` says that whoever made them has seen to it.
+    """
+    arrow = arrow if valid else validated(with_bytes(arrow, table))
+    columns: dict[str, Any] = {}
+    for column in table.columns:
+        values, wanted = arrow.column(column.name), column.types.arrow
+        if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
+            values = values.cast(wanted)
+        # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
+        series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
+        if column.pandas_dtype == "object":
+            series = pd.Series(values.to_pandas().to_numpy(), dtype=object)
+        columns[column.name] = series.astype(column.pandas_dtype)
+    return pd.DataFrame(columns, copy=False)
+
+
+def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataFrame:
+    """An Arrow table as a Polars frame with the dtypes of `table.polars_schema`; dictionaries become plain text.
+
+    Extension types become what they are stored as, which for ADBC's numeric is its text. Raises ValueError for arrays
+    that are not valid, unless `valid` says that whoever made them has seen to it.
+    """
+    arrow = arrow if valid else validated(with_bytes(arrow, table))
+    for at, kind in enumerate(arrow.schema.types):
+        if isinstance(kind, pa.BaseExtensionType):
+            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
+    frame = pl.from_arrow(arrow, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame.cast(pl.Schema(table.polars_schema))
+
+
+def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
+    """The table with its columns of bytes as such: ClickHouse has one type for them and for text, and calls it text."""
+    for name in table.columns_of(ColumnType.BYTES):
+        at, values = arrow.column_names.index(name), arrow.column(name)
+        if isinstance(values.type, pa.DictionaryType):
+            values = values.combine_chunks().dictionary_decode()
+        if values.type in (pa.string(), pa.large_string()):
+            arrow = arrow.set_column(
+                at, name, values.cast(pa.binary() if values.type == pa.string() else pa.large_binary())
+            )
+    return arrow
+
+
+def validated(arrow: pa.Table) -> pa.Table:
+    """The table, once its arrays are known to be what they say they are; text is UTF-8 above all.
+
+    Neither pandas nor Polars looks, and what they do with anything else is undefined. Arrow's own full validation takes
+    several times as long over text. Raises ValueError with the column, and for text with the row.
+    """
+    for at, name in enumerate(arrow.column_names):
+        chunks, first_row = [], 0
+        for chunk in arrow.column(at).chunks:
+            try:
+                chunks.append(valid_array(chunk, name, first_row))
+            except pa.ArrowException as error:
+                raise ValueError(f"column {name}, from row {first_row:,} on: {error}") from error
+            first_row += len(chunk)
+        if any(valid is not chunk for valid, chunk in zip(chunks, arrow.column(at).chunks, strict=True)):
+            arrow = arrow.set_column(at, name, pa.chunked_array(chunks))
+    return arrow
+
+
+def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
+    """The array; where something stands under its NULLs that is no text, one without that. Raises ValueError."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        valid_array(array.storage, name, first_row)
+    elif isinstance(kind, pa.DictionaryType):
+        check_nulls(array)
+        within = pc.min_max(array.indices).as_py()
+        if within["min"] is not None and not 0 <= within["min"] <= within["max"] < len(array.dictionary):
+            raise pa.ArrowInvalid(f"its dictionary of {len(array.dictionary)} has no {within['max']}")
+        try:
+            valid_array(array.dictionary, name, first_row)
+        except NotTextError:  # the row that uses it tells; when none does, no harm is done
+            return valid_array(array.dictionary_decode(), name, first_row)
+    elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        check_nulls(array)
+        data, offsets = text_buffers(array)
+        if not rows_in_place(offsets, len(data)):
+            raise pa.ArrowInvalid("its offsets do not lie within its data")
+        if kind in (pa.string(), pa.large_string()):
+            return valid_text(array, name, first_row)
+    else:  # takes Arrow no time where each value has its place
+        array.validate(full=True)
+        if kind in (pa.string_view(), pa.binary_view()):
+            return without_views_of_null(array)
+    return array
+
+
+def without_views_of_null(values: pa.Array) -> pa.Array:
+    """Views that are empty where NULL is; what a file has there is not validated, yet followed: the process crashes."""
+    if not values.null_count:
+        return values
+    valid, views, *texts = values.buffers()
+    cleared = np.frombuffer(views, "V16", values.offset + len(values)).copy()
+    cleared[values.offset :][values.is_null().to_numpy(zero_copy_only=False)] = np.void(bytes(16))
+    buffers = [valid, pa.py_buffer(cleared), *texts]
+    return pa.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
+
+
+def check_nulls(array: pa.Array) -> None:
+    """Raises ArrowInvalid for buffers that are too short, and for another number of NULLs than it says it has."""
+    array.validate()
+    if (validity := array.buffers()[0]) is not None:
+        bits = pa.Array.from_buffers(pa.bool_(), len(array), [None, validity], offset=array.offset)
+        if bits.true_count != len(array) - array.null_count:
+            raise pa.ArrowInvalid(f"it has {len(array) - bits.true_count} NULLs and says {array.null_count}")
+
+
+def valid_text(array: pa.Array, name: str, first_row: int) -> pa.Array:
+    """As `valid_array`, of strings whose offsets lie within their data."""
+    row = first_invalid_text(*text_buffers(array))
+    if row >= 0 and array.null_count:
+        array = pc.if_else(array.is_valid(), array.fill_null(""), pa.scalar(None, array.type))
+        row = first_invalid_text(*text_buffers(array))
+    if row >= 0:
+        data, offsets = text_buffers(array)
+        raise NotTextError(name, first_row + row, data[offsets[row] : offsets[row + 1]].tobytes())
+    return array
+
+
+def text_buffers(array: pa.Array) -> tuple[Any, Any]:
+    """The bytes of an array of strings, and where each begins and the last one ends; its validity is not looked at."""
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    wide = array.type in (pa.large_string(), pa.large_binary())
+    places = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
+    return np.frombuffer(data or b"", np.uint8), places
+
+
+def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
+    """The content with UUIDs as 16 bytes where it holds their text: what PostgreSQL's binary formats take."""
+    for name in table.columns_of(ColumnType.UUID):
+        text = pl.Series(values=content.column(name))
+        raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
+        content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
+    return content
+
+
+def uuid_text(series: pl.Series) -> pl.Series:
+    """UUIDs of 16 bytes as their 8-4-4-4-12 text; raises ValueError for other bytes."""
+    raw = series.cast(pl.Binary)
+    if not (raw.bin.size() == UUID_BYTES).fill_null(True).all():
+        raise ValueError(f"a UUID is not {UUID_BYTES} bytes long")
+    digits = raw.bin.encode("hex")
+    parts = [digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))]
+    return pl.select(pl.concat_str(parts, separator="-")).to_series()
+
+
+def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:
+    """The Arrow IPC stream of a table, record batch by record batch, each made when it is asked for."""
+    return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
+
+
+def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for."""
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+            yield buffer.getvalue()
+            buffer.seek(0)
+            buffer.truncate()
+    yield buffer.getvalue()

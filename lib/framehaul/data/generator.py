@@ -1,0 +1,196 @@
+"""A seeded, vectorised frame for any `Table`: the same values for the same seed on every machine and version.
+
+Values come from a counter-based generator (SplitMix64) written out here, because numpy's `Generator` methods may
+change their streams between releases: https://numpy.org/doc/stable/reference/random/compatibility.html
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framehaul.data.frames import to_pandas
+from framehaul.data.schema import Column, ColumnType, Table
+
+UInt64s = npt.NDArray[np.uint64]
+
+FIRST_DAY = dt.date(2025, 1, 1)
+DAYS = 365
+ROWS_PER_ENTITY = 4
+"""An entity returns this often, on different days: keys repeat, a key with its date does not."""
+AWKWARD_SHARE = 100
+"""One row in so many carries awkward text, in one text column chosen by the row."""
+MOMENTS = 10**15
+"""Ticks that timestamps are spread over, and from which on."""
+NULL_SHARE = 10
+"""One value in so many of a nullable column is NULL."""
+
+AWKWARD_TEXTS = (
+    "",
+    "tab\there",
+    "line\nbreak",
+    "carriage\r\nreturn",
+    'say "hello"',
+    "it's",
+    "back\\slash",
+    "C:\\new\\table",
+    "comma, semicolon; pipe|",
+    " leading and trailing ",
+    "Grüße, Ελλάδα, 東京, עברית",
+    "emoji \U0001f680\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "e\u0301 is not \u00e9",
+    "100% :name {x} $1 ?",
+    "007",
+    "1e5",
+    "true",
+    "2025-01-01",
+)
+"""What real text includes, and what text formats break on."""
+
+# Words per text column by position, so that cardinalities differ as in real tables; further columns start over.
+CARDINALITIES = (24, 200, 1_000, 10_000, 50_000, 250_000)
+WORDS = ("north", "cart", "mobile", "search", "promo", "video", "retail", "beta", "signup", "email", "organic", "paid")
+
+
+def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
+    """The frame as an Arrow table of `rows` rows in `table.arrow_schema`."""
+    texts = table.columns_of(ColumnType.TEXT)
+    arrays = []
+    for position, column in enumerate(table.columns):
+        values = _values(table, column, position, rows, seed)
+        if column.name in texts:
+            values = _with_awkward_texts(values, texts.index(column.name), len(texts), rows, seed)
+        if column.nullable:
+            is_null = pa.array(_random(rows, seed, 1_000 + position) % np.uint64(NULL_SHARE) == 0)
+            values = pc.if_else(is_null, pa.scalar(None, values.type), values)
+        arrays.append(values)
+    return pa.Table.from_arrays(arrays, schema=table.arrow_schema)
+
+
+def polars_frame(table: Table, rows: int, seed: int) -> pl.DataFrame:
+    """The frame as Polars sees it, with the dtypes of `table.polars_schema`."""
+    frame = pl.from_arrow(arrow_table(table, rows, seed), schema=table.polars_schema, rechunk=True)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def pandas_frame(table: Table, rows: int, seed: int) -> pd.DataFrame:
+    """The frame as pandas sees it, with the dtypes of `table.pandas_dtypes`."""
+    return to_pandas(arrow_table(table, rows, seed), table)
+
+
+def _values(table: Table, column: Column, position: int, rows: int, seed: int) -> pa.Array:
+    random = _random(rows, seed, position)
+    match column.type:
+        case ColumnType.UUID:
+            return _uuids(_entity(rows), seed, position)
+        case ColumnType.DATE:
+            # An entity's visits are spread so that no two fall on one day.
+            index = np.arange(rows, dtype=np.uint64)
+            visit = index // np.uint64(_entities(rows))
+            first = _hash(_entity(rows), seed, position) % np.uint64(DAYS)
+            days = (first + visit * np.uint64(DAYS // ROWS_PER_ENTITY)) % np.uint64(DAYS)
+            start = (FIRST_DAY - dt.date(1970, 1, 1)).days
+            return pa.array((days + np.uint64(start)).astype(np.int32), pa.int32()).cast(pa.date32())
+        case ColumnType.INT32:
+            # Where it is part of the key an integer is a source with few values, elsewhere a metric with many.
+            spread = 50 if column.name in table.key else 1_000_000
+            return pa.array((random % np.uint64(spread)).astype(np.int32) - np.int32(spread // 10))
+        case ColumnType.FLOAT32 | ColumnType.FLOAT64:
+            floats = (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 * 1e4 - 500.0
+            return pa.array(floats).cast(column.types.arrow, safe=False)
+        case ColumnType.TEXT:
+            ordinal = table.columns_of(ColumnType.TEXT).index(column.name)
+            cardinality = CARDINALITIES[ordinal % len(CARDINALITIES)]
+            codes = (random % np.uint64(cardinality)).astype(np.int32)
+            vocabulary = pa.array([_phrase(code) for code in range(min(cardinality, int(codes.max(initial=0)) + 1))])
+            return vocabulary.take(pa.array(codes))
+        case _:
+            return _plain_values(column, random)
+
+
+def _plain_values(column: Column, random: UInt64s) -> pa.Array:
+    """Values of a type that plays no part in keys: any that all servers hold."""
+    numbers = random.astype(np.int64) >> np.int64(24)
+    match column.type:
+        case ColumnType.BOOL:
+            return pa.array(random % np.uint64(2) == 1)
+        case ColumnType.INT16:
+            return pa.array(numbers.astype(np.int16))
+        case ColumnType.INT64:
+            return pa.array(random.astype(np.int64) >> np.int64(8))
+        case ColumnType.BYTES:
+            fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(random), [None, pa.py_buffer(random)])
+            return fixed.cast(pa.binary())
+        case ColumnType.DECIMAL:
+            return pa.array(numbers).cast(column.types.arrow)
+        case _:
+            # Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds.
+            ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
+            return pa.array(ticks).cast(column.types.arrow)
+
+
+def _with_awkward_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:
+    """Replace the values of awkward rows whose turn it is with one of AWKWARD_TEXTS."""
+    random = _random(rows, seed, 2_000)
+    is_awkward = (random % np.uint64(AWKWARD_SHARE) == 0) & ((random >> np.uint64(32)) % np.uint64(texts) == ordinal)
+    choice = ((random >> np.uint64(40)) % np.uint64(len(AWKWARD_TEXTS))).astype(np.int32)
+    return pc.if_else(pa.array(is_awkward), pa.array(AWKWARD_TEXTS).take(pa.array(choice)), values)
+
+
+def _phrase(code: int) -> str:
+    """A readable label, the same for the same code: `promo`, `promo-video`, `promo-video-17`."""
+    first, rest = code % len(WORDS), code // len(WORDS)
+    if rest == 0:
+        return WORDS[first]
+    second, number = rest % len(WORDS), rest // len(WORDS)
+    return f"{WORDS[first]}-{WORDS[second]}" + (f"-{number}" if number else "")
+
+
+def _uuids(entity: UInt64s, seed: int, position: int) -> pa.Array:
+    """Version-4 UUIDs as text, one per entity number, formatted without a Python loop."""
+    high = _hash(entity, seed, 3_000 + position)
+    low = _hash(entity, seed, 4_000 + position)
+    high = (high & np.uint64(0xFFFF_FFFF_FFFF_0FFF)) | np.uint64(0x4000)
+    low = (low & np.uint64(0x3FFF_FFFF_FFFF_FFFF)) | np.uint64(0x8000_0000_0000_0000)
+    raw = np.stack([high, low], axis=1).astype(">u8").view(np.uint8).reshape(len(entity), 16)
+    digits = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+    hexadecimal = np.empty((len(entity), 32), dtype=np.uint8)
+    hexadecimal[:, 0::2] = digits[raw >> 4]
+    hexadecimal[:, 1::2] = digits[raw & 15]
+    text = np.full((len(entity), 36), ord("-"), dtype=np.uint8)
+    for start, end, shift in ((0, 8, 0), (8, 12, 1), (12, 16, 2), (16, 20, 3), (20, 32, 4)):
+        text[:, start + shift : end + shift] = hexadecimal[:, start:end]
+    offsets = np.arange(0, 36 * (len(entity) + 1), 36, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(entity), pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def _entities(rows: int) -> int:
+    return max(1, -(-rows // ROWS_PER_ENTITY))
+
+
+def _entity(rows: int) -> UInt64s:
+    return np.arange(rows, dtype=np.uint64) % np.uint64(_entities(rows))
+
+
+def _random(rows: int, seed: int, stream: int) -> UInt64s:
+    """64 random bits for every row number of a stream."""
+    return _hash(np.arange(rows, dtype=np.uint64), seed, stream)
+
+
+def _hash(numbers: UInt64s, seed: int, stream: int) -> UInt64s:
+    """SplitMix64's output function at counter `numbers`, per seed and stream.
+
+    Source: https://prng.di.unimi.it/splitmix64.c
+    """
+    start = (seed * 0x9E37_79B9_7F4A_7C15 + stream * 0xD1B5_4A32_D192_ED03) % 2**64
+    z = numbers * np.uint64(0x9E37_79B9_7F4A_7C15) + np.uint64(start)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,0 +1,207 @@
+"""Bytes that are called text are proven to be UTF-8, by loops that numba compiles.
+
+What a loop calls stands in its own file: numba notices a change only there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numba
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    type Bytes = NDArray[np.uint8]
+    type Words = NDArray[np.uint32]
+    type Int32s = NDArray[np.int32]
+    type Int64s = NDArray[np.int64]
+
+INLINE_BYTES = 12
+"""Text up to this length is held by a string view itself."""
+MOST_BYTES = (1 << 31) - 1
+"""As far as an offset in a view, or in an array of plain strings, reaches."""
+NOT_ASCII, NOT_ASCII_64 = np.uint32(0x80808080), np.uint64(0x8080808080808080)
+"""The bits that only bytes above 127 have."""
+EIGHT, SIXTEEN, TWENTY_FOUR = np.uint64(8), np.uint64(16), np.uint64(24)
+STRIDE = 64
+"""Rows stepped over at once on the way to the next that is not ASCII."""
+SLACK = bytes(INLINE_BYTES + 4)
+"""What data must be followed by: a view is filled in by reading so far, and cutting off what is not text."""
+SHOWN_BYTES = 24
+"""Of text that is not UTF-8, in what is said of it."""
+
+# Of each of the three words of a view that holds its text: the bytes that belong to a text of so many bytes.
+MASKS = np.array(
+    [[(1 << 8 * min(max(length - 4 * word, 0), 4)) - 1 for word in range(3)] for length in range(INLINE_BYTES + 1)],
+    np.uint32,
+)
+
+
+class NotTextError(ValueError):
+    """A text is not UTF-8; the message says which, and how it can be read."""
+
+    def __init__(self, name: str, row: int, value: bytes) -> None:
+        shown = f"{value[:SHOWN_BYTES]!r}{'...' if len(value) > SHOWN_BYTES else ''}"
+        super().__init__(f"column {name}, row {row:,}: {shown} is not UTF-8; read the column as binary")
+
+
+def compiled[F: Callable[..., Any]](function: F) -> F:
+    """The function as machine code that does not hold the interpreter's lock; compiled once per machine."""
+    return cast("F", numba.njit(nogil=True, cache=True)(function))
+
+
+def words_at_every_byte(data: Bytes) -> Words:
+    """The four bytes from each byte on as one number: reading them at once is many times faster than one by one."""
+    return as_strided(data[:4].view(np.uint32), (len(data) - 3,), (1,))
+
+
+def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
+    """The two buffers of an array of string views, of the texts in the data; and the rows that are not UTF-8.
+
+    The first buffer holds the views, the second the text that is not in them.
+    """
+    views, kept = np.empty((len(starts), 4), np.uint32), int(np.maximum(lengths, 0).sum(dtype=np.int64))
+    texts, rows = np.empty(kept + len(SLACK), np.uint8), np.empty(len(starts), np.int32)
+    suspects = view_texts(words_at_every_byte(data), starts, lengths, views, words_at_every_byte(texts), rows)
+    return [views, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
+
+
+def text_views_of(name: str, first_row: int, data: Bytes, starts: Int32s, lengths: Int32s) -> list[Any]:
+    """`views_of` a column of this name whose rows begin with this one; raises ValueError for what is not UTF-8."""
+    buffers, invalid = views_of(data, starts, lengths)
+    if len(invalid):
+        start, row = starts[invalid[0]], int(invalid[0])
+        raise NotTextError(name, first_row + row, data[start : start + lengths[row]].tobytes())
+    return buffers
+
+
+def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
+    """The first row of an Arrow array of strings, whose offsets are in place, that is not UTF-8; -1 where all are."""
+    words = as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,)) if len(data) > 7 else np.empty(0, np.uint64)  # noqa: PLR2004
+    return find_invalid_text(data, words, offsets)
+
+
+@compiled
+def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
+    """How many of these bytes the character has that they begin with, 0 where they begin with none.
+
+    Strictly: no overlong forms, no surrogates, nothing beyond U+10FFFF. Table 3-7 of
+    https://www.unicode.org/versions/Unicode17.0.0/core-spec/chapter-3/#G7404
+    """
+    length = 0
+    if first < 0x80:  # noqa: PLR2004  this and the others are the table's
+        length = 1
+    elif 0xC2 <= first <= 0xDF:  # noqa: PLR2004
+        if second & 0xC0 == 0x80:  # noqa: PLR2004
+            length = 2
+    elif 0xE0 <= first <= 0xEF:  # noqa: PLR2004
+        least = 0xA0 if first == 0xE0 else 0x80  # noqa: PLR2004
+        most = 0x9F if first == 0xED else 0xBF  # noqa: PLR2004
+        if least <= second <= most and third & 0xC0 == 0x80:  # noqa: PLR2004
+            length = 3
+    elif 0xF0 <= first <= 0xF4:  # noqa: PLR2004
+        least = 0x90 if first == 0xF0 else 0x80  # noqa: PLR2004
+        most = 0x8F if first == 0xF4 else 0xBF  # noqa: PLR2004
+        if least <= second <= most and third & 0xC0 == 0x80 and fourth & 0xC0 == 0x80:  # noqa: PLR2004
+            length = 4
+    return length
+
+
+@compiled
+def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Words, texts: Words, suspects: Int32s) -> int:
+    """Fill in the string view of each text; those that are too long for it are copied to `texts`, one after the other.
+
+    `words` and `texts` are data at every byte; a length of -1 is NULL. All in one loop: a function called from it with
+    arrays would count references for every text, which takes six times as long.
+    https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+
+    Gives how many rows have bytes above 127, or seem to, and notes them: only those can be anything but UTF-8.
+    """
+    free = found = 0
+    for row in range(len(starts)):
+        start, length, bits = starts[row], max(lengths[row], 0), np.uint32(0)
+        views[row, 0] = length
+        if length > INLINE_BYTES:
+            views[row, 1] = words[start]
+            views[row, 2] = 0  # the first, and only, buffer behind the views
+            views[row, 3] = free
+            for index in range(0, length, 4):
+                texts[free + index] = words[start + index]
+                bits |= words[start + index]  # of the last word some bytes are no longer of this text: see "seem to"
+            free += length
+        else:
+            for word in range(3):
+                views[row, 1 + word] = words[start + 4 * word] & MASKS[length, word]
+                bits |= words[start + 4 * word] & MASKS[length, word]
+        if bits & NOT_ASCII:
+            suspects[found] = row
+            found += 1
+    return found
+
+
+@compiled
+def keep_invalid(data: Bytes, starts: Int32s, lengths: Int32s, suspects: Int32s, count: int) -> int:
+    """Keep, of the first so many suspects, those rows whose text is not UTF-8; gives how many they are."""
+    kept = 0
+    for index in range(count):
+        row = suspects[index]
+        at, end = starts[row], starts[row] + lengths[row]
+        while at < end:
+            length = utf8_length(data[at], data[at + 1], data[at + 2], data[at + 3])  # what follows the last is slack
+            if length == 0 or length > end - at:
+                suspects[kept] = row
+                kept += 1
+                break
+            at += length
+    return kept
+
+
+@compiled
+def rows_in_place(offsets: Int32s | Int64s, size: int) -> bool:
+    """Whether the offsets never go back, and stay within so many bytes."""
+    wrong = offsets[0] < 0 or offsets[-1] > size
+    for row in range(len(offsets) - 1):
+        wrong |= offsets[row] > offsets[row + 1]
+    return not wrong
+
+
+@compiled
+def find_invalid_text(data: Bytes, words: NDArray[np.uint64], offsets: Int32s | Int64s) -> int:
+    """The first row whose text, between offsets that are in place, is not UTF-8; -1 where there is none.
+
+    `words` is the data at every byte, eight bytes each. All texts are gone through as one, four words of ASCII at a
+    time, or one; a row is looked for only where a character has more than one byte.
+    """
+    at, end, row, rows = int(offsets[0]), int(offsets[-1]), 0, len(offsets) - 1
+    while at < end:
+        following, here = end - at, np.uint64(at)  # an index without a sign is not counted from the end
+        if (
+            following > 31  # noqa: PLR2004
+            and (words[here] | words[here + EIGHT] | words[here + SIXTEEN] | words[here + TWENTY_FOUR]) & NOT_ASCII_64
+            == 0
+        ):
+            at += 32
+            continue
+        if following > 7 and words[here] & NOT_ASCII_64 == 0:  # noqa: PLR2004  bytes of a word
+            at += 8
+            continue
+        length = utf8_length(
+            data[at],
+            data[at + 1] if following > 1 else 0,
+            data[at + 2] if following > 2 else 0,  # noqa: PLR2004
+            data[at + 3] if following > 3 else 0,  # noqa: PLR2004
+        )
+        if length != 1:
+            while row + STRIDE < rows and offsets[row + STRIDE] <= at:
+                row += STRIDE
+            while offsets[row + 1] <= at:
+                row += 1
+            if length == 0 or at + length > offsets[row + 1]:  # or the text ends inside the character
+                return row
+        at += length
+    return -1

@@ -1,0 +1,95 @@
+"""Where and with what a run was made: machine, versions, commit. Nothing in it names a path, a host or a user."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from framehaul.servers import Servers
+from framehaul.servers.tables import tables_of
+from framehaul.settings import PROJECT
+from framehaul.techniques.registry import DATABASES
+
+
+def facts() -> dict[str, Any]:
+    """Machine, operating system, Python, the project's direct dependencies, and the commit."""
+    return {
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": cores(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "python": platform.python_version(),
+        "libraries": {name: importlib.metadata.version(name) for name in direct_dependencies()} | _optional_versions(),
+        "commit": _commit(),
+    }
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def direct_dependencies() -> list[str]:
+    """Names in the project's dependency list, without extras and versions."""
+    return _names(_project()["dependencies"])
+
+
+def optional_dependencies() -> list[str]:
+    """Names in the lists of what only some studies need."""
+    return _names(line for group in _project()["optional-dependencies"].values() for line in group)
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def _names(lines: Iterable[str]) -> list[str]:
+    return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in lines)
+
+
+def _optional_versions() -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for name in optional_dependencies():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit that is checked out, with `-dirty` when code differs from it; None outside a checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"],
+            cwd=PROJECT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
+
+
+def server_versions(both: Servers) -> dict[str, str]:
+    """The version of each server, by the database's name."""
+    return {name: tables_of(both.of(name)).facts()["version"] for name in DATABASES}

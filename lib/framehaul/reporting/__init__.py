@@ -1,0 +1,1 @@
+"""What a reader sees: tables, figures, pages, and the execution of notebooks."""

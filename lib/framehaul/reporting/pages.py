@@ -1,0 +1,122 @@
+"""What a reader opens: notebooks as HTML that needs no network, an index, and the generated blocks of the README."""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbconvert import HTMLExporter
+from traitlets.config import Config
+
+from framehaul.errors import ReportError
+from framehaul.studies.writeup import _headline_html
+
+TEMPLATES = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A notebook's line in the index; `link` is relative to it, `problem` is set when the run did not end well."""
+
+    name: str
+    title: str
+    link: str
+    problem: str | None = None
+
+
+def export(notebook: Path, page: Path) -> None:
+    """Convert an executed notebook into one self-contained page with its code folded.
+
+    Raises ReportError when the page would load anything from the network.
+    """
+    config = Config()
+    # A progress bar rewrites its line; only what it ends with belongs into a page.
+    config.HTMLExporter.preprocessors = ["nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"]
+    exporter = HTMLExporter(
+        config=config, template_name="report_template", extra_template_basedirs=[str(TEMPLATES)],
+        embed_images=True, mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url="",
+    )  # fmt: skip
+    content = nbformat.read(notebook, as_version=4)
+    body, _ = exporter.from_notebook_node(content, resources={"metadata": {"name": title_of(content)}})
+    loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", body)
+    if loaded:
+        raise ReportError(f"{page.name} would load {loaded[0]}")
+    page.write_text(body, encoding="utf8")
+
+
+def title_of(content: nbformat.NotebookNode) -> str:
+    """A notebook's first heading."""
+    first = str(content.cells[0].source).strip().splitlines()[0]
+    return first.lstrip("# ")
+
+
+def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any]) -> None:
+    """Write `index.html`, where a reader starts: one line per notebook, and where the runs were made."""
+    lines = []
+    for entry in entries:
+        made = facts["runs"].get(entry.name)
+        when = f"{made.get('what') or _size(made)}, {made['started']}" if made else ""
+        trouble = f' <strong class="problem">{html.escape(entry.problem)}</strong>' if entry.problem else ""
+        lines.append(
+            f'<li><a href="{html.escape(entry.link)}">{html.escape(entry.title)}</a>{trouble}'
+            f"<br><small>{html.escape(when)}</small></li>"
+        )
+    machine = facts.get("machine")
+    where = (
+        f"<p>Measured on {html.escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"{html.escape(machine['system'])}.</p>"
+        if machine
+        else ""
+    )
+    summary = reports.parent / "results"
+    (reports / "index.html").write_text(
+        INDEX.format(lines="\n".join(lines), where=where, headline=_headline_html(summary), year=dt.date.today().year),
+        encoding="utf8",
+    )
+
+
+def _size(made: dict[str, Any]) -> str:
+    return f"{made['rows']:,} rows, {made['passes']} passes"
+
+
+INDEX = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>framehaul reports</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body {{ font: 16px/1.5 sans-serif; max-width: 980px; margin: 2em auto; padding: 0 1em; color: #222; }}
+li {{ margin: .6em 0; }} small {{ color: #666; }} .problem {{ color: #B00020; }}
+table {{ border-collapse: collapse; }} th, td {{ padding: 4px 12px; border-bottom: 1px solid #ddd; text-align: left; }}
+td:last-child, th:last-child {{ text-align: right; }}
+</style></head><body>
+<h1>framehaul</h1>
+<p>Your data is a pandas or Polars dataframe. What is the fastest trustworthy way to push it into PostgreSQL or
+ClickHouse, and to read it back? Start with the summary; each of the other pages measures one direction, or studies one
+question.</p>
+{headline}
+<ul>
+{lines}
+</ul>
+{where}
+</body></html>
+"""
+
+
+def refresh_readme(text: str, blocks: dict[str, str]) -> str:
+    """The README with its generated blocks replaced; a block without data is left as it is."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match["name"]
+        content = blocks.get(name, match["content"].strip())
+        return f"<!-- begin {name} (generated) -->\n\n{content.strip()}\n\n<!-- end {name} -->"
+
+    return re.sub(
+        r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->",
+        block,
+        text,
+        flags=re.DOTALL,
+    )

@@ -1,0 +1,1 @@
+"""What was measured: files, statistics, and the comparison of two runs."""

@@ -1,0 +1,422 @@
+"""Two runs beside each other: what became slower or wrong from A to B, and what else differs between them.
+
+A technique is slower in B when both of these hold, and faster when both hold the other way round:
+
+- every pass of B was slower than every pass of A: the runs' own intervals, slowest to fastest pass, part;
+- the interval of the ratio of medians, B over A, lies below 1.
+
+Chance alone parts three passes from three others in one of ten cases, so of a hundred techniques that did not change
+several would stand there. Two things keep them out. The ratio's interval has a level that is corrected for how many
+techniques are compared (Bonferroni): were none different, `FAMILY_LEVEL` of all comparisons should mark none. And none
+is taken for quieter than the median technique of its study: three passes that agree to a percent are more often luck
+than proof. With few passes the level is approximate: of simulated comparisons of 130 unchanged techniques whose noise
+differs as in the reference runs, about one in twenty marks a regression with three passes, hardly one with five.
+
+The passes of a run know nothing of what differs from run to run on the same machine. Where the machine itself has
+drifted, or is another one, compare relative to all: B's speeds are then divided by the median ratio of all techniques
+that both runs share.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from framehaul.errors import ResultsError
+from framehaul.harness.verify import EXACT
+from framehaul.reporting.tables import markdown_table, ratio_text, thousands
+from framehaul.results import statistics, store
+from framehaul.techniques.registry import DATABASES
+
+STUDIES = (*store.DIRECTIONS, store.SCALING)
+"""The notebooks whose results are passes of techniques."""
+KEY = ["notebook", *statistics.NAMES, "rows"]
+"""What has to be the same for two sets of passes to be compared; each study runs under conditions of its own."""
+FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
+LEAST_PASSES = 3
+"""Of each run; with fewer, nothing is said of a technique's speed."""
+LEAST_SHARED = 10
+"""Techniques with a speed in both runs, without which their median ratio says nothing of the machine."""
+FAMILY_LEVEL = 0.99
+
+Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
+By = Literal["raw", "relative"]
+Format = Literal["text", "markdown", "csv"]
+
+
+class ComparisonError(ResultsError):
+    """Two runs cannot be compared; the message says why and what to give instead."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The passes of a run's techniques, where and with what they were made, and the names of unfinished files."""
+
+    name: str
+    passes: pl.DataFrame
+    facts: dict[str, Any]
+    unfinished: tuple[str, ...] = ()
+
+    @cached_property
+    def statistics(self) -> pl.DataFrame:
+        """One row per study, technique and size, with the logarithms' standard deviation as `spread`."""
+        speeds = self.passes.filter(status="ok").group_by(KEY).agg(
+            "rows_per_s", pl.col("rows_per_s").log().std().alias("spread")
+        )  # fmt: skip
+        return statistics.statistics(self.passes, KEY).join(speeds, on=KEY, how="left", maintain_order="left")
+
+
+def read_run(path: Path, name: str = "") -> Run:
+    """The run in a directory that `make all` wrote (OUT), in the results directory of one, or in one CSV file of it.
+
+    Raises ResultsError, naming the path, when there is no complete run of techniques.
+    """
+    if path.is_file():
+        if path.name.endswith(".partial.csv"):
+            raise ResultsError(f"{path} is what an interrupted run left; give a complete file, or run again")
+        return _run(name or path.name, path.parent, [path], ())
+    if not path.is_dir():
+        raise ResultsError(f"{path} does not exist; give a directory that make all wrote, or a CSV file of its results")
+    directory = path / "results" if (path / "results").is_dir() else path
+    files = [file for study in STUDIES if (file := directory / f"{study}.csv").exists()]
+    unfinished = tuple(study for study in STUDIES if (directory / f"{study}.partial.csv").exists())
+    if not files:
+        left = f", only what an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
+        raise ResultsError(
+            f"{path} holds no results of techniques{left}; give a directory that make all wrote, or run make all there"
+        )
+    return _run(name or str(path), directory, files, unfinished)
+
+
+def _run(name: str, directory: Path, files: list[Path], unfinished: tuple[str, ...]) -> Run:
+    passes = pl.concat([store.read(file) for file in files])
+    if passes.is_empty():
+        raise ResultsError(f"{files[0]} holds no passes; run again the notebook that writes it")
+    return Run(name, passes, store.read_facts(directory), unfinished)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of comparing two runs.
+
+    `found` has a row for each study, technique and size, regressions first: KEY and what the techniques are; passes,
+    median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, relative
+    (the ratio over the median ratio), verdict and why.
+    """
+
+    a: Run
+    b: Run
+    found: pl.DataFrame
+    drift: float | None
+    """The median ratio of the techniques that have a speed in both runs, whatever was asked for; None without one."""
+    shared: int
+    """How many they are."""
+    compared: int
+    """How many techniques and sizes the level is corrected for."""
+    by: By
+    """Whether the ratios are `raw`, or `relative` to that median."""
+    warnings: list[str]
+    """What makes the speeds of the runs differ, or keeps something out of the comparison."""
+    changes: list[str]
+    """What else differs, as `psycopg 3.3.1 -> 3.3.2`."""
+
+    def count(self, verdict: Verdict) -> int:
+        """How many rows have this verdict."""
+        return len(self.found.filter(verdict=verdict))
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 with a regression, 2 when no speed could be compared, else 0."""
+        if self.count("regression"):
+            return 1
+        return 0 if self.compared else 2
+
+
+def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
+    """Compare B with A, all techniques or those that are `wanted`: `copy_binary`, `driver=psycopg direction=read`.
+
+    Each word has to be in a technique's name, or to be a column and its value. `relative` divides B's speeds
+    by the median ratio of all techniques, wanted or not. Raises ComparisonError when nothing can be compared.
+    """
+    both = a.statistics.join(b.statistics, on=KEY, how="full", coalesce=True, suffix="_b", maintain_order="left_right")
+    # A study that only one of them made is said once, not technique by technique.
+    studies = set(a.passes["notebook"]) & set(b.passes["notebook"])
+    both = both.filter(pl.col("notebook").is_in(studies)).with_columns(
+        pl.coalesce(f"{name}_b", name).alias(name) for name in ("label", "origin", "family", "driver", "frame")
+    )
+    timed = both.filter(pl.col("median_rows_per_s").is_not_null() & pl.col("median_rows_per_s_b").is_not_null())
+    if both.filter(pl.col("status").is_not_null() & pl.col("status_b").is_not_null()).is_empty():
+        raise ComparisonError(
+            f"{a.name} ({_sizes(a)}) and {b.name} ({_sizes(b)}) share no technique at the same size; "
+            "compare runs of the same notebooks with the same ROWS"
+        )
+    ratios = (timed["median_rows_per_s_b"] / timed["median_rows_per_s"]).to_numpy()
+    drift = float(np.median(ratios)) if len(ratios) else None
+    if by == "relative" and len(ratios) < LEAST_SHARED:
+        raise ComparisonError(
+            f"only {len(ratios)} techniques have a speed in both runs; relative to all takes {LEAST_SHARED}: "
+            "compare with BY=raw, or runs with more techniques"
+        )
+    chosen = _chosen(both.join(_noise(_enough(timed)), on=KEY, how="left", maintain_order="left"), wanted)
+    compared = len(_enough(chosen))
+    level = 1 - (1 - FAMILY_LEVEL) / max(compared, 1)
+    scale = drift if by == "relative" and drift else 1.0
+    rows = [_row(row, level, scale, drift) for row in chosen.to_dicts()]
+    place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
+    found = pl.DataFrame(rows, schema=SCHEMA).sort(
+        pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
+    )
+    warnings, changes = _differences(a, b)
+    return Comparison(a, b, found, drift, len(ratios), compared, by, warnings, changes)
+
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    **{name: store.SCHEMA[name] for name in (*KEY, "label", "origin", "family", "driver", "frame")},
+    **{
+        f"{name}{run}": kind
+        for run in ("", "_b")
+        for name, kind in (("passes", pl.Int64), ("median_rows_per_s", pl.Float64), ("min_rows_per_s", pl.Float64),
+                           ("max_rows_per_s", pl.Float64))
+    },
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "relative"), pl.Float64),
+    "verdict": pl.String, "why": pl.String,
+}  # fmt: skip
+"""The columns of `Comparison.found`."""
+
+
+def _enough(timed: pl.DataFrame) -> pl.DataFrame:
+    """Those with a speed and passes enough in both runs."""
+    speeds = pl.col("median_rows_per_s").is_not_null() & pl.col("median_rows_per_s_b").is_not_null()
+    return timed.filter(speeds & (pl.min_horizontal("passes", "passes_b") >= LEAST_PASSES))
+
+
+def _noise(enough: pl.DataFrame) -> pl.DataFrame:
+    """KEY and `noise`: how far passes scatter, a standard deviation of the logarithm of rows/s.
+
+    It is the technique's own over both runs or, where that is more, the median of its study; a study of few techniques
+    says little of that, there it is the median of all.
+    """
+    more, less = pl.col("passes") - 1, pl.col("passes_b") - 1
+    own = ((more * pl.col("spread") ** 2 + less * pl.col("spread_b") ** 2) / (more + less)).sqrt()
+    few = pl.len().over("notebook") < LEAST_SHARED
+    typical = pl.when(few).then(own.median()).otherwise(own.median().over("notebook"))
+    return enough.select(*KEY, pl.max_horizontal(own, typical).alias("noise"))
+
+
+def _sizes(run: Run) -> str:
+    """Which studies there are at which sizes: `01 at 100,000 rows; 06 at 10,000, 100,000 rows`."""
+    sizes = run.passes.group_by("notebook").agg(pl.col("rows").unique().sort()).sort("notebook")
+    return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in found)} rows" for name, found in sizes.rows())
+
+
+def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
+    chosen = both
+    for word in wanted.replace(",", " ").split():
+        column, equals, value = word.partition("=")
+        if equals and column not in FILTERS:
+            raise ComparisonError(f"TECHNIQUES: {column!r} is not known; give one of {', '.join(FILTERS)}")
+        chosen = chosen.filter(
+            pl.col(column) == value if equals else pl.col("technique").str.contains(word, literal=True)
+        )
+        if chosen.is_empty():
+            known = f"; there are {', '.join(sorted(set(both[column])))}" if equals else ""
+            raise ComparisonError(f"TECHNIQUES={wanted!r} fits no technique in these runs at {word!r}{known}")
+    return chosen
+
+
+def _row(row: dict[str, Any], level: float, scale: float, drift: float | None) -> dict[str, Any]:
+    """One technique: its ratio where both runs have a speed, and what is to be said."""
+    told = {name: row.get(name) for name in SCHEMA}
+    before, after = row["status"], row["status_b"]
+    if before is None or after is None:
+        status, reason = (before, row["reason"]) if after is None else (after, row["reason_b"])
+        why = "" if status == "ok" else f"{status}: {reason}"
+        return told | {"verdict": "new" if before is None else "gone", "why": why}
+    if before != "ok" or after != "ok":
+        change = f"{before} -> {after}" if before != after else f"{after} in both"
+        verdict = {("ok", "failed"): "regression", ("failed", "ok"): "improvement"}.get((before, after), "not compared")
+        return told | {"verdict": verdict, "why": change if after == "ok" else f"{change}: {row['reason_b']}"}
+    told["relative"] = row["median_rows_per_s_b"] / row["median_rows_per_s"] / drift if drift else None
+    a, b = np.array(row["rows_per_s"]), np.array(row["rows_per_s_b"]) / scale
+    if row["noise"] is None:
+        told["ratio"] = float(np.median(b) / np.median(a))
+    else:
+        found = statistics.unpaired_ratio(b, a, row["noise"], level)
+        told |= dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
+    verdict, why = _judged(row, _speed_of(a, b, told))
+    return told | {"verdict": verdict, "why": why}
+
+
+def _speed_of(a: NDArray[np.float64], b: NDArray[np.float64], told: dict[str, Any]) -> str:
+    """How B's speed differs from A's, by the rule above; nothing where it does not, or nobody can say."""
+    if told["ratio_low"] is None:
+        return ""
+    if b.max() < a.min() and told["ratio_high"] < 1:
+        return "slower"
+    return "faster" if b.min() > a.max() and told["ratio_low"] > 1 else ""
+
+
+def _judged(row: dict[str, Any], speed: str) -> tuple[Verdict, str]:
+    """What becomes of a technique that was right in both runs."""
+    was, now = row["dtypes"], row["dtypes_b"]
+    drifted = f"dtypes {was} -> {now}" if was != now else ""
+    few = "" if row["noise"] is not None else f"too few passes: {row['passes']} and {row['passes_b']}"
+    why = "; ".join(filter(None, (speed, drifted, few)))
+    if speed == "slower" or (drifted and was == EXACT):
+        return "regression", why
+    if speed == "faster" or (drifted and now == EXACT):
+        return "improvement", why
+    return ("not compared" if few else "no difference seen"), why
+
+
+def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
+    """What differs between the runs beside the speeds: what is a warning, and what is not."""
+    warnings: list[str] = []
+    changes: list[str] = []
+    for run, other in ((a, b), (b, a)):
+        which = "A" if run is a else "B"
+        if "machine" not in run.facts:
+            warnings.append(
+                f"{which} has no environment.json: nobody knows whether machine, servers and libraries differ"
+            )
+        if run.unfinished:
+            warnings.append(f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out")
+        if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
+            warnings.append(f"only {which} has {', '.join(alone)}")
+    if "machine" in a.facts and "machine" in b.facts:
+        for name, before, after in _changed(a.facts["machine"], b.facts["machine"]):
+            (changes if name == "system" else warnings).append(f"the machine's {name}: {before} -> {after}")
+        changes += [f"{name} {before} -> {after}" for name, before, after in _changed(*_named(a, b))]
+    told: dict[str, list[str]] = {}
+    for notebook in sorted(set(a.facts["runs"]) & set(b.facts["runs"]) & set(a.passes["notebook"])):
+        before, after = (_conditions(run.facts["runs"][notebook]) for run in (a, b))
+        for name, was, now in _changed(before, after):
+            told.setdefault(f"{name}: {was} -> {now}", []).append(notebook)
+    for text, notebooks in told.items():
+        (changes if text.startswith("passes:") else warnings).append(f"{text} ({', '.join(notebooks)})")
+    return warnings, changes
+
+
+def _named(a: Run, b: Run) -> Iterator[dict[str, Any]]:
+    """Versions of each run's libraries, with Python's and the commit."""
+    for run in (a, b):
+        yield {"Python": run.facts["python"], "commit": run.facts["commit"], **run.facts["libraries"]}
+
+
+def _conditions(made: dict[str, Any]) -> dict[str, Any]:
+    """What a notebook was run with, flat; what changes the speed, and how many passes."""
+    server = made.get("server", {})
+    return {
+        **{name: made.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
+        "server version": server.get("version"),
+        **{f"server setting {name}": value for name, value in server.get("settings", {}).items()},
+        **{f"server extension {name}": value for name, value in server.get("extensions", {}).items()},
+    }
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name in dict.fromkeys([*before, *after]):
+        was, now = before.get(name), after.get(name)
+        if was != now:
+            yield name, "none" if was is None else was, "none" if now is None else now
+
+
+def render(found: Comparison, form: Format = "text") -> str:
+    """A comparison as text for a terminal, as Markdown, or its rows as CSV."""
+    if form == "csv":
+        return found.found.write_csv()
+    header, rows = cells(found.found)
+    table = markdown_table(header, rows, text_columns=TEXT_COLUMNS) if form == "markdown" else _aligned(header, rows)
+    mark = "- " if form == "markdown" else "  "
+    head = [
+        f"{mark}{name}: {run.name}, {_made(run)}" for name, run in (("A", found.a), ("B", found.b))
+    ] + [f"{mark}WARNING: {text}" for text in found.warnings]  # fmt: skip
+    if found.changes:
+        head.append(f"{mark}changed: {', '.join(found.changes)}")
+    return "\n".join([*head, "", table, "", *(f"{mark}{line}" for line in sums(found))])
+
+
+TEXT_COLUMNS = 4
+
+
+def cells(found: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table; the first `TEXT_COLUMNS` are text, the rest but the last are numbers."""
+    header = ["verdict", "study", "direction", "technique", "rows", "A rows/s", "B rows/s", "B/A (interval)"]
+    rows = [
+        [
+            row["verdict"], row["notebook"][:2], f"{DATABASES[row['database']]} {row['direction']}", row["technique"],
+            f"{row['rows']:,}", _speed(row, ""), _speed(row, "_b"), _ratio(row),
+            "" if row["relative"] is None else f"{row['relative']:.2f}x",
+            textwrap.shorten(row["why"], 100, placeholder=" ..."),
+        ]
+        for row in found.to_dicts()
+    ]  # fmt: skip
+    return [*header, "relative", "why"], rows
+
+
+def sums(found: Comparison) -> list[str]:
+    """What all rows come to, and by which rule."""
+    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in get_args(Verdict))
+    lines = [f"{len(found.found)} in all: {counts}"]
+    if found.drift is not None:
+        lines.append(
+            f"median ratio of the {found.shared} that both have a speed of: {found.drift:.2f}x"
+            + (
+                ": ratios are relative to it"
+                if found.by == "relative"
+                else "; the column relative is the ratio over it"
+            )
+        )
+    if found.compared:
+        lines.append(
+            f"slower: every pass of B below every pass of A, and the ratio's interval below 1. The intervals of all "
+            f"{found.compared} hold together at {FAMILY_LEVEL:.0%}"
+        )
+    else:
+        lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")
+    return lines
+
+
+def _speed(row: dict[str, Any], run: str) -> str:
+    if row[f"median_rows_per_s{run}"] is None:
+        return ""
+    low, high = row[f"min_rows_per_s{run}"], row[f"max_rows_per_s{run}"]
+    return f"{thousands(row[f'median_rows_per_s{run}'])} ({thousands(low)} to {thousands(high)})"
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    if row["ratio_low"] is None:
+        return "" if row["ratio"] is None else f"{row['ratio']:.2f}x"
+    return ratio_text(row)
+
+
+def _made(run: Run) -> str:
+    """When and where a run was made."""
+    machine = run.facts.get("machine")
+    started = sorted(made["started"] for name, made in run.facts["runs"].items() if name in set(run.passes["notebook"]))
+    where = (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" if machine else "machine not known"
+    )
+    return f"{started[-1] if started else 'date not known'}, {where}"
+
+
+def _aligned(header: list[str], rows: list[list[str]]) -> str:
+    """Columns set apart by two spaces, those of numbers to the right."""
+    lines = [header, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
+    numbers = range(TEXT_COLUMNS, len(header) - 1)
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at in numbers else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

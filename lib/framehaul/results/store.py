@@ -1,0 +1,205 @@
+"""One row per technique and pass: written as passes end, read back typed, summarised when rendering."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
+
+import polars as pl
+
+from framehaul.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from _typeshed import DataclassInstance
+
+Status = Literal["ok", "skipped", "failed"]
+DIRECTIONS = ("01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read")
+"""The notebooks that measure every technique of a database and direction."""
+SCALING = "06_scaling"
+"""The notebook that measures how cost grows with rows."""
+FIDELITY, FAULTS = "fidelity.csv", "faults.csv"
+"""What became of awkward values, and of faults, on every path; written by `08_fidelity` and `09_faults`."""
+DRIVERS = {"10_postgres_drivers": "postgres_drivers.csv", "11_clickhouse_clients": "clickhouse_clients.csv"}
+"""The notebooks that compare drivers, and the passes that each writes."""
+WAREHOUSE = {
+    "12_postgres_to_warehouse": "warehouse_routes.csv",
+    "13_parquet_anatomy": "parquet_codecs.csv",
+    "14_json_to_parquet": "json_to_parquet.csv",
+}
+"""The notebooks on the way to a warehouse, and the passes that each writes."""
+SCALE_OUT = {"21_scale_out": "scale_out.csv"}
+"""The notebook that moves partitions with several workers, and its passes."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One pass of one technique; a missing number is None, never 0. The fields are the columns of the file."""
+
+    run_id: str
+    notebook: str
+    database: str
+    direction: str
+    technique: str
+    label: str
+    origin: str
+    family: str
+    driver: str
+    frame: str
+    rows: int
+    pass_: int
+    seconds: float | None
+    rows_per_s: float | None
+    client_cpu_s: float | None
+    server_cpu_s: float | None
+    peak_rss_bytes: int | None
+    wire_bytes: int | None
+    dtypes: str | None
+    status: Status
+    reason: str | None
+
+
+def columns_of(kind: type[DataclassInstance]) -> list[str]:
+    """The columns of a file of such rows."""
+    return [field.name.rstrip("_") for field in fields(kind)]
+
+
+def schema_of(kind: type[DataclassInstance]) -> dict[str, type[pl.DataType]]:
+    """Its columns with their types, read back."""
+    hints = get_type_hints(kind)
+    numbers = {int: pl.Int64, int | None: pl.Int64, float: pl.Float64, float | None: pl.Float64}
+    return {
+        column: numbers.get(hints[field.name], pl.String)
+        for column, field in zip(columns_of(kind), fields(kind), strict=True)
+    }
+
+
+SCHEMA = schema_of(Result)
+
+
+def new_run_id() -> str:
+    """Names one run: when it began, and four random digits."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+class Writer:
+    """Writes `NAME.csv` row by row, each safe on disk before the next pass begins.
+
+    Until the end the rows are in `NAME.partial.csv`: what an interrupted run has finished stays there, and the results
+    of an earlier complete run stay in `NAME.csv`.
+    """
+
+    def __init__(self, path: Path, kind: type[DataclassInstance] = Result) -> None:
+        self.path, self._columns = path, columns_of(kind)
+        self._partial = path.with_suffix(".partial.csv")
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._partial.open("w", newline="", encoding="utf8")
+        except OSError as error:
+            raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(self._columns)
+        return self
+
+    def write(self, result: DataclassInstance) -> None:
+        """Append one row and wait until it is on disk."""
+        self._writer.writerow("" if value is None else value for value in asdict(result).values())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if kind is None:
+            self._partial.replace(self.path)
+
+
+def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
+    """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns."""
+    if not path.exists():
+        only = f" NOTEBOOKS='{path.stem[:2]}'" if path.stem[:2].isdigit() else ""
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
+    schema = schema_of(kind)
+    try:
+        frame = pl.read_csv(path, schema_overrides=schema)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        told = str(error).strip().splitlines()[0]
+        raise ResultsError(f"{path} cannot be read ({told}); run again the notebook that writes it") from error
+    if frame.columns != [*schema]:
+        raise ResultsError(
+            f"{path} has other columns than this version writes; it is of another study, or older: run again"
+        )
+    if "status" in schema and frame["status"].null_count():
+        raise ResultsError(f"{path} is cut off in the middle of a row; run again the notebook that writes it")
+    return frame
+
+
+def read_all(directory: Path) -> pl.DataFrame:
+    """The rows of the complete results files of the four directions in a directory; studies beside them stay apart."""
+    files = sorted(directory / f"{name}.csv" for name in DIRECTIONS if (directory / f"{name}.csv").exists())
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *map(read, files)])
+
+
+def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
+    """Write dataclasses of one kind as CSV, all at once: an interrupted run leaves the last complete file in place.
+
+    Raises ResultsError when the file cannot be written.
+    """
+    partial = path.with_suffix(".partial.csv")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", newline="", encoding="utf8") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(cells[0])], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(asdict(cell) for cell in cells)
+        partial.replace(path)
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
+
+
+def read_cells(path: Path) -> pl.DataFrame:
+    """What `write_cells` wrote, all of it text; raises ResultsError when it is not there."""
+    if not path.exists():
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
+    return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
+
+
+def read_streams(directory: Path) -> pl.DataFrame:
+    """The passes of the streamed moves of the scaling study; no rows when it was not run."""
+    path = directory / f"{SCALING}.csv"
+    return streams_among(read(path)) if path.exists() else pl.DataFrame(schema=SCHEMA)
+
+
+def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
+    """Of the passes of the scaling study, those of the streamed moves."""
+    return growth.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
+
+
+def write_environment(path: Path, facts: dict[str, Any]) -> None:
+    """Record where and with what a run was made, as sorted, indented JSON."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf8")
+    fresh.replace(path)
+
+
+def read_facts(directory: Path) -> dict[str, Any]:
+    """The content of `environment.json`; empty runs when there is none, ResultsError when it is damaged."""
+    path = directory / "environment.json"
+    if not path.exists():
+        return {"runs": {}}
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise ResultsError(f"{path} cannot be read ({error}); delete it and run again") from error
+    return facts

@@ -1,0 +1,1 @@
+"""One change at a time (notebook 07)."""

@@ -1,0 +1,208 @@
+"""One change at a time: pairs of techniques that differ in nothing else, from the runs that measured both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import polars as pl
+from IPython.display import SVG, Markdown
+from matplotlib.figure import Figure
+
+from framehaul.errors import ResultsError
+from framehaul.reporting import charts
+from framehaul.reporting.tables import markdown_table, ratio_text
+from framehaul.results import statistics, store
+from framehaul.settings import load_settings
+from framehaul.techniques.registry import DATABASES
+
+
+@dataclass(frozen=True)
+class Lever:
+    """What changes between two techniques of one database and direction."""
+
+    database: str
+    direction: str
+    what: str
+    change: str
+    base: str
+    changed: str
+
+
+LEVERS = (
+    Lever("postgres", "write", "encoder", "Rust (pgpq) instead of Python rows (psycopg)",
+          "polars_psycopg_copy_binary", "polars_pgpq_copy_binary"),
+    Lever("postgres", "write", "format", "binary instead of text, both without Python objects",
+          "polars_psycopg_copy_text_streamed", "polars_pgpq_copy_binary"),
+    Lever("postgres", "write", "batch size", "text streamed in slices instead of one buffer",
+          "polars_psycopg_copy_text", "polars_psycopg_copy_text_streamed"),
+    Lever("postgres", "write", "presort", "rows in the order of the primary key",
+          "polars_pgpq_copy_binary", "polars_pgpq_presorted"),
+    Lever("postgres", "write", "connections", "two instead of one, presorted",
+          "polars_pgpq_presorted", "polars_pgpq_presorted_two_connections"),
+    Lever("postgres", "write", "index", "primary key built after the rows instead of with each",
+          "polars_pgpq_copy_binary", "polars_pgpq_key_last"),
+    Lever("postgres", "write", "FREEZE", "rows frozen on arrival in an empty table",
+          "polars_pgpq_copy_binary", "polars_pgpq_copy_freeze"),
+    Lever("postgres", "write", "staging", "ADBC through a staging table instead of straight",
+          "polars_adbc_ingest", "polars_adbc_staging"),
+    Lever("postgres", "read", "types", "types given instead of inferred, from the same text",
+          "polars_psycopg_copy_text", "polars_psycopg_copy_text_typed"),
+    Lever("postgres", "read", "format", "binary decoded in C++ (ADBC) instead of text",
+          "polars_psycopg_copy_text_typed", "polars_adbc_fetch"),
+    Lever("postgres", "read", "decoder", "compiled loops instead of ADBC, both from binary COPY",
+          "polars_adbc_fetch", "polars_asyncpg_copy_decoded"),
+    Lever("postgres", "read", "connections", "two instead of one, compiled loops",
+          "polars_asyncpg_copy_decoded", "polars_asyncpg_copy_decoded_two_connections"),
+    Lever("postgres", "read", "connections", "two instead of one, text",
+          "polars_psycopg_copy_text_typed", "polars_psycopg_copy_text_two_connections"),
+    Lever("postgres", "read", "connections", "two instead of one, ADBC",
+          "polars_adbc_fetch", "polars_adbc_two_connections"),
+    Lever("clickhouse", "write", "format", "Arrow stream instead of Parquet",
+          "polars_http_client_parquet_zstd", "polars_http_client_arrow_stream"),
+    Lever("clickhouse", "write", "compression", "Parquet with LZ4 instead of zstd",
+          "polars_http_client_parquet_zstd", "polars_http_client_parquet_lz4"),
+    Lever("clickhouse", "write", "compression", "Parquet without a codec instead of zstd",
+          "polars_http_client_parquet_zstd", "polars_http_client_parquet_uncompressed"),
+    Lever("clickhouse", "write", "batch size", "row groups of 65,536 rows",
+          "polars_http_client_parquet_lz4", "polars_http_client_parquet_row_groups"),
+    Lever("clickhouse", "write", "HTTP client", "http.client instead of httpx",
+          "polars_httpx_parquet", "polars_http_client_parquet_zstd"),
+    Lever("clickhouse", "write", "threads", "two insert threads and smaller blocks",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_insert_threads"),
+    Lever("clickhouse", "write", "presort", "rows in the order of the sorting key",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_presorted"),
+    Lever("clickhouse", "write", "presplit", "rows of a partition together, smaller blocks",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_by_partition"),
+    Lever("clickhouse", "write", "connections", "two instead of one",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_two_connections"),
+    Lever("clickhouse", "write", "all or nothing", "into a new table that takes the place of the old one",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_exchange"),
+    Lever("clickhouse", "write", "idempotent", "with a deduplication token, safe to try again",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_deduplicated"),
+    Lever("clickhouse", "read", "HTTP client", "urllib without compression instead of httpx with",
+          "polars_httpx_parquet", "polars_urllib_parquet"),
+    Lever("clickhouse", "read", "format", "Arrow file instead of Parquet",
+          "polars_urllib_parquet", "polars_http_client_arrow_file"),
+    Lever("clickhouse", "read", "server's writer", "native Arrow writer instead of the Arrow library",
+          "polars_http_client_arrow_library_writer", "polars_http_client_arrow_stream"),
+    Lever("clickhouse", "read", "dictionaries", "LowCardinality as Arrow dictionaries",
+          "polars_http_client_arrow_stream", "polars_http_client_arrow_dictionary"),
+    Lever("clickhouse", "read", "streaming", "decoded as it arrives instead of a whole file",
+          "polars_http_client_arrow_file", "polars_http_client_arrow_dictionary"),
+    Lever("clickhouse", "read", "compression", "Arrow with LZ4 instead of none",
+          "polars_http_client_arrow_dictionary", "polars_http_client_arrow_lz4"),
+    Lever("clickhouse", "read", "format", "Native decoded by compiled loops instead of an Arrow stream",
+          "polars_http_client_arrow_preallocated", "polars_http_client_native_decoded"),
+    Lever("clickhouse", "read", "memory", "reads into preallocated memory",
+          "polars_http_client_arrow_dictionary", "polars_http_client_arrow_preallocated"),
+    Lever("clickhouse", "read", "HTTP client", "urllib3 instead of http.client",
+          "polars_http_client_arrow_dictionary", "polars_urllib3_arrow_stream"),
+    Lever("clickhouse", "read", "connections", "two instead of one",
+          "polars_http_client_arrow_preallocated", "polars_http_client_arrow_two_connections"),
+)  # fmt: skip
+"""What can be pulled, and the two techniques that show it."""
+
+
+class Levers:
+    """The levers with their ratios, ready to be shown."""
+
+    def __init__(self, table: pl.DataFrame, figures: Path) -> None:
+        self.table = table
+        self._figures = figures
+
+    def as_table(self) -> Markdown:
+        """What each lever gives: the ratio of medians with its interval, largest first within a direction."""
+        return Markdown(levers_table(self.table))
+
+    def chart(self) -> SVG:
+        """The ratios with their intervals, also saved as `figures/07_levers.svg`."""
+        return SVG(charts.save(_figure(self.table), self._figures / "07_levers.svg"))
+
+    def first(self) -> Markdown:
+        """What to change first."""
+        return Markdown(first_to_change(self.table))
+
+
+def load() -> Levers:
+    """Every lever whose two techniques were measured in one run; raises ResultsError when there are no results."""
+    settings = load_settings()
+    passes = store.read_all(settings.out / "results")
+    if passes.is_empty():
+        raise ResultsError("there are no results yet; run the notebooks of the four directions first")
+    return Levers(ratios(passes), settings.out / "figures")
+
+
+def ratios(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row per lever: its ratio of rows/s, changed over base, with the bootstrap 95% interval."""
+    rows: list[dict[str, Any]] = []
+    for lever in LEVERS:
+        here = passes.filter(database=lever.database, direction=lever.direction)
+        base, changed = (here.filter(technique=name) for name in (lever.base, lever.changed))
+        if not all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
+            continue
+        ratio, low, high = statistics.ratio_with_interval(changed, base)
+        rows.append(
+            {"database": lever.database, "direction": lever.direction, "what": lever.what, "change": lever.change,
+             "ratio": ratio, "ratio_low": low, "ratio_high": high}
+        )  # fmt: skip
+    order = ["database", "direction", "ratio"]
+    return pl.DataFrame(rows).sort(order, descending=True) if rows else pl.DataFrame()
+
+
+def levers_table(table: pl.DataFrame) -> str:
+    """The levers as Markdown."""
+    return markdown_table(
+        ["lever", "change", "rows/s, changed over base (95% interval)", "reading"],
+        [
+            [
+                f"{DATABASES[row['database']]} {row['direction']}: {row['what']}",
+                row["change"],
+                ratio_text(row),
+                _reading(row),
+            ]
+            for row in table.to_dicts()
+        ],
+    )
+
+
+def first_to_change(table: pl.DataFrame) -> str:
+    """One sentence for each direction: the levers whose interval is above 1, largest first."""
+    lines = []
+    for (database, direction), group in table.group_by("database", "direction", maintain_order=True):
+        helps = [f"{row['change']} ({row['ratio']:.2f}x)" for row in group.to_dicts() if row["ratio_low"] > 1]
+        told = "; ".join(helps[:3]) if helps else "no lever stands out of the noise in this run"
+        lines.append(f"- **{DATABASES[str(database)]} {direction}**: {told}.")
+    return "\n".join(lines)
+
+
+def _reading(row: dict[str, Any]) -> str:
+    """Never claims a difference inside the interval."""
+    if row["ratio_low"] > 1:
+        return "faster"
+    return "slower" if row["ratio_high"] < 1 else "not told apart"
+
+
+def _figure(table: pl.DataFrame) -> Figure:
+    rows = table.to_dicts()
+    with mpl.rc_context(charts.STYLE):
+        figure = Figure(figsize=(10.5, 0.9 + 0.3 * len(rows)), layout="constrained")
+        axes = figure.subplots()
+        for at, row in enumerate(rows):
+            colour = {"faster": "#0072B2", "slower": "#D55E00", "not told apart": charts.FAINT}[_reading(row)]
+            axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
+            axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
+        axes.axvline(1, color=charts.INK, linewidth=0.8)
+        names = [f"{DATABASES[r['database']]} {r['direction']}, {r['what']}: {r['change']}" for r in rows]
+        axes.set_yticks(range(len(rows)), names)
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("rows/s, changed over base (line: 95% interval)")
+        axes.set_title("One lever at a time", loc="left", fontweight="bold")
+    return figure

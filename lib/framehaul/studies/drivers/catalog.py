@@ -1,0 +1,306 @@
+"""Who is compared: each driver, and the program that drives it - built where it must be, started, asked, ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from framehaul.errors import UnavailableError
+from framehaul.settings import PROJECT, Settings
+
+SOURCES = PROJECT / "drivers"
+PATIENCE_SECONDS = 120
+"""How long an answer may take beyond the time that was asked for."""
+VERSION_SECONDS = 30
+MOST_ANSWER_BYTES = 1 << 30
+"""Far more than the latencies of the longest pass; an answer that goes on is no answer."""
+READ_BYTES = 1 << 16
+TOLD_BYTES = 1 << 16
+"""How much of the end of what a program said about its errors is looked at."""
+
+type Command = Callable[[Settings], list[str]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One driver in one way of using it: how tables and charts call it, and the program that drives it.
+
+    `origin` is `published` for those that the article compared.
+    """
+
+    name: str
+    label: str
+    language: str
+    origin: str
+    command: Command
+
+
+class ProgramError(RuntimeError):
+    """A program ended, did not answer, or gave an answer that is none."""
+
+
+class Program:
+    """A running program: one request, one answer."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: Any) -> None:
+        self._process, self._errors = process, errors
+
+    @property
+    def process_id(self) -> int:
+        """To look at what it takes of the machine."""
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any], fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+        """The answer, which has these fields; raises ProgramError when there is none, or another one.
+
+        Raises UnavailableError when the driver cannot do this.
+        """
+        patience = PATIENCE_SECONDS + request.get("seconds", 0) + request.get("warmup_seconds", 0)
+        try:
+            return parsed(self._exchange(json.dumps(request).encode() + b"\n", patience), fields or {})
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def _exchange(self, request: bytes, patience: float) -> bytes:
+        """The line that answers the request; a program that says less or more than that is ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        into, out, said = self._process.stdin.fileno(), self._process.stdout.fileno(), bytearray()
+        deadline = time.monotonic() + patience
+        while True:
+            left = max(0, deadline - time.monotonic())
+            readable, writable, _ = select.select([out], [into] if request else [], [], left)
+            if readable:
+                piece = os.read(out, READ_BYTES)
+                if not piece:
+                    raise self._ended()
+                said += piece
+                if request:
+                    raise self._given_up(f"it said something before it was asked: {_quoted(said)}")
+                if b"\n" in piece:
+                    break
+                if len(said) > MOST_ANSWER_BYTES:
+                    raise self._given_up(f"its answer has more than {MOST_ANSWER_BYTES:,} bytes: {_quoted(said)}")
+            elif writable:
+                request = request[os.write(into, request) :]
+            else:
+                raise self._given_up(f"no answer within {patience:.0f} s")
+        line, _, more = said.partition(b"\n")
+        if more:
+            raise self._given_up(f"it said more than was asked: {_quoted(more)}")
+        return bytes(line)
+
+    def _given_up(self, why: str) -> ProgramError:
+        self._process.kill()
+        return ProgramError(why)
+
+    def _ended(self) -> ProgramError:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - TOLD_BYTES))
+        told = self._errors.read().decode(errors="replace").strip().splitlines()
+        return ProgramError(told[-1][:400] if told else "the program ended without a word")
+
+
+def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
+    """The answer on a line; raises ProgramError where it says so, is no JSON object, or has not these fields.
+
+    A `float` is any number, and numbers are finite and at least 0.
+    """
+    try:
+        answer = json.loads(line, parse_constant=_no_number)
+    except (ValueError, RecursionError):  # also of text that is not UTF-8
+        answer = None
+    if not isinstance(answer, dict):
+        raise ProgramError(f"its answer is no JSON object: {_quoted(line)}")
+    if "unavailable" in answer:
+        raise UnavailableError(str(answer["unavailable"]))
+    if "error" in answer:
+        raise ProgramError(str(answer["error"]))
+    for name, kind in fields.items():
+        value: Any = answer.get(name)
+        is_number = kind in (int, float) and type(value) in (int, kind) and 0 <= value < 2**63
+        if not is_number and (kind in (int, float) or type(value) is not kind):
+            raise ProgramError(f"its answer has no {name} that is {kind.__name__}, but {value!r:.80}")
+    return answer
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _quoted(said: bytes | bytearray) -> str:
+    return repr(bytes(said[:80]).decode(errors="replace"))
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[Program]:
+    """A program that ends with the block, and with this process: its input ends then.
+
+    Raises ProgramError when it cannot be started.
+    """
+    with tempfile.TemporaryFile() as errors, opened(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                    stderr=errors, bufsize=0) as process:  # fmt: skip
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)  # a program that does not read keeps nobody waiting
+        try:
+            yield Program(process, errors)
+        finally:
+            # What it is doing has no use any more; it keeps nothing.
+            process.kill()
+
+
+def opened(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process; raises ProgramError when there can be none."""
+    try:
+        return subprocess.Popen(command, cwd=PROJECT, **options)
+    except OSError as error:
+        raise ProgramError(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error
+
+
+def python(database: str, name: str) -> Command:
+    """The program of Python's drivers."""
+    return lambda _: [sys.executable, "-m", "framehaul.studies.drivers.program", database, name]
+
+
+def go(name: str) -> Command:
+    """The program of Go's drivers."""
+
+    def command(settings: Settings) -> list[str]:
+        target = settings.state_dir / "drivers" / "go"
+        target.mkdir(parents=True, exist_ok=True)
+        find_tool("go", "Go: install it (https://go.dev/dl/)")
+        build(["go", "build", "-o", str(target / "drivers"), "."], SOURCES / "go", "Go's drivers were not built")
+        return [str(target / "drivers"), name]
+
+    return command
+
+
+def node(name: str) -> Command:
+    """The program of Node's drivers, with its packages installed beside a copy of it."""
+
+    def command(settings: Settings) -> list[str]:
+        target = settings.state_dir / "drivers" / "node"
+        for tool in ("node", "npm"):
+            find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
+        shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
+        lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
+        installed = target / "node_modules" / ".framehaul"
+        if not installed.exists() or installed.read_text() != lock:
+            build(["npm", "ci", "--no-progress"], target, "Node's drivers were not installed")
+            installed.write_text(lock)
+        return ["node", str(target / "main.js"), name]
+
+    return command
+
+
+def versions() -> dict[str, str]:
+    """The toolchains that are there, each with the drivers that are built by it."""
+    found = {}
+    if shutil.which("go"):
+        required = re.findall(r"^\t(\S+) (v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
+        found["Go"] = f"{said('go', 'env', 'GOVERSION').removeprefix('go')} ({_listed(required)})"
+    if shutil.which("node"):
+        package = json.loads((SOURCES / "node" / "package.json").read_text())
+        packages = package["dependencies"] | package["optionalDependencies"]
+        found["Node"] = f"{said('node', '--version')} ({_listed(packages.items())})"
+    return found
+
+
+def _listed(packages: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in packages)
+
+
+def said(*command: str) -> str:
+    """What a toolchain says of itself; `unknown` where it cannot."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=True, timeout=VERSION_SECONDS
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def find_tool(name: str, what: str) -> None:
+    """Raises UnavailableError where a program is not on PATH; `what` is what brings it, and from where."""
+    if shutil.which(name) is None:
+        raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
+
+
+def build(command: list[str], directory: Path, failed: str) -> None:
+    """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine."""
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).replace(f"{directory}", "").split())[-300:]
+        raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {said}")
+
+
+class Commands:
+    """The command of each contender, or other tool; what has to be built is built once, or found to be impossible."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._found: dict[str, list[str] | UnavailableError] = {}
+
+    def of(self, name: str, command: Command) -> list[str]:
+        """Raises UnavailableError when it cannot be had here."""
+        if name not in self._found:
+            try:
+                self._found[name] = command(self._settings)
+            except UnavailableError as error:
+                self._found[name] = error
+        found = self._found[name]
+        if isinstance(found, UnavailableError):
+            raise found
+        return found
+
+
+POSTGRES = (
+    Contender("asyncpg", "asyncpg, asyncio", "Python", "beyond", python("postgres", "asyncpg")),
+    Contender("asyncpg_uvloop", "asyncpg, uvloop", "Python", "published", python("postgres", "asyncpg_uvloop")),
+    Contender("psycopg", "psycopg 3, threads", "Python", "beyond", python("postgres", "psycopg")),
+    Contender("psycopg_binary", "psycopg 3 binary, threads", "Python", "beyond", python("postgres", "psycopg_binary")),
+    Contender("psycopg_async", "psycopg 3, uvloop", "Python", "beyond", python("postgres", "psycopg_async")),
+    Contender("psycopg_async_binary", "psycopg 3 binary, uvloop", "Python", "beyond",
+              python("postgres", "psycopg_async_binary")),
+    Contender("psycopg2", "psycopg2, threads", "Python", "beyond", python("postgres", "psycopg2")),
+    Contender("psycopg2_dict", "psycopg2 DictCursor, threads", "Python", "beyond", python("postgres", "psycopg2_dict")),
+    Contender("aiopg", "aiopg, uvloop", "Python", "published", python("postgres", "aiopg")),
+    Contender("aiopg_dict", "aiopg DictCursor, uvloop", "Python", "published", python("postgres", "aiopg_dict")),
+    Contender("pg8000", "pg8000, threads", "Python", "beyond", python("postgres", "pg8000")),
+    Contender("adbc", "ADBC to Arrow, threads", "Python", "beyond", python("postgres", "adbc")),
+    Contender("go_pgx", "Go pgx", "Go", "beyond", go("pgx")),
+    Contender("go_pq", "Go lib/pq, all decoded", "Go", "beyond", go("pq")),
+    Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded")),
+    Contender("node_pg", "Node pg", "Node", "published", node("pg")),
+    Contender("node_pg_native", "Node pg-native", "Node", "published", node("pg_native")),
+)  # fmt: skip
+
+CLICKHOUSE = (
+    Contender("connect_async", "clickhouse-connect async", "Python", "published",
+              python("clickhouse", "connect_async")),
+    Contender("connect_async_rust", "clickhouse-connect async, Rust codec", "Python", "beyond",
+              python("clickhouse", "connect_async_rust")),
+    Contender("connect", "clickhouse-connect", "Python", "beyond", python("clickhouse", "connect")),
+    Contender("connect_rust", "clickhouse-connect, Rust codec", "Python", "beyond",
+              python("clickhouse", "connect_rust")),
+    Contender("aiochlite_rows", "aiochlite (Row)", "Python", "published", python("clickhouse", "aiochlite_rows")),
+    Contender("aiochlite_tuples", "aiochlite (tuples)", "Python", "published",
+              python("clickhouse", "aiochlite_tuples")),
+    Contender("aiochclient", "aiochclient", "Python", "published", python("clickhouse", "aiochclient")),
+    Contender("asynch", "asynch", "Python", "beyond", python("clickhouse", "asynch")),
+    Contender("clickhouse_driver", "clickhouse-driver", "Python", "beyond", python("clickhouse", "clickhouse_driver")),
+    Contender("httpx_json", "httpx, JSONCompactEachRow", "Python", "beyond", python("clickhouse", "httpx_json")),
+)  # fmt: skip

@@ -1,0 +1,181 @@
+"""Python clients that fetch rows from ClickHouse: how each is opened, and how a query's rows become Python values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import aiochclient
+import aiochlite
+import aiohttp
+import clickhouse_connect
+import clickhouse_driver
+import httpx
+from asynch.proto.connection import Connection as AsynchConnection
+from clickhouse_connect.driver.asyncclient import AsyncClient
+from clickhouse_connect.driver.client import Client
+
+from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
+from framehaul.studies.drivers.driver import Driver
+from framehaul.studies.drivers.shapes import Row, Shape
+
+# Nobody compresses here: on loopback that costs more than it saves, and the clients would differ in what they ask for.
+
+
+def connect_open(server: ClickHouseServer, native_codec: str) -> Client:
+    """clickhouse-connect, synchronous."""
+    return clickhouse_connect.get_client(
+        host=server.host, port=server.http_port, username=server.user, password=server.password,
+        database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
+        send_receive_timeout=TIMEOUT_SECONDS, dedicated_pool=True,
+    )  # fmt: skip
+
+
+def connect_fetch(client: Client, shape: Shape) -> list[Row]:
+    """FORMAT Native, columns turned into rows."""
+    return [*map(tuple, client.query(shape.sql).result_rows)]
+
+
+async def connect_async_open(server: ClickHouseServer, native_codec: str) -> AsyncClient:
+    """clickhouse-connect, asynchronous."""
+    return await clickhouse_connect.get_async_client(
+        host=server.host, port=server.http_port, username=server.user, password=server.password,
+        database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
+        send_receive_timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+
+
+async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
+    """FORMAT Native, columns turned into rows."""
+    return [*map(tuple, (await client.query(shape.sql)).result_rows)]
+
+
+async def aiochlite_open(server: ClickHouseServer) -> aiochlite.AsyncChClient:
+    """aiochlite in its default configuration."""
+    return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
+
+
+async def aiochlite_rows(client: aiochlite.AsyncChClient, shape: Shape) -> list[aiochlite.Row]:
+    """FORMAT RowBinary, decoded into rows that know their names."""
+    return await client.fetch(shape.sql)
+
+
+async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> list[Row]:
+    """FORMAT RowBinary, decoded into tuples."""
+    return await client.fetch_rows(shape.sql)
+
+
+async def aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
+    """aiochclient over aiohttp."""
+    session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
+    return aiochclient.ChClient(
+        session, url=server.url, user=server.user, password=server.password, database=server.database
+    )
+
+
+async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[Row]:
+    """FORMAT TSV; a record is decoded when a value of it is asked for, so each is asked."""
+    return [record[:] for record in await client.fetch(shape.sql)]
+
+
+async def asynch_open(server: ClickHouseServer) -> AsynchConnection:
+    """asynch over the native protocol."""
+    connection = AsynchConnection(  # its stub leaves __init__ untyped
+        host=server.host, port=server.native_port, user=server.user, password=server.password,
+        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+    await connection.connect()
+    return connection
+
+
+async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> list[Row]:
+    """Native blocks, columns turned into rows."""
+    rows: list[Row] = await connection.execute(shape.sql)
+    return rows
+
+
+async def asynch_close(connection: AsynchConnection) -> None:
+    """Its name for closing."""
+    await connection.disconnect()
+
+
+def driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
+    """clickhouse-driver over the native protocol."""
+    return clickhouse_driver.Client(
+        host=server.host, port=server.native_port, user=server.user, password=server.password,
+        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+
+
+def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> list[Row]:
+    """Native blocks, columns turned into rows."""
+    rows: list[Row] = client.execute(shape.sql)
+    return rows
+
+
+def driver_close(client: clickhouse_driver.Client) -> None:
+    """Its name for closing."""
+    client.disconnect()
+
+
+JSON_TEXT: dict[str, Callable[[Any], Any]] = {
+    "DateTime('UTC')": dt.datetime.fromisoformat,
+    "Array(Decimal(10, 2))": lambda values: [*map(Decimal, values)],
+}
+"""What JSON has no type for, and how it is made of the text that stands there."""
+
+
+async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
+    """httpx bound to the server, its login and its database."""
+    return httpx.AsyncClient(
+        base_url=server.url, auth=(server.user, server.password), timeout=TIMEOUT_SECONDS,
+        params={"database": server.database, "output_format_json_quote_decimals": 1,
+                "output_format_json_quote_64bit_integers": 0},
+        headers={"Accept-Encoding": "identity"}, trust_env=False,
+    )  # fmt: skip
+
+
+async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[Row]:
+    """FORMAT JSONCompactEachRow: parsed line by line, times and decimals made of their text."""
+    response = await client.post("/", content=f"{shape.sql} FORMAT JSONCompactEachRowWithNamesAndTypes")
+    response.raise_for_status()
+    _, types, *lines = response.text.splitlines()
+    converted = [(at, JSON_TEXT[kind]) for at, kind in enumerate(json.loads(types)) if kind in JSON_TEXT]
+    rows: list[Row] = []
+    for line in lines:
+        row = json.loads(line)
+        for at, convert in converted:
+            row[at] = convert(row[at])
+        rows.append(row)
+    return rows
+
+
+async def httpx_close(client: httpx.AsyncClient) -> None:
+    """Its name for closing."""
+    await client.aclose()
+
+
+def _connect(codec: str) -> Driver:
+    return Driver(partial(connect_open, native_codec=codec), connect_fetch)
+
+
+def _connect_async(codec: str) -> Driver:
+    return Driver(partial(connect_async_open, native_codec=codec), connect_async_fetch, loop="asyncio")
+
+
+DRIVERS: Mapping[str, Driver] = {
+    "connect_async": _connect_async("python"),
+    "connect_async_rust": _connect_async("rust"),
+    "connect": _connect("python"),
+    "connect_rust": _connect("rust"),
+    "aiochlite_rows": Driver(aiochlite_open, aiochlite_rows, loop="asyncio"),
+    "aiochlite_tuples": Driver(aiochlite_open, aiochlite_tuples, loop="asyncio"),
+    "aiochclient": Driver(aiochclient_open, aiochclient_fetch, loop="asyncio"),
+    "asynch": Driver(asynch_open, asynch_fetch, loop="asyncio", close=asynch_close),
+    "clickhouse_driver": Driver(driver_open, driver_fetch, close=driver_close),
+    "httpx_json": Driver(httpx_open, httpx_json, loop="asyncio", close=httpx_close),
+}

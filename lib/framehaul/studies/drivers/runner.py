@@ -1,0 +1,372 @@
+"""Rounds over drivers and shapes: every task once per round, in a shuffled order, checked before it is believed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from framehaul.data.schema import COMMENT
+from framehaul.errors import ServerError, UnavailableError
+from framehaul.harness import meter
+from framehaul.harness.rounds import in_rounds
+from framehaul.results.store import Status
+from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
+from framehaul.settings import Settings
+from framehaul.studies.drivers import program
+from framehaul.studies.drivers.catalog import Commands, Contender, Program, ProgramError, started
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Generated, Shape
+
+PERCENTILES = (25, 50, 75, 90, 99, 99.9, 99.99)
+MOST_QUERIES = 100_000_000
+"""Of one pass at a rate: each has a latency, which is kept."""
+MEASURED: dict[str, type] = {
+    "queries": int, "rows": int, "all_rows": int, "seconds": float, "cpu_seconds": float, "unserved": int,
+    "latencies_ns": list,
+}  # fmt: skip
+"""The fields of the answer to `measure`."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How hard a server is asked; raises ValueError, naming the parameter, when one makes no sense.
+
+    `duration` and `warmup_duration` are seconds, `rate` queries/s, with 0 for as fast as answers come.
+    """
+
+    connections: int
+    duration: float
+    warmup_duration: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        if type(self.connections) is not int or self.connections < 1:
+            raise ValueError(f"CONNECTIONS={self.connections!r}: give a whole number of at least 1")
+        for name in ("duration", "warmup_duration", "rate"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value < float("inf"):
+                raise ValueError(f"{name.upper()}={value!r}: give a number of at least 0")
+        if not self.duration:
+            raise ValueError(f"DURATION={self.duration!r}: give more than 0 seconds")
+        if self.rate * self.duration > MOST_QUERIES:
+            raise ValueError(
+                f"RATE={self.rate!r}: in {self.duration} seconds give no more than {MOST_QUERIES:,} queries"
+            )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One pass of one driver and shape: a row of the study's file. A missing number is None, never 0."""
+
+    run_id: str
+    driver: str
+    label: str
+    language: str
+    origin: str
+    shape: str
+    connections: int
+    rate: float
+    pass_: int
+    queries: int | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    queries_per_s: float | None = None
+    rows_per_s: float | None = None
+    latency_mean_ms: float | None = None
+    latency_std_ms: float | None = None
+    latency_min_ms: float | None = None
+    latency_p25_ms: float | None = None
+    latency_p50_ms: float | None = None
+    latency_p75_ms: float | None = None
+    latency_p90_ms: float | None = None
+    latency_p99_ms: float | None = None
+    latency_p999_ms: float | None = None
+    latency_p9999_ms: float | None = None
+    latency_max_ms: float | None = None
+    unserved: int | None = None
+    client_cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A driver, what it is asked, and over how many connections at once."""
+
+    contender: Contender
+    shape: Shape
+    load: Load
+
+
+class Ground(Protocol):
+    """The tables of a study on its server, and what must come back from them."""
+
+    def address(self) -> dict[str, Any]:
+        """Where the server is, as the programs' requests say it."""
+
+    def check(self, task: Task, running: Program) -> str | None:
+        """Let the driver run the query once; what is wrong with what it gave, if anything."""
+
+    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
+        """What is wrong with the rows that a driver says it has fetched, or stored, if anything."""
+
+
+def rounds(
+    tasks: list[Task], ground: Ground, settings: Settings, *, warmup: int, passes: int, seed: int,
+    record: Callable[[Task, int, dict[str, Any]], None], progress: Callable[[str], None], stop: threading.Event,
+) -> None:  # fmt: skip
+    """Run every task in each round; `record` gets task, pass and the fields of its measurement, but for warm-ups.
+
+    A driver that is wrong, fails or is not there is recorded, and the others go on. Raises KeyboardInterrupt after
+    `stop` was set, between two tasks, and ServerError when the server is gone.
+    """
+    with _Fleet(settings).open() as fleet:
+        for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
+            progress(f"{task.contender.name}: {task.shape.name}")
+            try:
+                found = _measured(task, ground, fleet.program_of(task.contender))
+            except UnavailableError as error:
+                found = {"status": "skipped", "reason": str(error)}
+            except ProgramError as error:
+                fleet.retire(task.contender)
+                found = {"status": "failed", "reason": str(error)}
+            if number > 0:
+                record(task, number, found)
+
+
+class _Fleet:
+    """The programs that are running, one for each driver, started when first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._commands = Commands(settings)
+        self._running: dict[str, tuple[Program, ExitStack]] = {}
+
+    @contextmanager
+    def open(self) -> Iterator[_Fleet]:
+        try:
+            yield self
+        finally:
+            for _, stack in self._running.values():
+                stack.close()
+
+    def program_of(self, contender: Contender) -> Program:
+        """Raises UnavailableError when it cannot be built here."""
+        if contender.name not in self._running:
+            command, stack = self._commands.of(contender.name, contender.command), ExitStack()
+            self._running[contender.name] = stack.enter_context(started(command)), stack
+        return self._running[contender.name][0]
+
+    def retire(self, contender: Contender) -> None:
+        """End a program that failed: the next task gets a fresh one."""
+        if contender.name in self._running:
+            self._running.pop(contender.name)[1].close()
+
+
+def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
+    wrong = ground.check(task, running)
+    if wrong:
+        return {"status": "failed", "reason": wrong}
+    load = task.load
+    resident = meter.reset_peak_rss(running.process_id)
+    answer = running.ask(
+        ground.address() | {
+            "do": "measure", "shape": asdict(task.shape), "connections": load.connections, "rate": load.rate,
+            "seconds": load.duration, "warmup_seconds": load.warmup_duration,
+        },
+        MEASURED,
+    )  # fmt: skip
+    _check_latencies(answer)
+    peak_growth = meter.peak_rss_growth(resident, running.process_id)
+    wrong = ground.check_moved(task.shape, answer)
+    if wrong:
+        return {"status": "failed", "reason": wrong}
+    rows, seconds = answer["rows"], answer["seconds"]
+    return {
+        "queries": answer["queries"], "rows": rows, "seconds": seconds, "queries_per_s": answer["queries"] / seconds,
+        "rows_per_s": rows / seconds, "unserved": answer["unserved"], "client_cpu_s": answer["cpu_seconds"],
+        "peak_rss_bytes": peak_growth,
+        **latencies(answer["latencies_ns"]),
+    }  # fmt: skip
+
+
+def _check_latencies(answer: dict[str, Any]) -> None:
+    """Raises ProgramError unless there is one of each query, and time went by."""
+    times = answer["latencies_ns"]
+    if not answer["queries"] or not answer["seconds"]:
+        raise ProgramError("it ran no query within the time")
+    if len(times) != answer["queries"] + answer["unserved"]:
+        raise ProgramError(
+            f"it has {len(times)} latencies of {answer['queries']} queries, {answer['unserved']} unserved"
+        )
+    if not all(type(time) is int and 0 <= time < 2**63 for time in times):
+        raise ProgramError("not all of its latencies are nanoseconds")
+
+
+def latencies(nanoseconds: list[int]) -> dict[str, float]:
+    """Mean, standard deviation, extremes and percentiles in ms; exact, as every latency is there."""
+    times = np.asarray(nanoseconds, dtype=np.float64) / 1e6
+    names = [f"latency_p{at:g}_ms".replace(".", "") for at in PERCENTILES]
+    return {
+        "latency_mean_ms": float(times.mean()), "latency_std_ms": float(times.std()),
+        "latency_min_ms": float(times.min()), "latency_max_ms": float(times.max()),
+        **dict(zip(names, map(float, np.percentile(times, PERCENTILES)), strict=True)),
+    }  # fmt: skip
+
+
+class PostgresGround:
+    """The tables of the PostgreSQL shapes; what must come back is asked of the server as JSON, past all drivers."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server, self._tables = server, PostgresTables(server)
+        self._fetched: dict[str, int] = {}
+
+    @contextmanager
+    def made(self) -> Iterator[PostgresGround]:
+        """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
+        try:
+            for name, (create, *fill) in POSTGRES_TABLES.items():
+                self._tables.create_as(name, create)
+                for statement in fill:
+                    self._tables.run(statement)
+            yield self
+        finally:
+            # Where the server is gone for good, the next run drops what is ours.
+            with contextlib.suppress(ServerError):
+                for name in POSTGRES_TABLES:
+                    self._tables.drop_named(name)
+
+    def address(self) -> dict[str, Any]:
+        """Its URL."""
+        return {"dsn": self._server.dsn()}
+
+    def check(self, task: Task, running: Program) -> str | None:
+        """Compare values; an oid may come as text, a "char" as a byte, as long as it says the same."""
+        request = self.address() | {"do": "check", "shape": asdict(task.shape)}
+        if task.shape.kind != "fetch":
+            self._tables.run(f"TRUNCATE {task.shape.table}")  # of what a driver left that failed
+            return self._stored(task.shape, running.ask(request, {"rows": int})["rows"])
+        while True:
+            expected = self._expected(task.shape)
+            got = running.ask(request, {"rows": list})["rows"]
+            # pg_type grows when anybody makes a table.
+            if expected == self._expected(task.shape):
+                self._fetched[task.shape.name] = len(expected)
+                return difference(got, expected, arrays_as_text="undecoded" in task.contender.name)
+
+    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
+        """Each fetch gave all rows; or all rows that were sent are there, none of them another, and are removed."""
+        if shape.kind != "fetch":
+            return self._stored(shape, answer["all_rows"])
+        low, high = sorted((self._fetched[shape.name], len(self._expected(shape))))
+        return _fetched(answer, low, high)
+
+    def _stored(self, shape: Shape, rows: int) -> str | None:
+        columns = ", ".join(shape.columns)
+        found = self._tables.run(
+            f"SELECT count(*), count(*) FILTER (WHERE ({columns}) IS DISTINCT FROM {_literal(shape)}) "
+            f"FROM {shape.table}"
+        )[0]
+        self._tables.run(f"TRUNCATE {shape.table}")
+        return None if found == (rows, 0) else f"{found[0]} rows are stored instead of {rows}, {found[1]} of them wrong"
+
+    def _expected(self, shape: Shape) -> list[list[Any]]:
+        sql = shape.sql
+        for at, value in enumerate(shape.arguments, 1):
+            sql = sql.replace(f"${at}", str(value).lower())
+        answer = self._tables.run(f"SELECT coalesce(json_agg(q), '[]')::text FROM ({sql}) AS q")[0][0]
+        return [list(row.values()) for row in json.loads(answer)]
+
+
+class ClickHouseGround:
+    """The tables that ClickHouse fills by itself; what must come back is computed here, from what they are made of."""
+
+    def __init__(self, server: ClickHouseServer, rows: int) -> None:
+        self._server, self._rows, self._tables = server, rows, ClickHouseTables(server)
+        self._digests: dict[tuple[str, str], str] = {}
+        self._generated: dict[str, Generated] = {table.name: table for table in CLICKHOUSE_TABLES}
+
+    @contextmanager
+    def made(self) -> Iterator[ClickHouseGround]:
+        """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
+        try:
+            for table in CLICKHOUSE_TABLES:
+                create = f"CREATE TABLE {table.table} ({table.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
+                self._tables.create_as(table.table, create)
+                self._tables.run(f"INSERT INTO {table.table} SELECT {table.select} FROM numbers({self._rows})")
+            yield self
+        finally:
+            with contextlib.suppress(ServerError):
+                for table in CLICKHOUSE_TABLES:
+                    self._tables.drop_named(table.table)
+
+    def address(self) -> dict[str, Any]:
+        """All that a client wants to know."""
+        return {"server": asdict(self._server)}
+
+    def check(self, task: Task, running: Program) -> str | None:
+        """Compare digests of all values."""
+        request = self.address() | {"do": "check", "shape": asdict(task.shape), "digest": True}
+        answer = running.ask(request, {"rows": int, "digest": str})
+        expected, rows = self._expected(task.shape), self.rows_of(task.shape)
+        if answer == {"rows": rows, "digest": expected}:
+            return None
+        return f"{answer['rows']} rows of {rows}" if answer["rows"] != rows else "other values than the server made"
+
+    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
+        """Each fetch gave all rows."""
+        return _fetched(answer, self.rows_of(shape), self.rows_of(shape))
+
+    def rows_of(self, shape: Shape) -> int:
+        """How many rows its query asks for."""
+        return int(shape.sql.partition("id < ")[2].split()[0])
+
+    def _expected(self, shape: Shape) -> str:
+        key = shape.name, shape.sql
+        if key not in self._digests:
+            made = self._generated[shape.name].row
+            self._digests[key] = program.digest([program.json_row(made(at)) for at in range(self.rows_of(shape))])
+        return self._digests[key]
+
+
+def _fetched(answer: dict[str, Any], low: int, high: int) -> str | None:
+    queries, rows = answer["queries"], answer["rows"]
+    return None if queries * low <= rows <= queries * high else f"{rows} rows in {queries} queries of {low} each"
+
+
+def difference(got: list[Any], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
+    """What is wrong with rows that a driver gave; None when they say what the server said."""
+    if len(got) != len(expected):
+        return f"{len(got)} rows instead of {len(expected)}"
+    for at, (left, right) in enumerate(zip(got, expected, strict=True)):
+        if type(left) is not list:
+            return f"row {at} is {left!r:.60}, and no list of values"
+        if len(left) != len(right):
+            return f"row {at} has {len(left)} values instead of {len(right)}"
+        for found, wanted in zip(left, right, strict=True):
+            if not _says(found, wanted, arrays_as_text=arrays_as_text):
+                return f"row {at} holds {found!r:.60} instead of {wanted!r:.60}"
+    return None
+
+
+def _says(found: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
+    if isinstance(wanted, list) and arrays_as_text:
+        return bool(found == "{" + ",".join(map(str, wanted)) + "}")
+    if type(found) is type(wanted) and found == wanted:
+        return True
+    if not isinstance(wanted, str):
+        return False
+    # The server's JSON quotes an oid; asyncpg gives a "char" as a byte; bytes come in hexadecimal.
+    return found in (wanted.encode().hex(), wanted.removeprefix("\\x")) or (type(found) is int and str(found) == wanted)
+
+
+def _literal(shape: Shape) -> str:
+    values = (f"'{value}'" if isinstance(value, str) else repr(value) for value in shape.row)
+    return "ROW(" + ", ".join(f"{value}::{kind}" for value, kind in zip(values, shape.types, strict=True)) + ")"

@@ -1,0 +1,1 @@
+"""Every pass of every run, to be looked at (notebook 00)."""

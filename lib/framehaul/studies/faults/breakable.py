@@ -1,0 +1,139 @@
+"""Servers of the study's own, which may be killed, and tables on them that fail on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.errors import ServerError
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers.clickhouse import EmbeddedClickHouse
+from framehaul.servers.ports import choose_port
+from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
+from framehaul.servers.tables import ClickHouseTables
+
+TABLE = Table(
+    "framehaul_faults",
+    (Column("id", ColumnType.INT64), Column("label", ColumnType.TEXT), Column("value", ColumnType.FLOAT64)),
+    ("id",),
+)
+
+# A load of many millions of rows in small: ClickHouse closes a block after so many rows, by default after a million.
+BLOCK_ROWS = 16_384
+SMALL_BLOCKS = {
+    "max_insert_block_size": BLOCK_ROWS, "min_insert_block_size_rows": BLOCK_ROWS,
+    "min_insert_block_size_bytes": 65_536, "input_format_parquet_max_block_size": BLOCK_ROWS,
+    # Rows come out in order, so that an error in the last of them comes when the body is under way.
+    "max_block_size": BLOCK_ROWS, "max_threads": 1,
+}  # fmt: skip
+TIMEOUT_SECONDS = 2
+FULL_DISK_KIB = 384
+UNMOUNT = 'read -r _; umount -l "$0"'
+"""For a shell that reads until whoever started it closes its input, or is gone."""
+
+
+@dataclass
+class BreakableServers:
+    """Both embedded servers, with the means to kill them."""
+
+    postgres_process: EmbeddedPostgres
+    clickhouse_process: EmbeddedClickHouse
+    servers: Servers
+    small_disk: Path | None
+    """A file system with room for less than the study's rows, where this machine lets us make one."""
+
+    def kill(self, *databases: str) -> None:
+        """Kill the servers as a crash would: nobody is told, nothing is written."""
+        for database in databases:
+            process_id = self.servers.of(database).process_id
+            assert process_id is not None
+            server = psutil.Process(process_id)
+            family = [server, *server.children(recursive=True)]
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(family, timeout=30)
+
+    def start(self, *databases: str, **clickhouse_settings: str | int) -> None:
+        """Start the servers again, ClickHouse with these settings beside its own; waits for recovery."""
+        postgres, clickhouse = self.servers.postgres, self.servers.clickhouse
+        if "postgres" in databases:
+            self.postgres_process.stop()  # what is left of one that was killed
+            postgres = self.postgres_process.start()
+        if "clickhouse" in databases:
+            self.clickhouse_process.stop()
+            self.clickhouse_process.profile = SMALL_BLOCKS | clickhouse_settings
+            clickhouse = self.clickhouse_process.start()
+        self.servers = Servers(postgres, clickhouse, "embedded")
+
+
+@contextmanager
+def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
+    """Servers of their own in a directory of their own, for as long as the block lasts."""
+    home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
+    home.chmod(0o711)  # PostgreSQL's own account passes through
+    try:
+        with _small_disk(home / "small") as disk:
+            postgres = EmbeddedPostgres(home, choose_port(None, ""), extensions)
+            clickhouse = EmbeddedClickHouse(
+                home, choose_port(None, ""), choose_port(None, ""), profile=SMALL_BLOCKS, disks=disk
+            )
+            try:
+                servers = Servers(postgres.start(), clickhouse.start(), "embedded")
+                yield BreakableServers(postgres, clickhouse, servers, disk)
+            finally:
+                postgres.stop()
+                clickhouse.stop()
+    finally:
+        shutil.rmtree(home)
+        shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)
+
+
+@contextmanager
+def _small_disk(directory: Path) -> Iterator[Path | None]:
+    """A small file system there; None where that is not allowed. It goes when this process does, however that ends."""
+    directory.mkdir(mode=0o711)
+    options = f"size={FULL_DISK_KIB}k,mode=0711"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        yield None
+        return
+    with subprocess.Popen(
+        ["/bin/sh", "-c", UNMOUNT, directory], stdin=subprocess.PIPE, start_new_session=True
+    ) as leash:  # leaving the block closes its input and waits for it
+        yield directory
+    if leash.returncode:
+        raise ServerError(f"cannot unmount {directory}; run umount {directory} by hand")
+
+
+def run_postgres(server: PostgresServer, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements, each on its own; gives the rows of the last, if it has any."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def run_clickhouse(server: ClickHouseServer, *statements: str) -> str:
+    """Run statements; gives what the last one answers. Raises ServerError."""
+    answers = [ClickHouseTables(server).run(statement) for statement in statements]
+    return answers[-1].decode()
+
+
+def numbers(server: PostgresServer | ClickHouseServer, query: str) -> list[int]:
+    """The one row that a query gives on either server, all of it numbers."""
+    if isinstance(server, PostgresServer):
+        return [int(value) for value in run_postgres(server, query)[0]]
+    return [int(value) for value in run_clickhouse(server, query).split()]

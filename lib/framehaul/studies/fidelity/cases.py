@@ -1,0 +1,274 @@
+"""Awkward values, and the tables that are to take them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Literal, cast
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from framehaul.data.frames import to_pandas
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.values import plain_values
+from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
+from framehaul.techniques.registry import Database, Direction
+
+BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
+KEY = Column("id", ColumnType.INT32)
+
+About = Literal["values", "frames", "not text"]
+"""What a case asks: what becomes of values, of frames as users have them, or of bytes that are not text."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Values that tell something about a path, and the table that is to take them.
+
+    `held_by` names the databases whose table can hold these values at all. Where it cannot, writing them has to be an
+    error, and there is nothing to read.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    sent: tuple[pa.Array, ...]
+    held_by: tuple[Database, ...] = BOTH
+    about: About = "values"
+    directions: tuple[Direction, ...] = ("read", "write")
+    hostile: bool = False
+    """Whether it is also tried in a session of other settings."""
+    sliced: bool = False
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    """For each kind of frame that there is of it: what makes it of a frame of the table's own dtypes."""
+    unfit: str = ""
+    """What it means when a frame is taken that is not of the table: it has to be an error."""
+
+    @property
+    def table(self) -> Table:
+        """The table, with a key beside the case's own columns."""
+        plain = re.sub(r"\W+", "_", self.name)  # awkward table names have tests of their own
+        return Table(f"framehaul_fidelity_{plain}"[:60], (KEY, *self.columns), (KEY.name,))
+
+    def content(self) -> pa.Table:
+        """What is sent, key included; its types need not be the table's."""
+        rows = len(self.sent[0])
+        arrays = [pa.array(range(rows), pa.int32()), *self.sent]
+        return pa.Table.from_arrays(arrays, names=self.table.column_names)
+
+    def stored(self) -> pa.Table:
+        """What its table holds, in the table's types; bytes that are not text stay bytes."""
+        content = self.content()
+        return content if self.about == "not text" else content.cast(self.table.arrow_schema)
+
+    def frame(self, kind: str) -> Any:
+        """What is sent, as a frame of this kind, in its shape; where `sliced`, a slice of a larger one."""
+        content = self.content()
+        if self.sliced:
+            content = pa.concat_tables([content.slice(1), content, content.slice(1)]).combine_chunks()
+        frame: pl.DataFrame | pd.DataFrame
+        if kind == "polars":
+            frame = cast("pl.DataFrame", pl.from_arrow(content))
+        else:
+            may_be_null = tuple(
+                Column(column.name, column.type, column.nullable or array.null_count > 0)
+                for column, array in zip(self.table.columns, content.columns, strict=True)
+            )
+            as_sent = Table(self.table.name, may_be_null, self.table.key)
+            # A frame whose dtypes are not the table's comes as it is.
+            frame = to_pandas(content, as_sent) if self._is_in_the_tables_types() else content.to_pandas()
+        if self.sliced:
+            rows = len(self.sent[0])
+            frame = frame[rows - 1 : 2 * rows - 1]
+        return self.shapes[kind](frame) if self.shapes else frame
+
+    def expected(self) -> dict[str, list[Any]]:
+        """The plain values of every column, in the order of the key."""
+        return {
+            column.name: plain_values(array, column.type)
+            for column, array in zip(self.table.columns, self.content().columns, strict=True)
+        }
+
+    def _is_in_the_tables_types(self) -> bool:
+        return all(array.type == column.types.arrow for column, array in zip(self.columns, self.sent, strict=True))
+
+
+def _case(
+    name: str,
+    column_type: ColumnType,
+    values: list[Any],
+    *,
+    nullable: bool = False,
+    sent_as: pa.DataType | None = None,
+    held_by: tuple[Database, ...] = BOTH,
+) -> Case:
+    array = pa.array(values, sent_as or column_type.value.arrow)
+    return Case(name, (Column("value", column_type, nullable),), (array,), held_by)
+
+
+def _identifiers(name: str, *names: str) -> Case:
+    columns = tuple(Column(name, ColumnType.INT32) for name in names)
+    return Case(name, columns, tuple(pa.array([at], pa.int32()) for at in range(len(names))))
+
+
+def _sliced() -> Case:
+    columns = Column("text", ColumnType.TEXT, nullable=True), Column("flag", ColumnType.BOOL, nullable=True)
+    text = pa.array(["a", None, "ccc", "", "ee"], pa.string())
+    return Case("a slice, an index of its own", columns, (text, pa.array([True, None, False, True, None])), sliced=True)
+
+
+def _days(*texts: str) -> list[dt.date]:
+    return [dt.date.fromisoformat(text) for text in texts]
+
+
+def _moments(*texts: str) -> list[dt.datetime]:
+    return [dt.datetime.fromisoformat(text).replace(tzinfo=None) for text in texts]
+
+
+def _utc(*texts: str) -> list[dt.datetime]:
+    return [dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) for text in texts]
+
+
+def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
+    """An ordinary table, and a frame of it that is shaped otherwise."""
+    content: dict[Column, pa.Array] = {
+        Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"]),
+        Column("family", T.TEXT): pa.array(["Ek", "Lund", "Ruiz", "Ek", "Ito"]),
+        Column("amount", T.INT64): pa.array([10, 20, 30, 40, 50], pa.int64()),
+        Column("ratio", T.FLOAT64): pa.array([1.0, 2.0, 3.0, 4.0, 5.0]),
+        Column("flag", T.BOOL, nullable=True): pa.array([True, None, False, True, None]),
+        Column("day", T.DATE): pa.array(_days(*["2026-01-02"] * 3, *["2026-03-29"] * 2)),
+        Column("moment", T.TIMESTAMP): pa.array(_moments(*["2026-01-02T03:04:05.678901"] * 5), pa.timestamp("us")),
+    }
+    return Case(
+        f"frame: {name}", tuple(content), tuple(content.values()), () if unfit else BOTH,
+        about="frames", directions=("write",), shapes=shapes, unfit=unfit,
+    )  # fmt: skip
+
+
+def _not_text(
+    name: str, *values: bytes | None, column: Column, direction: Direction, shapes: Mapping[str, Shape] | None = None
+) -> Case:
+    return Case(
+        f"not UTF-8: {name}", (column,), (pa.array(values, pa.binary()),),
+        about="not text", directions=(direction,), shapes=shapes or {},
+    )  # fmt: skip
+
+
+def _texts_that_are_none() -> Iterator[Case]:
+    """Text beside bytes that are none: inline in a string view, behind it, longer than a vector of instructions."""
+    text, pad = Column("value", T.TEXT), b"so many letters "
+    for name, raw in NOT_UTF8.items():
+        yield _not_text(f"{name}, short", b"text", raw, column=text, direction="read")
+        yield _not_text(f"{name}, long", b"text", pad + raw, column=text, direction="read")
+    first = NOT_UTF8["FF FE 41"]
+    yield _not_text("past 128 bytes", b"text", 9 * pad + first, b"more", column=text, direction="read")
+    low = Column("value", T.TEXT, low_cardinality=True)
+    yield _not_text("LowCardinality", b"text", first, b"text", first, column=low, direction="read")
+    nullable = Column("value", T.TEXT, nullable=True)
+    yield _not_text("beside NULL", None, b"text", first, None, column=nullable, direction="read")
+    for how, shapes in NOT_TEXT.items():
+        yield _not_text(f"{how}, short", b"text", first, column=text, direction="write", shapes=shapes)
+        yield _not_text(f"{how}, long", b"text", pad + first, column=text, direction="write", shapes=shapes)
+    surrogate = NOT_UTF8["a surrogate"]
+    yield _not_text("a lone surrogate", b"text", surrogate, column=text, direction="write", shapes=SURROGATES)
+
+
+def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[Case, Case]:
+    least, most = -(2 ** (width - 1)), 2 ** (width - 1) - 1
+    beyond = [1, most + 1] if width == 64 else [1, most + 1, least - 1]  # noqa: PLR2004  no wider signed type in pandas
+    return (
+        _case(f"int{width}: least and greatest", column_type, [least, -1, 0, most]),
+        _case(f"int{width}: one beyond", column_type, beyond, sent_as=wider, held_by=()),
+    )
+
+
+T = ColumnType
+NOT_UTF8 = {
+    "FF FE 41": b"\xff\xfeA",
+    "overlong NUL": b"\xc0\x80",
+    "overlong slash": b"\xe0\x80\xaf",
+    "a surrogate": b"\xed\xa0\x80",
+    "past U+10FFFF": b"\xf4\x90\x80\x80",
+    "half a character": b"\xe2\x82",
+}
+"""What is not well-formed: https://www.unicode.org/versions/Unicode16.0.0/core-spec/chapter-3/#G27506"""
+IN_A_HOSTILE_SESSION = {
+    "text: NULL and empty", r"text: NULL, 'NULL' and '\N'", "text: U+0001 to U+00FF",
+    "text: emoji, combining characters", "text: LowCardinality",
+    "NULL where none is allowed: int32", "float: greatest, subnormal, full precision",
+    "float32: greatest, subnormal, full precision", "float: NaN and infinities",
+    "decimal: limits of precision and scale", "bool", "bytes", "date: 1970-01-01 to 2149-06-06",
+    "timestamp: microseconds", "timestamp: in UTC", "timestamp: in a zone",
+}  # fmt: skip
+"""The cases that the settings of a session have to do with."""
+_VALUES: tuple[Case, ...] = (
+    _case("text: NULL and empty", T.TEXT, ["", None, "x"], nullable=True),
+    _case(r"text: NULL, 'NULL' and '\N'", T.TEXT, ["NULL", r"\N", None, "null", "NaN", "None"], nullable=True),
+    _case("text: like numbers and dates", T.TEXT, ["007", "1e5", "true", "2026-01-01", "-0", "1.10", "0x1f", "inf"]),
+    _case("text: tab and line ends", T.TEXT, ["a\tb", "a\nb", "a\r\nb", "\r", "\n", "\t", " a", "a ", " "]),
+    _case("text: quotes, backslash, comma", T.TEXT,
+          ['"', "'", '""', 'a"b', "\\", "\\t", "\\\\N", "a,b", "`", ";", "%s"]),
+    _case("text: U+0001 to U+00FF", T.TEXT, [*map(chr, range(1, 256)), "".join(map(chr, range(1, 256)))]),
+    _case("text: emoji, combining characters", T.TEXT,
+          ["é", "e\u0301", "👩‍👩‍👧", "\U0010ffff", "\ufeffx", "\u2028", "ﬁ", "א\u200fב"]),
+    Case("text: LowCardinality", (Column("value", T.TEXT, nullable=True, low_cardinality=True),),
+         (pa.array(["a", None, "", "é", "a"]),)),
+    _case("text: NUL byte", T.TEXT, ["a\0b", "\0"], held_by=("clickhouse",)),
+    _case("text: 128 KiB", T.TEXT, ["x" * 131_072, "é\t" * 65_536, "y"]),
+    _case("NULL where none is allowed: text", T.TEXT, ["a", None], held_by=()),
+    _case("NULL where none is allowed: int32", T.INT32, [1, None], held_by=()),
+    *_integers(16, T.INT16, pa.int32()),
+    *_integers(32, T.INT32, pa.int64()),
+    *_integers(64, T.INT64, pa.uint64()),
+    _case("int64: with NULL, past 2^53", T.INT64, [2**53 + 1, None, -(2**63)], nullable=True),
+    _case("float: greatest, subnormal, full precision", T.FLOAT64,
+          [1.7976931348623157e308, -1.7976931348623157e308, 5e-324, 2.2250738585072014e-308, 0.1 + 0.2, 1 / 3]),
+    _case("float32: greatest, subnormal, full precision", T.FLOAT32,
+          [3.4028234663852886e38, 1e-45, 0.10000000149011612, -1.5, 0.0]),
+    _case("float: -0.0", T.FLOAT64, [-0.0, 0.0]),
+    _case("float: NaN and infinities", T.FLOAT64, [float("nan"), float("inf"), float("-inf")]),
+    _case("float: NaN against NULL", T.FLOAT64, [float("nan"), None, 1.5], nullable=True),
+    _case("decimal: limits of precision and scale", T.DECIMAL,
+          [Decimal("9" * 28 + "." + "9" * 10), Decimal("-" + "9" * 28 + "." + "9" * 10), Decimal("0.0000000001"),
+           Decimal("1.1"), Decimal(0), None], nullable=True),
+    _case("bool", T.BOOL, [True, False, None], nullable=True),
+    _case("bytes", T.BYTES, [bytes(range(256)), b"", b"\\x41", None, b"\xff\xfe"], nullable=True),
+    _case("uuid", T.UUID,
+          ["00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+           "01234567-89ab-cdef-0123-456789abcdef", None], nullable=True),
+    _case("date: 1970-01-01 to 2149-06-06", T.DATE, _days("1970-01-01", "2000-02-29", "2149-06-06")),
+    _case("date: 0001-01-01 to 1969-12-31", T.DATE, _days("0001-01-01", "1582-10-15", "1899-12-31", "1969-12-31"),
+          held_by=("postgres",)),
+    _case("date: 2149-06-07 to 9999-12-31", T.DATE, _days("2149-06-07", "9999-12-31"), held_by=("postgres",)),
+    _case("timestamp: microseconds", T.TIMESTAMP,
+          [*_moments("1970-01-01", "2026-03-29T02:30:00.000001", "2262-04-12T00:00:00.999999"), None], nullable=True),
+    _case("timestamp: before 1970", T.TIMESTAMP,
+          _moments("1969-12-31T23:59:59.999999", "1900-01-01T00:00:00.000001")),
+    _case("timestamp: nanoseconds", T.TIMESTAMP_NS, [1_790_000_000_123_456_789, -1], held_by=("clickhouse",)),
+    _case("timestamp: in UTC", T.TIMESTAMP_UTC,
+          [*_utc("1970-01-01", "2026-03-29T01:30:00.000001", "1969-12-31T23:59:59.999999"), None], nullable=True),
+    _case("timestamp: in a zone", T.TIMESTAMP_BERLIN,
+          # Both sides of the hour that comes twice.
+          _utc("2026-01-01T00:00:00", "2026-07-01T12:00:00.000001", "2026-10-25T00:30:00", "2026-10-25T01:30:00")),
+    _case("all NULL: int32", T.INT32, [None, None], nullable=True),
+    _case("all NULL: text", T.TEXT, [None, None], nullable=True),
+    _case("zero rows", T.TEXT, []),
+    _sliced(),
+    _identifiers("awkward column names",
+                 "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
+    _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
+)  # fmt: skip
+CASES: tuple[Case, ...] = (
+    *(replace(case, hostile=case.name in IN_A_HOSTILE_SESSION) for case in _VALUES),
+    Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
+         directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
+    *(_people(name, shapes) for name, shapes in SHAPES.items()),
+    *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
+    *_texts_that_are_none(),
+)  # fmt: skip
+"""Everything that is tried."""

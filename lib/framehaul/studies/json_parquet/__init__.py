@@ -1,0 +1,1 @@
+"""From JSON lines to Parquet (notebook 14)."""

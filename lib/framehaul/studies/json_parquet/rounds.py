@@ -1,0 +1,367 @@
+"""Rounds over the tools that convert JSON lines to Parquet: every output is compared with the table it came from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from framehaul.errors import UnavailableError
+from framehaul.harness import meter
+from framehaul.harness.rounds import in_rounds
+from framehaul.results.store import Status
+from framehaul.settings import Settings
+from framehaul.studies.drivers import catalog
+from framehaul.studies.drivers.catalog import Commands, ProgramError, opened, parsed, started
+from framehaul.studies.json_parquet.catalog import Converter, arguments_of
+from framehaul.studies.parquet import files
+from framehaul.studies.warehouse import buildings
+
+FEW_ROWS = 10
+"""As many lines as the article looked at through strace; a tool for Python converts them before it is measured."""
+SLOWEST_ROWS_PER_S = 1_000
+"""A tool that is slower is given up."""
+SAID_BYTES = 1 << 16
+"""How much of the end of what a program said is looked at."""
+TIMES: dict[str, type] = {"seconds": float, "cpu_seconds": float}
+"""The fields of the answer to a conversion."""
+LOOK_SECONDS = 0.002
+"""How often the memory of a program is looked at that may end at any time."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of one tool and codec: a row of the study's file. A missing number is None, never 0.
+
+    `types` is `exact`, or the columns that came out as another type; `row_order` says whether rows came out where they
+    were (`kept`, `changed`); `write_calls` and `write_calls_few_rows` were
+    counted once, apart from the passes, and `write_calls_reason` says why they are missing.
+    """
+
+    run_id: str
+    converter: str
+    label: str
+    codec: str
+    rows: int
+    pass_: int
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    client_cpu_s: float | None = None
+    cores_used: float | None = None
+    peak_rss_bytes: int | None = None
+    output_bytes: int | None = None
+    row_groups: int | None = None
+    types: str | None = None
+    row_order: str | None = None
+    write_calls: int | None = None
+    write_calls_few_rows: int | None = None
+    write_calls_reason: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A tool and a codec."""
+
+    converter: Converter
+    codec: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is converted: all lines, the first few of them, and the table that must come out, on disk."""
+
+    directory: Path
+    lines: Path
+    few_lines: Path
+    expected: pa.Table
+
+    def target(self, task: Task, which: str) -> Path:
+        """Where a tool writes."""
+        return self.directory / f"{which}-{task.converter.name}-{task.codec}.parquet"
+
+    def without_paths(self, text: str) -> str:
+        """A text without the directory in it, which says nothing to a reader."""
+        return text.replace(f"{self.directory}/", "")
+
+
+@contextmanager
+def written(rows: int, seed: int) -> Iterator[Files]:
+    """The table as JSON lines in a temporary directory, for as long as the block lasts; made batch by batch."""
+    with tempfile.TemporaryDirectory(prefix="framehaul-json-") as name:
+        directory = Path(name).resolve()
+        table, lines, few_lines = (directory / name for name in ("table.arrow", "lines.jsonl", "few.jsonl"))
+        with pa.OSFile(str(table), "wb") as sink, pa.ipc.new_file(sink, buildings.SCHEMA) as writer:
+            write_lines(buildings.batches(rows, seed), lines, writer.write_batch)
+        write_lines((batch.slice(0, FEW_ROWS) for batch in buildings.batches(min(rows, FEW_ROWS), seed)), few_lines)
+        with pa.memory_map(str(table)) as mapped:
+            yield Files(directory, lines, few_lines, pa.ipc.open_file(mapped).read_all())
+
+
+def write_lines(
+    batches: Iterator[pa.RecordBatch], path: Path, also: Callable[[pa.RecordBatch], object] = lambda _: None
+) -> None:
+    """Write one object per row, in rows' order: dates as `2026-11-21`, what is missing as null."""
+    with path.open("wb") as file:
+        for batch in batches:
+            also(batch)
+            frame = pl.from_arrow(batch)
+            assert isinstance(frame, pl.DataFrame)
+            frame.write_ndjson(file)
+
+
+def rounds(
+    tasks: list[Task], files: Files, settings: Settings, *, warmup: int, passes: int, seed: int,
+    record: Callable[[Task, int, dict[str, Any]], None], progress: Callable[[str], None], stop: threading.Event,
+) -> None:  # fmt: skip
+    """Run every task in each round; `record` gets task, pass and the fields of its measurement, but for warm-ups.
+
+    Before the first round each task's system calls are counted. A tool that is wrong, fails or is not there is
+    recorded, and the others go on. Raises KeyboardInterrupt after `stop` was set, between two tasks.
+    """
+    commands = Commands(settings)
+    calls: dict[Task, dict[str, Any]] = {}
+
+    def done(task: Task, do: Callable[[Task, list[str], Files], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return do(task, commands.of(task.converter.name, task.converter.command), files)
+        except UnavailableError as error:
+            return {"status": "skipped", "reason": str(error)}
+        except ProgramError as error:
+            return {"status": "failed", "reason": files.without_paths(str(error))}
+
+    for _, task in in_rounds(tasks, warmup=0, passes=1, seed=seed, stop=stop):
+        progress(f"{task.converter.name} {task.codec}: system calls")
+        found = done(task, write_calls)
+        calls[task] = {"write_calls_reason": found["reason"]} if "status" in found else found
+    for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
+        progress(f"{task.converter.name} {task.codec}: pass {number}")
+        found = done(task, measured)
+        if number > 0:
+            record(task, number, found | (calls[task] if "status" not in found else {}))
+
+
+def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
+    """Convert all lines in a fresh process, and compare what came out; raises ProgramError when the tool fails."""
+    target = files.target(task, "all")
+    try:
+        found = (_run_program if task.converter.program else _run_python)(task, command, files, target)
+        wrong, row_order = difference(target, files.expected, task.codec)
+        if wrong:
+            return {"status": "failed", "reason": files.without_paths(wrong)}
+        metadata = pq.read_metadata(target)
+        return found | {
+            "rows_per_s": files.expected.num_rows / found["seconds"],
+            "cores_used": found["client_cpu_s"] / found["seconds"],
+            "output_bytes": target.stat().st_size, "row_groups": metadata.num_row_groups,
+            "types": types_text(pq.read_schema(target)), "row_order": row_order,
+        }  # fmt: skip
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def _run_python(task: Task, command: list[str], files: Files, target: Path) -> dict[str, Any]:
+    """Imports, thread pools and whatever else comes first are left out: a few lines are converted before."""
+    few = files.target(task, "few")
+    try:
+        with started(command) as running:
+            running.ask(_request(files.few_lines, few, task), TIMES)
+            resident = meter.reset_peak_rss(running.process_id)
+            patience = {"seconds": files.expected.num_rows / SLOWEST_ROWS_PER_S}
+            answer = running.ask(_request(files.lines, target, task) | patience, TIMES)
+            if not answer["seconds"]:
+                raise ProgramError("it says that it took no time")
+            peak_growth = meter.peak_rss_growth(resident, running.process_id)
+    finally:
+        few.unlink(missing_ok=True)
+    return {
+        "seconds": answer["seconds"], "client_cpu_s": answer["cpu_seconds"],
+        "peak_rss_bytes": peak_growth,
+    }  # fmt: skip
+
+
+def _run_program(task: Task, command: list[str], files: Files, target: Path) -> dict[str, Any]:
+    """The process from its start to its end, which takes a few milliseconds more than its work."""
+    peaks: list[int | None] = [None]
+    patience = _patience(files)
+    with tempfile.TemporaryFile() as said:
+        start = time.perf_counter()
+        whole = [*command, *arguments_of(files.lines, target, task.codec)]
+        with opened(whole, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
+            ended = threading.Event()
+
+            def look() -> None:
+                """The kernel's figure at the end counts what this process had when it forked, and is of no use."""
+                while not ended.is_set():
+                    if time.perf_counter() - start > patience:
+                        os.kill(process.pid, signal.SIGKILL)
+                    peaks.append(meter.peak_rss_bytes(process.pid) or peaks[-1])
+                    ended.wait(LOOK_SECONDS)
+
+            looking = threading.Thread(target=look)
+            looking.start()
+            # It stays a zombie, whose number nobody else gets, until there is no look any more.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            seconds = time.perf_counter() - start
+            ended.set()
+            looking.join()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if seconds > patience:
+            raise ProgramError(f"it did not end within {patience:.0f} s")
+        said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES))
+        _check_end(process.returncode, said.read())
+    return {"seconds": seconds, "client_cpu_s": usage.ru_utime + usage.ru_stime, "peak_rss_bytes": peaks[-1]}
+
+
+def _patience(files: Files) -> float:
+    rows: int = files.expected.num_rows
+    return catalog.PATIENCE_SECONDS + rows / SLOWEST_ROWS_PER_S
+
+
+def _request(source: Path, target: Path, task: Task) -> dict[str, Any]:
+    return {"source": str(source), "target": str(target), "codec": task.codec}
+
+
+def _check_end(status: int, said: bytes) -> None:
+    if status:
+        text = " ".join(said.decode(errors="replace").split())
+        raise ProgramError(text[-400:] or f"the program ended with status {status} without a word")
+
+
+def write_calls(task: Task, command: list[str], files: Files) -> dict[str, Any]:
+    """How often the tool asked the system to write into its output, for all rows and for a few, or why nobody knows.
+
+    Counted by https://strace.io, which slows a process down: this is no pass. What is mapped into memory is not seen.
+    Raises ProgramError when the tool fails.
+    """
+    if shutil.which("strace") is None:
+        return {"write_calls_reason": "there is no strace on PATH: install it (https://strace.io), and run again"}
+    few, target = files.target(task, "few"), files.target(task, "all")
+    pairs = ((files.few_lines, few), (files.lines, target))
+    try:
+        if task.converter.program:
+            logs = [_traced([*command, *arguments_of(*pair, task.codec)], b"", files, (few, target)) for pair in pairs]
+        else:
+            requests = b"".join(json.dumps(_request(*pair, task)).encode() + b"\n" for pair in pairs)
+            logs = [_traced(command, requests, files, (few, target))]
+    except _NotTracedError as error:
+        return {"write_calls_reason": files.without_paths(str(error))}
+    finally:
+        few.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+    log = "".join(logs)
+    return {"write_calls": log.count(f"<{target}>"), "write_calls_few_rows": log.count(f"<{few}>")}
+
+
+class _NotTracedError(RuntimeError):
+    """The tool could not be run under strace."""
+
+
+def _traced(command: list[str], requests: bytes, files: Files, targets: tuple[Path, Path]) -> str:
+    """The calls that write into `targets`, a line each that names the file once."""
+    log = files.directory / "strace.log"
+    only = [argument for target in targets for argument in ("-P", str(target))]
+    # Without --seccomp-bpf every call of any kind stops the process, not only these.
+    strace = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-e", "signal=none", "-e",
+              "trace=write,pwrite64,writev,pwritev,?pwritev2", *only, "-o", str(log)]  # fmt: skip
+    try:
+        with opened(
+            [*strace, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                answers, told = process.communicate(requests, _patience(files))
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)  # the tool would go on without strace, and hold the pipes
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise _NotTracedError("under strace it did not end in time") from None
+                raise
+        if process.returncode:
+            said = (told.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"])[-1]
+            raise _NotTracedError(f"under strace it failed: {said[:300]}")
+        lines = answers.splitlines() if requests else []
+        if len(lines) != requests.count(b"\n"):
+            raise ProgramError(f"it gave {len(lines)} answers to {requests.count(b'\n')} requests")
+        for line in lines:
+            parsed(line, TIMES)
+        return log.read_text(errors="replace")
+    finally:
+        log.unlink(missing_ok=True)
+
+
+def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str]:
+    """What is wrong with a Parquet file, if anything, and what became of row order: `kept`, or `changed`.
+
+    Nothing is wrong when it says what `expected` says, row by row, and is compressed so. Another type is no difference
+    as long as it holds the same: a date as text or as a time, a wider integer.
+    """
+    if not path.exists():
+        return "no file was written", ""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return _difference(file, expected, codec)
+    except Exception as error:  # noqa: BLE001  of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
+        return f"the file cannot be read: {' '.join(str(error).split())[:300] or type(error).__name__}", ""
+
+
+def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> tuple[str | None, str]:
+    metadata = file.metadata
+    if file.schema_arrow.names != expected.column_names:
+        return f"columns are {', '.join(file.schema_arrow.names)}", ""
+    if metadata.num_rows != expected.num_rows:
+        return f"{metadata.num_rows} rows instead of {expected.num_rows}", ""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}
+    if codecs != {codec.upper()}:
+        return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", ""
+    start = 0
+    for batch in file.iter_batches():
+        batch.validate(full=True)
+        here = expected.slice(start, len(batch))
+        for name in expected.column_names:
+            wrong = _column_difference(batch.column(name), here.column(name).combine_chunks(), start)
+            if wrong:
+                elsewhere, _, row_order = files.difference(file.read(), expected)
+                return (f"{name}, {wrong}", "") if elsewhere else (None, row_order)
+        start += len(batch)
+    return None, "kept"
+
+
+def _column_difference(found: pa.Array, expected: pa.Array, start: int) -> str | None:
+    try:
+        wanted = expected.cast(found.type)
+        holds = wanted.cast(expected.type).equals(expected)
+    except pa.ArrowException:
+        holds = False
+    if not holds:
+        return f"which is {found.type}, cannot hold its values"
+    if found.equals(wanted):
+        return None
+    pairs = zip(found.to_pylist(), wanted.to_pylist(), strict=True)
+    at, left, right = next((at, left, right) for at, (left, right) in enumerate(pairs) if left != right)
+    return f"row {start + at}: {left!r:.60} instead of {right!r:.60}"
+
+
+def types_text(schema: pa.Schema) -> str:
+    """`exact`, or the columns with another type than the table's, as `from_date:string;to_date:string`."""
+    # How long a text may be is Arrow's affair, not the file's.
+    texts = (pa.large_string(), pa.string_view())
+    types = {field.name: pa.string() if field.type in texts else field.type for field in schema}
+    drifted = [f"{field.name}:{types[field.name]}" for field in buildings.SCHEMA if types[field.name] != field.type]
+    return ";".join(drifted) or "exact"

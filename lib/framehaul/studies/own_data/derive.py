@@ -1,0 +1,364 @@
+"""A `Table` for a frame of somebody's own, from its Arrow schema and from the values that it holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import zoneinfo
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framehaul.data.schema import (
+    DATE32,
+    POSTGRES_NAME_BYTES,
+    Column,
+    ColumnType,
+    Table,
+    TimeUnit,
+    Types,
+    decimal_types,
+    timestamp_types,
+)
+from framehaul.studies.own_data.files import DataError
+from framehaul.studies.own_data.loading import fitted, unwrapped
+from framehaul.techniques.beyond.clickhouse_write import DATES
+
+MOST_COLUMNS = 1600
+SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+"""Names that PostgreSQL keeps for itself: https://www.postgresql.org/docs/18/ddl-system-columns.html"""
+MOST_DISTINCT, REPEATED = 10_000, 10
+"""LowCardinality pays up to so many texts, each there so many times on average.
+
+The first is ClickHouse's own rule: https://clickhouse.com/docs/sql-reference/data-types/lowcardinality
+"""
+MOST_DIGITS = 38
+FIRST_MOMENT, LAST_MOMENT = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59)
+"""Of ClickHouse's DateTime64: https://clickhouse.com/docs/sql-reference/data-types/datetime64"""
+STEM_CHARACTERS = 40
+DAY_MS = 86_400_000
+
+type Found = tuple[ColumnType, Types | None, str]
+"""The kind of a column, its exact types where they are not those of the kind, and what is to be said of it."""
+
+PLAIN: dict[pa.DataType, ColumnType] = {
+    pa.bool_(): ColumnType.BOOL,
+    pa.int16(): ColumnType.INT16,
+    pa.int32(): ColumnType.INT32,
+    pa.int64(): ColumnType.INT64,
+    pa.float32(): ColumnType.FLOAT32,
+    pa.float64(): ColumnType.FLOAT64,
+    pa.string(): ColumnType.TEXT,
+    pa.binary(): ColumnType.BYTES,
+    pa.date32(): ColumnType.DATE,
+}
+WIDENED: dict[pa.DataType, tuple[ColumnType, str]] = {
+    pa.int8(): (ColumnType.INT16, "PostgreSQL has no integer of 8 bits: carried in 16"),
+    pa.uint8(): (ColumnType.INT16, "PostgreSQL has no unsigned integers: carried in 16 bits with a sign"),
+    pa.uint16(): (ColumnType.INT32, "PostgreSQL has no unsigned integers: carried in 32 bits with a sign"),
+    pa.uint32(): (ColumnType.INT64, "PostgreSQL has no unsigned integers: carried in 64 bits with a sign"),
+    pa.float16(): (ColumnType.FLOAT32, "neither server has floats of 16 bits: carried in 32"),
+    pa.null(): (ColumnType.TEXT, "holds nothing but NULL and has no type: carried as text"),
+}
+REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_time, "make it text, or a number of microseconds since midnight (cast to int64)"),
+    (pa.types.is_duration, "make it a number of microseconds (Polars: `dt.total_microseconds()`)"),
+    (pa.types.is_interval, "make it a number of days, or of microseconds"),
+    (pa.types.is_struct, "make a column of each field (Polars: `unnest`)"),
+    (pa.types.is_map, "make it JSON text, or a table of its own"),
+    (pa.types.is_nested, "make it JSON text, or a row of each element (Polars and pandas: `explode`)"),
+)
+"""Types that the paths do not carry alike, and what to do; the first that fits."""
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A column, the Arrow type that it has in the file, and what is to be said of the way from one to the other."""
+
+    column: Column
+    arrow: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The table of a frame, the frame in its types, and what was decided."""
+
+    table: Table
+    content: pa.Table
+    mappings: tuple[Mapping, ...]
+    notes: tuple[str, ...]
+
+
+def derive(content: pa.Table, stem: str, key: str = "", sort: str = "") -> Derived:
+    """The table for a frame that comes from a file of this name, without its suffix.
+
+    `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
+    `columns_named` reads them. Raises DataError, naming column, type and remedy, for what cannot be carried.
+    """
+    _check_names(content.column_names)
+    mappings = tuple(_mapping(name, values) for name, values in zip(content.column_names, content.columns, strict=True))
+    columns = tuple(mapping.column for mapping in mappings)
+    keys = columns_named("KEY", key, content.column_names)
+    order = columns_named("SORT", sort, content.column_names)
+    table = Table(table_name(stem), columns, keys, sort=order or None)
+    try:
+        carried = fitted(content, table)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"a value does not fit its column: {error}") from error
+    _check_key(table, carried)
+    return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)))
+
+
+def table_name(stem: str) -> str:
+    """`framehaul_` and what of a file's name goes without quotes."""
+    return f"framehaul_{re.sub(r'[^a-z0-9]+', '_', stem.lower()).strip('_')[:STEM_CHARACTERS] or 'mine'}"
+
+
+def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]:
+    """The columns in `a b`, or in `a, b c` where names have blanks; raises DataError for one that is not there."""
+    whole = [text.strip()] if text.strip() in names else None
+    found = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
+    for name in found:
+        if name not in names:
+            raise DataError(
+                f"{variable}={text!r}: there is no column {name!r} among {', '.join(names)}; "
+                "between names with blanks put commas"
+            )
+        if found.count(name) > 1:
+            raise DataError(f"{variable}={text!r} names {name} twice: name it once")
+    return tuple(found)
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise DataError("the file has no columns")
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"the file has {len(names):,} columns, and a table in PostgreSQL at most {MOST_COLUMNS:,}: split it"
+        )
+    for at, name in enumerate(names, 1):
+        if not name or "\0" in name:
+            raise DataError(f"column {at} has {'a NUL character in its' if name else 'no'} name: rename it")
+        if names.count(name) > 1:
+            raise DataError(f"{names.count(name)} columns are called {name!r}: rename all but one")
+        if len(name.encode()) > POSTGRES_NAME_BYTES:
+            raise DataError(
+                f"the name of column {name[:30]!r}... has {len(name.encode())} bytes, and PostgreSQL keeps "
+                f"{POSTGRES_NAME_BYTES}: shorten it"
+            )
+        if name in SYSTEM_COLUMNS:
+            raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")
+
+
+def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
+    arrow = values.type
+    try:
+        plain = unwrapped(values)
+    except pa.ArrowException as error:
+        raise DataError(f"column {name} ({arrow}) cannot be unpacked: {error}") from error
+    rule = next((rule for fits, rule in RULES if fits(arrow if arrow == pa.uuid() else plain.type)), None)
+    if rule is None:
+        remedy = next((remedy for fits, remedy in REFUSED if fits(plain.type)), "cast it to another type")
+        raise DataError(f"column {name} is {arrow}, which is not carried: {remedy}, or leave the column out")
+    try:
+        kind, exactly, why = rule(plain)
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(f"column {name} ({arrow}) {error}") from error
+    notes = [note for note in (_wrapping(arrow), why) if note]
+    low_cardinality = False
+    if kind is ColumnType.TEXT and plain.type == pa.string():
+        if pc.any(pc.match_substring(plain, "\0")).as_py():
+            raise DataError(
+                f"column {name} ({arrow}) holds NUL characters, which PostgreSQL's text cannot: take them out, or make "
+                "the column binary"
+            )
+        distinct = pc.count_distinct(plain).as_py()
+        low_cardinality = distinct <= MOST_DISTINCT and distinct * REPEATED <= len(values)
+        if low_cardinality:
+            notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
+    return Mapping(Column(name, kind, values.null_count > 0, low_cardinality, exactly), str(arrow), tuple(notes))
+
+
+def _wrapping(arrow: pa.DataType) -> str:
+    """What is to be said of what Arrow wraps around values."""
+    if pa.types.is_dictionary(arrow):
+        return "a dictionary (categorical): carried as its values"
+    if pa.types.is_run_end_encoded(arrow):
+        return "run-end encoded: carried as its values"
+    if isinstance(arrow, pa.BaseExtensionType) and arrow != pa.uuid():
+        return f"carried as the {arrow.storage_type} that it is stored as"
+    return ""
+
+
+def _plain(values: pa.ChunkedArray) -> Found:
+    return PLAIN[values.type], None, ""
+
+
+def _widened(values: pa.ChunkedArray) -> Found:
+    kind, why = WIDENED[values.type]
+    return kind, None, why
+
+
+def _uuid(_: pa.ChunkedArray) -> Found:
+    return ColumnType.UUID, None, "text in a frame: neither pandas nor Polars has a type for UUIDs"
+
+
+def _fixed_bytes(_: pa.ChunkedArray) -> Found:
+    return ColumnType.BYTES, None, "neither server's type for bytes has a fixed size"
+
+
+def _unsigned(values: pa.ChunkedArray) -> Found:
+    if (pc.max(values).as_py() or 0) < 2**63:
+        return ColumnType.INT64, None, "its values fit into 64 bits with a sign, which PostgreSQL has"
+    return ColumnType.DECIMAL, decimal_types(20, 0), "its values need 64 bits without a sign: carried as decimals"
+
+
+def _date(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for dates that ClickHouse does not have."""
+    days = pl.Series(values=values)
+    least, most = (_shown(end, "D") for end in _ends(days))
+    for types in (ColumnType.DATE.value, DATE32):
+        first, last, _ = DATES[types.clickhouse]
+        if days.is_between(first, last).all():
+            why = f"dates from {least} to {most}: ClickHouse's `Date` has fewer" if types is DATE32 else ""
+            return ColumnType.DATE, DATE32 if why else None, why
+    raise ValueError(
+        f"holds dates from {least} to {most}, and ClickHouse's Date32 has {first} to {last}: replace those outside by "
+        "NULL, or make the column text"
+    )
+
+
+def _ends(values: pl.Series) -> tuple[int, int]:
+    """The least and the greatest of what dates or timestamps count, 0 where all are NULL."""
+    counted = values.to_physical().drop_nulls().to_numpy()
+    return (int(counted.min()), int(counted.max())) if len(counted) else (0, 0)
+
+
+def _shown(count: int, unit: str) -> str:
+    """A date or a moment, of any year: Python's own have those from 1 to 9999."""
+    return str(np.array(count).astype(f"datetime64[{unit}]"))
+
+
+def _date64(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for dates that ClickHouse does not have."""
+    if _are_multiples(values.cast(pa.int64()), DAY_MS):
+        kind, exactly, why = _date(values.cast(pa.date32()))
+        return kind, exactly, why or "all of it whole days"
+    kind, exactly, _ = _timestamp(values.cast(pa.timestamp("ms")))
+    return kind, exactly, "not all of it whole days: carried as timestamps"
+
+
+def _decimal(values: pa.ChunkedArray) -> Found:
+    """Raises ArrowInvalid where values have more digits than Polars holds."""
+    precision, scale = values.type.precision, values.type.scale
+    if precision > MOST_DIGITS or scale < 0:
+        values.cast(pa.decimal128(MOST_DIGITS, max(scale, 0)))
+        types = decimal_types(MOST_DIGITS, max(scale, 0))
+        return ColumnType.DECIMAL, types, f"its values fit into {MOST_DIGITS} digits"
+    return ColumnType.DECIMAL, decimal_types(max(precision, scale), scale), ""
+
+
+def _timestamp(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for moments that a server does not have."""
+    why = []
+    unit, zone = values.type.unit, values.type.tz
+    if unit == "s":
+        unit = "ms"
+        why.append("Polars has no unit of seconds: carried as milliseconds")
+    if unit == "ns":
+        if not _are_multiples(values.cast(pa.int64()), 1000):
+            raise ValueError(
+                "holds nanoseconds, and PostgreSQL has microseconds: round it (Polars: `dt.cast_time_unit('us')`), or "
+                "make it a number"
+            )
+        why.append("whole microseconds, which is what PostgreSQL keeps")
+    if zone and zone not in zoneinfo.available_timezones():
+        why.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
+        zone = "UTC"
+    elif zone:
+        why.append("PostgreSQL keeps the moment, and not the zone")
+    moments = pl.Series(values=values.cast(pa.timestamp(unit))).dt.cast_time_unit("ms")
+    if not moments.is_between(FIRST_MOMENT, LAST_MOMENT).all():
+        least, most = (_shown(end, "ms") for end in _ends(moments))
+        raise ValueError(
+            f"holds moments from {least} to {most}, and ClickHouse's DateTime64 has "
+            f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: replace those outside by NULL, or make the column text"
+        )
+    exactly = timestamp_types(cast("TimeUnit", unit), zone)
+    kind = ColumnType.TIMESTAMP_UTC if zone else ColumnType.TIMESTAMP
+    if unit == "ns":
+        kind = ColumnType.TIMESTAMP_NS
+    return kind, None if exactly == kind.value else exactly, "; ".join(why)
+
+
+def _are_multiples(numbers: pa.ChunkedArray, of: int) -> bool:
+    """Whether all numbers but NULL are multiples of another."""
+    return pc.all(pc.equal(pc.multiply(pc.divide(numbers, of), of), numbers)).as_py() is not False
+
+
+RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Found]], ...] = (
+    (lambda kind: kind == pa.date32(), _date),
+    (PLAIN.__contains__, _plain),
+    (WIDENED.__contains__, _widened),
+    (lambda kind: kind == pa.uint64(), _unsigned),
+    (lambda kind: kind == pa.uuid(), _uuid),
+    (pa.types.is_date64, _date64),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_fixed_size_binary, _fixed_bytes),
+)
+"""How the type of a column is found, for every Arrow type that is carried."""
+
+
+def _check_key(table: Table, content: pa.Table) -> None:
+    """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
+    nullable = {column.name for column in table.columns if column.nullable}
+    for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
+        for name in names:
+            if name in nullable:
+                raise DataError(
+                    f"{variable}: column {name} holds NULL, which neither a key nor an order may: leave it out"
+                )
+    if not table.key:
+        return
+    keys = cast("pl.DataFrame", pl.from_arrow(content.select(table.key)))
+    repeated = keys.filter(keys.is_duplicated())
+    if not repeated.is_empty():
+        first = repeated.row(0, named=True)
+        times = keys.join(repeated.head(1), on=list(table.key), how="semi").height
+        shown = ", ".join(f"{name} = {value}" for name, value in first.items())
+        raise DataError(
+            f"KEY={' '.join(table.key)!r} is not unique: {repeated.unique().height:,} of its values repeat, first "
+            f"{shown} ({times} times). Add a column to it, or give SORT instead"
+        )
+
+
+def _said_of_key(table: Table) -> list[str]:
+    """What the reader should know about key and order."""
+    key, order = ", ".join(table.key), ", ".join(table.clickhouse_order)
+    said = [
+        f"PostgreSQL's primary key: {key}." if key
+        else "No key was given: PostgreSQL's table has no primary key and no index, so nothing keeps a row from being "
+        "there twice.",
+        f"ClickHouse sorts by {order}." if order
+        else "Neither a key nor an order was given: ClickHouse stores rows as they come, `ORDER BY tuple()`, and can "
+        "skip none of them in a query.",
+    ]  # fmt: skip
+    if not key or not order:
+        said.append("Techniques about the order of a key are skipped. `KEY='a b'` and `SORT='b a'` name columns.")
+    return said
+
+
+def _said_of_nulls(table: Table) -> list[str]:
+    nullable = [column.name for column in table.columns if column.nullable]
+    return [
+        "A column may be NULL where it holds one in the rows that were read"
+        + (f": {', '.join(nullable)}." if nullable else "; none does.")
+        + " Edit the DDL where later rows will hold more."
+    ]

@@ -1,0 +1,148 @@
+"""The code of one technique for one table, as a file that runs without framehaul.
+
+It is the library's own source: the technique, and of everything that it uses only what it uses. So what is handed out
+is what was measured.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, timestamp_types
+from framehaul.studies.own_data.bundle import Module, Shaken
+from framehaul.techniques import Technique
+from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.registry import Database
+
+ENVIRONMENT: dict[Database, str] = {
+    "postgres": "DATABASE_URL (postgresql://user:password@host:port/database), or PGHOST, PGPORT, PGUSER, "
+    "PGPASSWORD and PGDATABASE",
+    "clickhouse": "CLICKHOUSE_URL (http://user:password@host:port/database), and CLICKHOUSE_NATIVE_PORT where it is "
+    "not the usual one",
+}
+ALSO_NEEDED = {
+    "clickhouse_sqlalchemy": {"clickhouse-sqlalchemy", "clickhouse-driver"},
+    "clickhouse_connect_rust": {"clickhouse-connect-core"},
+    "sqlalchemy": {"psycopg"},
+}
+"""Distributions, by client, that are used without being imported by name."""
+EXTRAS = {"psycopg": "psycopg[binary]"}
+ON_DISK = ("psycopg_parquet",)
+"""Clients that take a directory which the server reaches as well."""
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A file of Python and what has to be installed for it."""
+
+    code: str
+    requirements: tuple[str, ...]
+
+
+def snippet(technique: Technique, table: Table, ddl: str, kind: str) -> Snippet:
+    """The technique for this table; `kind` is that of the files that frames come from, a key of READERS.
+
+    Raises SnippetError when two things of one name are needed.
+    """
+    main = _main(technique, table, kind)
+    shaken = Shaken(Module("the main part", f"{_imports(technique, kind)}\n{main}"))
+    distributions = shaken.distributions() | ALSO_NEEDED.get(technique.client, set())
+    requirements = tuple(f"{EXTRAS.get(name, name)}=={version(name)}" for name in sorted(distributions))
+    return Snippet(f"{_heading(technique, table, ddl, requirements)}\n{shaken.text()}\n\n\n{main}", requirements)
+
+
+def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[str, ...]) -> str:
+    """The docstring: what it is, what it needs, how it is run."""
+    writes = technique.direction == "write"
+    usage = f"python this_file.py {table.name.removeprefix('framehaul_')}.parquet" if writes else "python this_file.py"
+    exchange = ", and EXCHANGE_DIR, a directory that the server reaches too" if technique.client in ON_DISK else ""
+    told = "\n\n".join(
+        [
+            f"{technique.label}.",
+            f"Needs Python 3.12 and: pip install {' '.join(f'"{name}"' for name in requirements)}",
+            textwrap.fill(f"Connects by {ENVIRONMENT[technique.database]}{exchange}.", 118),
+            f"Run it: {usage}. In code of your own: {'write(frame)' if writes else 'frame = read()'}"
+            + (", awaited." if inspect.iscoroutinefunction(technique.function) else "."),
+            f"Table that it {'fills' if writes else 'reads'}:\n\n{textwrap.indent(ddl, '    ')}",
+        ]
+    )  # fmt: skip
+    return f'r"""{told.replace('"""', '" " "')}\n"""\n\nfrom __future__ import annotations\n'
+
+
+def _main(technique: Technique, table: Table, kind: str) -> str:
+    """The part that is written for this table: its description, and `write` or `read`."""
+    is_async = inspect.iscoroutinefunction(technique.function)
+    define, opening, wait = ("async def", "async with", "await ") if is_async else ("def", "with", "")
+    run = "asyncio.run({})" if is_async else "{}"
+    library = {"polars": "pl.DataFrame", "pandas": "pd.DataFrame"}[technique.frame]
+    client = f"{opening} {CLIENTS[technique.client].__name__}({_server_function(technique)}()) as client:"
+    title = f'"""{technique.function.__doc__}"""' if technique.function.__doc__ else '""""""'
+    if technique.direction == "read":
+        actions = [
+            f"{define} read() -> {library}:", f"    {title}", f"    {client}",
+            f"        return {wait}{technique.name}(client, TABLE)", "", "",
+            'if __name__ == "__main__":', f"    print({run.format('read()')})",
+        ]  # fmt: skip
+    else:
+        actions = [
+            f"def frame_of(path: str) -> {library}:",
+            '    """The file as a frame in the dtypes of the table; for one of your own, these are TABLE.'
+            f'{technique.frame}_{"schema" if technique.frame == "polars" else "dtypes"}."""',
+            f"    return to_{technique.frame}({READERS[kind]}(path, TABLE), TABLE)", "", "",
+            f"{define} write(frame: {library}) -> None:", f"    {title}", f"    {client}",
+            f"        {wait}{technique.name}(client, TABLE, frame)", "", "",
+            'if __name__ == "__main__":', f"    {run.format('write(frame_of(sys.argv[1]))')}",
+        ]  # fmt: skip
+    return "\n".join([f"TABLE = {_table_code(table)}", "", "", *actions, ""])
+
+
+READERS = {"parquet": "read_parquet", "csv": "read_csv", "arrow": "read_ipc"}
+"""Functions of `loading.py`, by the kind of file."""
+
+
+def _server_function(technique: Technique) -> str:
+    if technique.client in ON_DISK:
+        return "postgres_server_with_exchange"
+    return f"{technique.database}_server"
+
+
+def _imports(technique: Technique, kind: str) -> str:
+    """What the main part may use, as a module of the library would import it."""
+    return f"""
+import asyncio
+import sys
+import pandas as pd
+import polars as pl
+from framehaul.clients import {CLIENTS[technique.client].__name__}
+from framehaul.frames import to_pandas, to_polars
+from framehaul.mine.addresses import {_server_function(technique)}
+from framehaul.mine.loading import {READERS[kind]}
+from framehaul.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
+from {technique.function.__module__} import {technique.name}
+"""
+
+
+def _table_code(table: Table) -> str:
+    columns = "".join(f"        {_column_code(column)},\n" for column in table.columns)
+    sort = f"    sort={table.sort!r},\n" if table.sort is not None else ""
+    return f"Table(\n    name={table.name!r},\n    columns=(\n{columns}    ),\n    key={table.key!r},\n{sort})"
+
+
+def _column_code(column: Column) -> str:
+    options = [f"{name}=True" for name in ("nullable", "low_cardinality") if getattr(column, name)]
+    if column.exactly is not None:
+        options.append(f"exactly={_types_code(column.exactly)}")
+    return f"Column({', '.join([repr(column.name), f'ColumnType.{column.type.name}', *options])})"
+
+
+def _types_code(types: Types) -> str:
+    if types == DATE32:
+        return "DATE32"
+    if types.arrow.id == ColumnType.DECIMAL.value.arrow.id:
+        return f"decimal_types({types.arrow.precision}, {types.arrow.scale})"
+    zone = f", {types.arrow.tz!r}" if types.arrow.tz else ""
+    assert types == timestamp_types(types.arrow.unit, types.arrow.tz)
+    return f"timestamp_types({types.arrow.unit!r}{zone})"

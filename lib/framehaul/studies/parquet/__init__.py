@@ -1,0 +1,1 @@
+"""What is in a Parquet file, and who writes it (notebook 13)."""

@@ -1,0 +1,334 @@
+"""Parquet files as they are tried: written by each writer, taken apart, read back and compared with what was sent."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from framehaul.errors import UnavailableError
+from framehaul.harness import measure
+from framehaul.harness.rounds import in_rounds, outcome_of
+from framehaul.harness.verify import EXACT
+from framehaul.results.store import Status
+from framehaul.servers import PostgresServer
+from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Options, Writer
+
+BARELY = 0.9
+"""Compressed over uncompressed bytes from which a chunk was barely worth compressing; the article's mark."""
+
+# https://tech.marksblogg.com/faster-postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
+PUBLISHED_ROW_GROUP_ROWS = 65_505
+IN_FILES = {
+    name: {"none": "UNCOMPRESSED"}.get(name, name.upper()) for name in ("none", "snappy", "lz4", "zstd", "gzip")
+}
+"""The codecs as pyarrow names them in a file's metadata."""
+
+type Part = Literal["defaults", "codec", "published", "per_column"]
+type Sizes = dict[str, tuple[int, int]]
+"""Compressed and uncompressed bytes of each column of a file."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column chunk: one column of one row group of a file. The fields are the columns of the file of results."""
+
+    trial: str
+    writer: str
+    label: str
+    part: Part
+    row_group: int
+    rows: int
+    column: str
+    physical_type: str
+    codec: str
+    encodings: str
+    dictionary_page: str
+    statistics: str
+    offset_index: str
+    column_index: str
+    compressed_bytes: int
+    uncompressed_bytes: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One file written and read back: a row of the study's file. A missing number is None, never 0.
+
+    `columns` are the codecs of columns that have another than `codec`, `against` the trial that they are compared with,
+    `types` what is read back in another type, `row_order` whether rows came back where they were (`kept`, `changed`).
+    """
+
+    run_id: str
+    trial: str
+    writer: str
+    label: str
+    part: Part
+    codec: str
+    level: int | None
+    columns: str | None
+    against: str | None
+    rows: int
+    pass_: int
+    file_bytes: int | None = None
+    row_groups: int | None = None
+    write_seconds: float | None = None
+    read_seconds: float | None = None
+    write_cpu_s: float | None = None
+    read_cpu_s: float | None = None
+    types: str | None = None
+    row_order: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A writer, what it is asked for, and the codec that each column must then have."""
+
+    name: str
+    part: Part
+    writer: Writer
+    codec: Codec
+    options: Options
+    against: str | None = None
+
+    def codec_of(self, column: str) -> Codec:
+        """What this column is to be compressed with."""
+        return self.options.columns.get(column, self.codec)
+
+
+# What is tried
+
+
+def tasks_of(writers: tuple[Writer, ...]) -> list[Task]:
+    """Each writer by its defaults, with each other codec that it offers, and as the published file was made."""
+    tasks = []
+    for writer in writers:
+        for codec in writer.offers:
+            own = codec == writer.default
+            tasks.append(
+                Task(trial_name(writer, codec), "defaults" if own else "codec", writer, codec,
+                     Options() if own else Options(codec))
+            )  # fmt: skip
+        published = Options(SNAPPY, PUBLISHED_ROW_GROUP_ROWS)
+        tasks.append(Task(f"{writer.name}_published", "published", writer, SNAPPY, published))
+    return tasks
+
+
+def tasks_per_column(writer: Writer, survey: dict[Codec, Sizes]) -> list[Task]:
+    """The choices of a codec for each column, from what each codec made of it."""
+    best = min(survey, key=lambda codec: sum(compressed for compressed, _ in survey[codec].values()))
+    return [
+        *(_per_column(writer, f"{codec.text} spared", codec, spared(codec, survey[codec]))
+          for codec in (SNAPPY, ZSTD_3)),
+        _per_column(writer, "least", best, least(survey)),
+    ]  # fmt: skip
+
+
+def spared(codec: Codec, sizes: Sizes) -> dict[str, Codec]:
+    """No compression for a column that it leaves at `BARELY` or more of its bytes, `codec` for the others."""
+    return {name: NONE if compressed >= BARELY * plain else codec for name, (compressed, plain) in sizes.items()}
+
+
+def least(survey: dict[Codec, Sizes]) -> dict[str, Codec]:
+    """For each column the codec that leaves the fewest bytes; the first of those that leave the same."""
+    names = next(iter(survey.values()))
+    return {name: min(survey, key=lambda codec: survey[codec][name][0]) for name in names}
+
+
+def _per_column(writer: Writer, choice: str, codec: Codec, columns: dict[str, Codec]) -> Task:
+    name = f"{writer.name}_{choice.replace(' ', '_')}"
+    return Task(name, "per_column", writer, codec, Options(codec, columns=columns), trial_name(writer, codec))
+
+
+def trial_name(writer: Writer, codec: Codec) -> str:
+    """What the trial of a writer with a codec for all columns is called."""
+    return f"{writer.name}_{codec.text.replace(' ', '_')}"
+
+
+# What is measured
+
+
+class Bench:
+    """The open writers, the rows that they write, and a directory for their files."""
+
+    def __init__(self, content: pa.Table, server: PostgresServer, directory: Path) -> None:
+        self.content, self._server, self._directory = content, server, directory
+        self._clients: dict[str, Any] = {}
+        self._unavailable: dict[str, UnavailableError] = {}
+
+    @contextmanager
+    def opened(self, writers: tuple[Writer, ...]) -> Iterator[Bench]:
+        """The writers that can be had, for as long as the block lasts; the others raise UnavailableError when used."""
+        with ExitStack() as stack:
+            for writer in writers:
+                try:
+                    self._clients[writer.name] = stack.enter_context(writer.opened(self._server, self.content))
+                except UnavailableError as error:
+                    self._unavailable[writer.name] = error
+            yield self
+
+    def attempt(self, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+        """Write, read back and verify one file: the fields of its pass, and what is in it when all is well."""
+        with tempfile.TemporaryDirectory(dir=self._directory) as directory:
+            path = Path(directory) / "buildings.parquet"
+            try:
+                return self._measured(task, path)
+            except Exception as error:  # noqa: BLE001  whatever a writer raises is its result, not the run's end
+                return outcome_of(error, path.parent), []
+
+    def survey(self, writer: Writer) -> dict[Codec, Sizes]:
+        """What each codec that a writer offers makes of each column; no clock."""
+        sizes: dict[Codec, Sizes] = {}
+        for codec in writer.offers:
+            with tempfile.TemporaryDirectory(dir=self._directory) as directory:
+                path = Path(directory) / "buildings.parquet"
+                writer.save(self._client_of(writer), self.content, path, Options(codec))
+                sizes[codec] = sizes_of(pq.read_metadata(path))
+        return sizes
+
+    def _client_of(self, writer: Writer) -> Any:
+        if writer.name in self._unavailable:
+            raise self._unavailable[writer.name]
+        return self._clients[writer.name]
+
+    def _measured(self, task: Task, path: Path) -> tuple[dict[str, Any], list[Chunk]]:
+        client = self._client_of(task.writer)
+        _, write_seconds, write_cpu_s = _timed(lambda: task.writer.save(client, self.content, path, task.options))
+        found, read_seconds, read_cpu_s = _timed(lambda: pq.read_table(path))
+        found.validate(full=True)
+        chunks = chunks_of(task, pq.read_metadata(path))
+        wrong, types, row_order = difference(found, self.content)
+        wrong = wrong or other_codec(task, chunks)
+        if wrong:
+            return {"status": "failed", "reason": wrong}, []
+        return {
+            "file_bytes": path.stat().st_size, "row_groups": len({chunk.row_group for chunk in chunks}),
+            "write_seconds": write_seconds, "read_seconds": read_seconds,
+            "write_cpu_s": write_cpu_s if task.writer.in_process else None, "read_cpu_s": read_cpu_s,
+            "types": types, "row_order": row_order,
+        }, chunks  # fmt: skip
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What it returns, its seconds, and the CPU seconds of all threads of this process."""
+    cpu, start = time.process_time(), time.perf_counter()
+    returned = work()
+    return returned, time.perf_counter() - start, time.process_time() - cpu
+
+
+def rounds(
+    tasks: list[Task], bench: Bench, *, warmup: int, passes: int, seed: int,
+    record: Callable[[Task, int, dict[str, Any], list[Chunk]], None], progress: Callable[[str], None],
+    stop: threading.Event,
+) -> None:  # fmt: skip
+    """Every task once in each round, shuffled; `record` gets all but warm-ups.
+
+    Raises KeyboardInterrupt after `stop` was set, between two files.
+    """
+    for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
+        progress(task.name)
+        found, chunks = bench.attempt(task)
+        if number > 0:
+            record(task, number, found, chunks)
+
+
+def chunks_of(task: Task, metadata: pq.FileMetaData) -> list[Chunk]:
+    """All column chunks of a file, as its footer describes them."""
+    return [
+        _chunk(task, group, metadata.row_group(group), column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    ]
+
+
+def _chunk(task: Task, group: int, row_group: Any, column: int) -> Chunk:
+    found = row_group.column(column)
+    return Chunk(
+        trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part, row_group=group,
+        rows=row_group.num_rows, column=found.path_in_schema, physical_type=found.physical_type,
+        codec=found.compression, encodings=", ".join(sorted(found.encodings)),
+        dictionary_page=_yes(found.has_dictionary_page), statistics=_yes(found.is_stats_set),
+        offset_index=_yes(found.has_offset_index), column_index=_yes(found.has_column_index),
+        compressed_bytes=found.total_compressed_size, uncompressed_bytes=found.total_uncompressed_size,
+        ratio=found.total_compressed_size / found.total_uncompressed_size,
+    )  # fmt: skip
+
+
+def sizes_of(metadata: pq.FileMetaData) -> Sizes:
+    """Compressed and uncompressed bytes of each column, over all row groups."""
+    compressed, plain = Counter[str](), Counter[str]()
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            compressed[chunk.path_in_schema] += chunk.total_compressed_size
+            plain[chunk.path_in_schema] += chunk.total_uncompressed_size
+    return {name: (compressed[name], plain[name]) for name in compressed}
+
+
+def other_codec(task: Task, chunks: list[Chunk]) -> str | None:
+    """What is wrong with the codecs of a file, if anything: a setting may be ignored without a word."""
+    for chunk in chunks:
+        wanted = IN_FILES[task.codec_of(chunk.column).name]
+        if chunk.codec != wanted:
+            return f"column {chunk.column} is compressed with {chunk.codec} instead of {wanted}"
+    return None
+
+
+def difference(found: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
+    """What is wrong with a table that was read back, if anything; which types drifted, and what became of row order.
+
+    Values are compared in the types that were sent: a date that became a timestamp must be midnight.
+    """
+    if found.schema.names != sent.schema.names or found.num_rows != sent.num_rows:
+        shape = f"{found.num_rows} rows of {found.schema.names}"
+        return f"{shape} instead of {sent.num_rows} rows of {sent.schema.names}", "", ""
+    drifted = [f"{one.name}:{one.type}" for one, sent_as in zip(found.schema, sent.schema, strict=True)
+               if one.type != sent_as.type]  # fmt: skip
+    types = ";".join(drifted) or EXACT
+    columns = []
+    for field in sent.schema:
+        stored = found.column(field.name)
+        try:
+            column = stored.cast(field.type)
+        except pa.ArrowException as error:
+            return f"column {field.name}: {measure.describe(error)}", types, ""
+        # Casting cuts a timestamp down to its date without a word.
+        if stored.type != field.type and not column.cast(stored.type).equals(stored):
+            return f"column {field.name}: its {stored.type} holds more than a {field.type} can", types, ""
+        columns.append(column)
+    same = pa.table(columns, schema=sent.schema)
+    if same.equals(sent):
+        return None, types, "kept"
+    keys = [(name, "ascending") for name in sent.schema.names]
+    left, right = same.sort_by(keys), sent.sort_by(keys)
+    if left.equals(right):
+        return None, types, "changed"
+    differing = [name for name in sent.schema.names if not left.column(name).equals(right.column(name))]
+    return f"holds other values than were sent (in columns {', '.join(differing)} when sorted)", types, ""
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def pass_of(run_id: str, task: Task, rows: int, number: int, found: dict[str, Any]) -> Pass:
+    """What was found of a task, as a row of results."""
+    own = {name: codec.text for name, codec in task.options.columns.items() if codec != task.codec}
+    empty = Pass(
+        run_id=run_id, trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part,
+        codec=task.codec.name, level=task.codec.level, columns=";".join(f"{name}:{text}" for name, text in own.items())
+        or None, against=task.against, rows=rows, pass_=number,
+    )  # fmt: skip
+    return replace(empty, **found)

@@ -1,0 +1,131 @@
+"""The disk below a directory: what it is called, what it has done so far, and a limit on what it does for a server."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from framehaul.errors import UnavailableError
+
+CGROUPS, BLOCK_DEVICES = Path("/sys/fs/cgroup"), Path("/sys/dev/block")
+GROUP = "framehaul-{process_id}-{server_id}"
+LEAVING_SECONDS = 10
+"""How long a server may go on starting processes in a group that is being left."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A whole disk; `number` is `major:minor`."""
+
+    name: str
+    number: str
+
+    def operations(self) -> tuple[int, int]:
+        """Reads and writes that it has done since the machine started, for whomever."""
+        counters = psutil.disk_io_counters(perdisk=True)[self.name]
+        return counters.read_count, counters.write_count
+
+
+def disk_of(directory: Path) -> Disk | None:
+    """The disk that holds a directory; None where there is none of its own (tmpfs, overlay) or it cannot be told."""
+    device = directory.stat().st_dev
+    block = BLOCK_DEVICES / f"{os.major(device)}:{os.minor(device)}"
+    if not block.exists():
+        return None
+    block = block.resolve()
+    if (block / "partition").exists():
+        block = block.parent
+    return Disk(block.name, (block / "dev").read_text().strip())
+
+
+@contextmanager
+def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
+    """Let a server and its processes do so many reads and so many writes a second, for as long as the block lasts.
+
+    The limit holds for what passes the page cache by: all reads from the disk, and direct writes.
+    Raises UnavailableError with the reason where this machine does not allow it. Sources:
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#io-interface-files,
+    https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html#throttling-upper-limit-policy
+    """
+    if disk is None:
+        raise UnavailableError("a limit on IOPS takes data on a disk; put FRAMEHAUL_STATE_DIR on one")
+    parent, rules = _rules(disk, iops)
+    _remove_old(parent)
+    group = parent / GROUP.format(process_id=os.getpid(), server_id=server_id)
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise UnavailableError(
+            f"a limit on IOPS takes a cgroup, and making one is refused ({error.strerror}); run as root"
+        ) from error
+    try:
+        try:
+            for name, rule in rules.items():
+                (group / name).write_text(rule)
+            _enter(group, psutil.Process(server_id))
+        except OSError as error:
+            raise UnavailableError(
+                f"the kernel refuses a limit on IOPS for disk {disk.name}: {error.strerror}"
+            ) from error
+        yield
+    finally:
+        _leave(group, parent)
+
+
+def _leave(group: Path, parent: Path) -> None:
+    """Move the processes of a group to its parent, and remove it; again while others are forked, or still ending."""
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while True:
+        for process_id in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+                (parent / "cgroup.procs").write_text(process_id)
+        try:
+            group.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _rules(disk: Disk, iops: int) -> tuple[Path, dict[str, str]]:
+    """Where groups are made, and what their files must say."""
+    first = CGROUPS / "blkio"
+    if (first / "blkio.throttle.read_iops_device").exists():
+        return first, {f"blkio.throttle.{way}_iops_device": f"{disk.number} {iops}" for way in ("read", "write")}
+    controllers = CGROUPS / "cgroup.controllers"
+    if controllers.exists() and "io" in controllers.read_text().split():
+        try:
+            (CGROUPS / "cgroup.subtree_control").write_text("+io")
+        except OSError as error:
+            raise UnavailableError(
+                f"a limit on IOPS takes cgroups' io controller, which is refused here ({error.strerror}); run as root, "
+                "outside of a container"
+            ) from error
+        return CGROUPS, {"io.max": f"{disk.number} riops={iops} wiops={iops}"}
+    raise UnavailableError("a limit on IOPS takes Linux with cgroups' io (or blkio) controller")
+
+
+def _enter(group: Path, server: psutil.Process) -> None:
+    """Put the server into a group, first its first process: what that starts from then on is in the group as well."""
+    (group / "cgroup.procs").write_text(str(server.pid))
+    for child in server.children(recursive=True):
+        with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+            (group / "cgroup.procs").write_text(str(child.pid))
+
+
+def _remove_old(parent: Path) -> None:
+    """Remove groups of runs that were killed; one with processes in it stays."""
+    for group in parent.glob(GROUP.format(process_id="*", server_id="*")):
+        if not psutil.pid_exists(int(group.name.split("-")[1])):
+            with contextlib.suppress(OSError):
+                group.rmdir()

@@ -1,0 +1,193 @@
+"""What is compared: servers that somebody names, or configurations of the embedded one as examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+
+from framehaul import servers
+from framehaul.errors import ServerError, SettingsError
+from framehaul.harness.environment import cores
+from framehaul.servers import PostgresServer
+from framehaul.servers.address import parse_postgres_dsn
+from framehaul.servers.ports import choose_port
+from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
+from framehaul.settings import Settings
+from framehaul.studies.pgbench.disks import Disk, disk_of
+from framehaul.studies.pgbench.presets import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
+
+SERVICES, PRICES = "FRAMEHAUL_PGBENCH_SERVICES", "FRAMEHAUL_PGBENCH_PRICES"
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
+SPARE_CONNECTIONS = 20
+
+
+@dataclass(frozen=True)
+class Service:
+    """A PostgreSQL server under a name of its own.
+
+    `disk` holds its data, where that is known; `iops` is how many reads and writes a second it is to be held to. A
+    service that could not be started has no server, and says why.
+    """
+
+    name: str
+    label: str
+    server: PostgresServer | None
+    price_per_hour: float | None = None
+    disk: Disk | None = None
+    data: Path | None = None
+    iops: int | None = None
+    trouble: str | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A configuration of the embedded server."""
+
+    name: str
+    label: str
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    iops: int | None = None
+
+
+def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[Example]:
+    """Configurations to compare on a machine of this size, with a data set of this size.
+
+    The small ones stand to the data as the published 64 GB of memory to its 500 GB. A data set that this machine could
+    not hold takes too long to make, so theirs is small, too: shared_buffers is all their memory, as direct I/O leaves
+    out the page cache (https://www.postgresql.org/docs/18/runtime-config-developer.html#GUC-DEBUG-IO-DIRECT).
+    """
+    small_kib = round(data_bytes / PUBLISHED_DATA_OVER_MEMORY / 1024)
+    small = {"shared_buffers": f"{small_kib}kB", "debug_io_direct": "data,wal"}
+    said = f"shared_buffers of {small_kib / 1024:.0f} MiB and no page cache (direct I/O)"
+    iops = PUBLISHED_IOPS_PER_CORE * available_cores
+    mib = memory_bytes // 2**20
+    return [
+        Example("default", "PostgreSQL's defaults"),
+        # https://www.postgresql.org/docs/18/runtime-config-resource.html: a quarter of the memory is a good start.
+        Example(
+            "tuned", "tuned: a quarter of the memory for shared_buffers, rare checkpoints",
+            {"shared_buffers": f"{mib // 4}MB", "effective_cache_size": f"{mib * 3 // 4}MB", "max_wal_size": "4GB",
+             "checkpoint_timeout": "15min", "random_page_cost": "1.1"},
+        ),
+        # https://www.postgresql.org/docs/18/wal-async-commit.html
+        Example(
+            "async_commit",
+            "defaults with synchronous_commit=off: a crash loses the last commits that a client was told of",
+            {"synchronous_commit": "off"},
+        ),
+        Example("small_buffers", said, small),
+        Example("limited_iops", f"{said}, {iops:,} IOPS", small, iops),
+    ]  # fmt: skip
+
+
+def named(settings: Settings) -> dict[str, PostgresServer]:
+    """The services that the settings name; raises SettingsError, with no password in it, for a malformed one."""
+    found: dict[str, PostgresServer] = {}
+    for name, dsn in _pairs(SERVICES, settings.pgbench_services).items():
+        try:
+            found[name] = parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)
+        except ServerError as error:
+            raise SettingsError(str(error)) from None
+    return found
+
+
+def prices(settings: Settings) -> dict[str, float]:
+    """What services cost per hour; raises SettingsError for what is no price."""
+    found = {}
+    for name, text in _pairs(PRICES, settings.pgbench_prices).items():
+        if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
+            raise SettingsError(f"{PRICES}: {name}={text!r} is no price; give a number such as 0.35")
+        found[name] = float(text)
+    return found
+
+
+@contextmanager
+def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
+    """The services, for as long as the block lasts: those named `wanted` (names with blanks between), or all.
+
+    With SERVERS=embedded the examples are among them, with `docker` and `external` that server is. Embedded ones are
+    stopped at the end, and their data is removed. Raises ValueError for a name that is not known, SettingsError for a
+    malformed setting, ServerError when a server that others are to use cannot be had.
+    """
+    given, cost = named(settings), prices(settings)
+    with ExitStack() as stack:
+        offered: dict[str, AbstractContextManager[Service]] = {}
+        if settings.servers == "embedded":
+            home = stack.enter_context(_home(settings.state_dir))
+            configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
+            connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
+            offered |= {example.name: _embedded(home, example, connections) for example in configured}
+        else:
+            offered[settings.servers] = _of_other_notebooks(settings)
+        for name, server in given.items():
+            if name in offered:
+                raise SettingsError(f"{SERVICES}: {name} is the name of a built-in service; give another")
+            offered[name] = nullcontext(Service(name, name, server))
+        for variable, names in (("services", wanted.split()), (PRICES, cost)):
+            if unknown := [name for name in names if name not in offered]:
+                raise ValueError(f"{variable}: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
+        yield [
+            replace(stack.enter_context(service), price_per_hour=cost.get(name))
+            for name, service in offered.items()
+            if name in (wanted.split() or offered)
+        ]
+
+
+@contextmanager
+def _of_other_notebooks(settings: Settings) -> Iterator[Service]:
+    with servers.running(settings) as both:
+        yield Service(settings.servers, f"the server of SERVERS={settings.servers}", both.postgres)
+
+
+@contextmanager
+def _embedded(home: Path, example: Example, connections: int) -> Iterator[Service]:
+    directory = home / example.name
+    directory.mkdir(mode=0o711)
+    configuration = {"max_connections": str(connections), **example.configuration}
+    process = EmbeddedPostgres(directory, choose_port(None, ""), configuration=configuration)
+    service = Service(example.name, example.label, None, iops=example.iops)
+    try:
+        try:
+            service = replace(service, server=process.start(), disk=disk_of(process.data), data=process.data)
+        except ServerError as error:
+            service = replace(service, trouble=str(error).replace(str(directory), ""))
+        yield service
+    finally:
+        process.stop()
+        shutil.rmtree(elsewhere(directory / "postgres"), ignore_errors=True)
+
+
+@contextmanager
+def _home(state_dir: Path) -> Iterator[Path]:
+    """A directory for the embedded ones, on other servers' disk; those of runs that were killed are removed."""
+    state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    for left in state_dir.glob("pgbench-*"):
+        if not psutil.pid_exists(int(left.name.split("-")[1])):
+            shutil.rmtree(left)
+    home = Path(tempfile.mkdtemp(prefix=f"pgbench-{os.getpid()}-", dir=state_dir))
+    home.chmod(0o711)  # PostgreSQL's own account passes through
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home)
+
+
+def _pairs(setting: str, text: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for at, pair in enumerate((text or "").split(), 1):
+        name, _, value = pair.partition("=")
+        # Nothing but the name goes into a message: the rest may hold a password.
+        if not NAME.fullmatch(name) or not value:
+            raise SettingsError(f"{setting}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
+        if name in found:
+            raise SettingsError(f"{setting}: {name} is there twice")
+        found[name] = value
+    return found

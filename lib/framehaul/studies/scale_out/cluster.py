@@ -1,0 +1,185 @@
+"""The workers: processes on this machine, or those of somebody's scheduler."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from framehaul.errors import UnavailableError
+from framehaul.servers import Servers
+from framehaul.settings import Settings
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+CONNECT_SECONDS = 10
+POLL_SECONDS = 0.2
+"""How often a wait for partitions looks whether it was told to stop, and whether the workers are still there."""
+GONE_SECONDS = 60
+"""How long a cluster may be without workers: those that died are started again, where somebody watches over them."""
+SAME_VERSIONS = ("cloudpickle", "dask", "distributed", "framehaul", "polars", "pyarrow")
+"""Packages whose objects travel between here and the workers."""
+# One core for each worker, as if each were a machine of its own; Polars and Arrow would take all that there are.
+WORKER_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "ARROW_NUM_THREADS": "1"}
+
+
+class ClusterError(RuntimeError):
+    """There are no workers to be had, or none that could do this; the message says why and what to do."""
+
+
+class Cluster:
+    """Open workers; a call is done by one of them, again by another one when it dies meanwhile."""
+
+    def __init__(self, client: Client, *, local: bool) -> None:
+        self._client, self.local = client, local
+        self.stop = threading.Event()
+        """Once set, the next wait ends with KeyboardInterrupt."""
+        self.progress: Callable[[], None] = lambda: None
+        """Called for every item that is done."""
+
+    @property
+    def client(self) -> Client:
+        """The client of the scheduler."""
+        return self._client
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the workers are."""
+        return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def map[T, R](self, work: Callable[[T], R], items: Sequence[T], name: str, workers: int | None = None) -> list[R]:
+        """What `work` makes of each item, in their order, on so many of the workers, or on all.
+
+        `name` begins the keys of the tasks, which logs show. After an error, which is raised, what waits is not begun.
+        """
+        from distributed import wait
+
+        here = self.addresses
+        chosen = here[:workers] if workers is not None and workers < len(here) else None
+        futures = [
+            self._client.submit(work, item, key=f"{name}-{number}", workers=chosen, pure=False)
+            for number, item in enumerate(items)
+        ]
+        waiting: set[Future[Any]] = set(futures)
+        last_seen = time.monotonic()
+        try:
+            while waiting:
+                try:
+                    with self._client.as_current():
+                        done = wait(waiting, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").done
+                except TimeoutError:
+                    done = set()
+                for future in done:
+                    future.result()
+                    self.progress()
+                waiting -= done
+                if self.stop.is_set():
+                    raise KeyboardInterrupt
+                if set(chosen or self.addresses) & set(self.addresses):
+                    last_seen = time.monotonic()
+                elif time.monotonic() > last_seen + (0 if chosen else GONE_SECONDS):
+                    raise ClusterError("all workers that this was given to are gone")
+            return [future.result() for future in futures]
+        finally:
+            self._client.cancel(list(waiting))
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all workers so far."""
+        return float(sum(self._client.run(cpu_seconds).values()))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process so far."""
+    times = os.times()
+    return times.user + times.system
+
+
+@contextmanager
+def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
+    """So many workers on this machine, or those of the scheduler that the settings name.
+
+    Raises UnavailableError when dask.distributed is not installed, ClusterError when the scheduler cannot be used.
+    """
+    try:
+        for name in ("cryptography", "dask.dataframe", "distributed"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise UnavailableError(
+            "dask.distributed is not installed: uv sync --extra scale, or pip install 'framehaul[scale]'"
+        ) from error
+    import dask
+    import distributed
+
+    if settings.scheduler:
+        try:
+            client = distributed.Client(settings.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except OSError as error:
+            raise ClusterError(
+                f"SCHEDULER={settings.scheduler} cannot be reached ({error}); start one with `dask scheduler` and "
+                "`dask worker`, or unset it for workers on this machine"
+            ) from error
+        with client:
+            check_workers(client)
+            yield Cluster(client, local=False)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
+        # Neither a dashboard nor its data over HTTP, for any account of this machine could look.
+        dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}),
+        # TLS with keys of its own: what a scheduler is sent it runs, and any account could send it something.
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, security=True,
+            silence_logs=logging.ERROR,  # that a worker died is seen in what became of its partition
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"}, local_directory=scratch, env=WORKER_ENVIRONMENT,
+        ) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):  # fmt: skip
+        yield Cluster(client, local=True)
+
+
+def check_workers(client: Client) -> None:
+    """Raises ClusterError without workers, and where they are not what this process is."""
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        raise ClusterError("the scheduler has no workers; start some with `dask worker`")
+    here = dict(zip(SAME_VERSIONS, map(importlib.metadata.version, SAME_VERSIONS), strict=True))
+    for package, version in here.items():
+        try:
+            found = set(client.run(importlib.metadata.version, package).values())
+        except importlib.metadata.PackageNotFoundError:
+            raise ClusterError(
+                f"a worker does not have {package}: install the same framehaul, {here['framehaul']}, where it runs"
+            ) from None
+        if found != {version}:
+            raise ClusterError(
+                f"workers have {package} {', '.join(sorted(found))}, and here it is {version}: install the same there"
+            )
+
+
+def check_reachable(cluster: Cluster, both: Servers, directory: Path) -> None:
+    """Raises ClusterError when workers are on other machines, and the servers or the files are on this one alone."""
+    if cluster.local:
+        return
+    addresses = {address.address for found in psutil.net_if_addrs().values() for address in found}
+    elsewhere = {str(urlsplit(worker).hostname) for worker in cluster.addresses} - addresses
+    listening = {both.postgres.host, both.clickhouse.host}
+    if elsewhere and listening & {"127.0.0.1", "::1", "localhost"}:
+        raise ClusterError(
+            f"workers on {', '.join(sorted(elsewhere))} cannot reach servers that listen on loopback here: give "
+            "servers that they reach (SERVERS=external), or workers on this machine"
+        )
+    if not all(cluster.client.run(os.path.isdir, str(directory)).values()):
+        raise ClusterError(
+            f"not all workers see the directory {directory.name} of the partitions: set FRAMEHAUL_SHARED_DIR to one "
+            "that they see under the same name"
+        )

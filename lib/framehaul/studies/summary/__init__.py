@@ -1,0 +1,1 @@
+"""The four directions beside each other, and beside what was published (notebook 05)."""

@@ -1,0 +1,1 @@
+"""Every technique of one database and direction (notebooks 01 to 04)."""

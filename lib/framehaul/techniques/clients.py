@@ -1,0 +1,448 @@
+"""The open clients that techniques take, one way of opening per driver; opening is never on the clock."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request
+
+import adbc_driver_postgresql.dbapi
+import aiohttp
+import asyncpg
+import chdb
+import clickhouse_connect
+import clickhouse_driver
+import duckdb
+import duckdb_extension_postgres_scanner
+import httpx
+import psycopg
+import sqlalchemy
+import urllib3
+from asynch.proto.connection import Connection as AsynchConnection
+from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+
+from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
+from framehaul.errors import UnavailableError
+from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.address import TIMEOUT_SECONDS
+
+NO_SETTINGS: Mapping[str, str | int] = {}
+
+# Created, and preloaded as it must be (as far as this user may know): https://github.com/CrunchyData/pg_parquet
+PG_PARQUET_WORKS = """
+SELECT 1 FROM pg_extension WHERE extname = 'pg_parquet' AND NOT EXISTS (
+    SELECT 1 FROM pg_settings WHERE name = 'shared_preload_libraries' AND setting NOT LIKE '%pg_parquet%'
+)
+"""
+
+
+# Text comes and goes in the session's encoding, in binary COPY as well, and a role, a database or a pooler may have set
+# another one. Said for one transaction: for one that the caller has begun, until the end of that.
+# https://www.postgresql.org/docs/18/multibyte.html#MULTIBYTE-AUTOMATIC-CONVERSION
+UTF8 = "SET LOCAL client_encoding = 'UTF8'"
+
+
+def check_encoding(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raises ValueError where sessions of the attached `pg` are not in UTF-8, which DuckDB takes all text for."""
+    query = "SELECT current_setting(''client_encoding'')"
+    ((encoding,),) = connection.execute(f"FROM postgres_query('pg', '{query}')").fetchall()
+    if encoding != "UTF8":
+        raise ValueError(f"text would come as {encoding}: attach PostgreSQL with client_encoding=utf8 in its address")
+
+
+@dataclass(frozen=True)
+class ParquetExchange:
+    """A psycopg connection and the directory that pg_parquet's files pass through, as both sides see it."""
+
+    connection: psycopg.Connection[Any]
+    on_client: Path
+    on_server: str
+
+    def new_file(self) -> tuple[Path, str]:
+        """The path of a file that does not exist yet, for the client and for the server; nobody can guess its name."""
+        name = f"framehaul-{secrets.token_hex(16)}.parquet"
+        return self.on_client / name, f"{self.on_server}/{name}"
+
+
+@dataclass(frozen=True)
+class HttpEndpoint:
+    """ClickHouse's HTTP interface for clients that keep no connection."""
+
+    url: str
+    database: str
+    headers: dict[str, str]
+
+    def request(self, query: str, body: bytes = b"", **settings: str | int) -> Request:
+        """A POST request that runs `query`, with `body` as its data."""
+        parameters = urlencode({"database": self.database, "query": query, **settings})
+        return Request(f"{self.url}?{parameters}", data=body, headers=self.headers, method="POST")
+
+
+class QueryError(RuntimeError):
+    """ClickHouse answered a query with an error; the message is its own."""
+
+
+@dataclass(frozen=True)
+class HttpConnection:
+    """ClickHouse's HTTP interface over one kept connection of the standard library's `http.client`."""
+
+    connection: http.client.HTTPConnection
+    database: str
+    headers: dict[str, str]
+
+    def post(
+        self, query: str, *, body: bytes | Iterator[bytes] = b"", settings: Mapping[str, str | int] = NO_SETTINGS
+    ) -> http.client.HTTPResponse:
+        """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
+
+        The connection can be used again when the response has been read to its end. Raises QueryError.
+        """
+        parameters = urlencode({"database": self.database, "query": query, **settings})
+        # A server that refuses a body closes the connection while we are sending; its answer says why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.request(
+                "POST", f"/?{parameters}", body, self.headers, encode_chunked=not isinstance(body, bytes)
+            )
+        response = self.connection.getresponse()
+        if response.status != http.client.OK:
+            raise QueryError(response.read().decode(errors="replace"))
+        return response
+
+
+@dataclass(frozen=True)
+class UrlLib3Endpoint:
+    """ClickHouse's HTTP interface over a urllib3 pool that keeps one connection."""
+
+    pool: urllib3.HTTPConnectionPool
+    database: str
+    headers: dict[str, str]
+
+    def post(self, query: str, *, settings: Mapping[str, str | int] = NO_SETTINGS) -> urllib3.BaseHTTPResponse:
+        """Run `query`; the response is not read yet. Raises QueryError."""
+        parameters = urlencode({"database": self.database, "query": query, **settings})
+        response = self.pool.request("POST", f"/?{parameters}", headers=self.headers, preload_content=False)
+        if response.status != http.client.OK:
+            raise QueryError(response.data.decode(errors="replace"))
+        return response
+
+
+@asynccontextmanager
+async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """An asyncpg connection, in autocommit as asyncpg always is outside a transaction."""
+    connection = await asyncpg.connect(server.dsn(), timeout=30)
+    try:
+        yield connection
+    finally:
+        connection.terminate() if connection.is_closed() else await connection.close(timeout=30)
+
+
+@asynccontextmanager
+async def open_asyncpg_pair(
+    server: PostgresServer,
+) -> AsyncIterator[tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]]]:
+    """Two asyncpg connections."""
+    async with open_asyncpg(server) as first, open_asyncpg(server) as second:
+        yield first, second
+
+
+@contextmanager
+def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    """A psycopg connection in autocommit, so that a technique's last statement is its commit."""
+    with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
+        yield connection
+
+
+@contextmanager
+def open_psycopg_pair(server: PostgresServer) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
+    """Two psycopg connections in autocommit."""
+    with open_psycopg(server) as first, open_psycopg(server) as second:
+        yield first, second
+
+
+@contextmanager
+def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
+    """An ADBC connection, which begins a transaction with its first statement."""
+    with adbc_driver_postgresql.dbapi.connect(server.dsn()) as connection:
+        yield connection
+
+
+@contextmanager
+def open_adbc_pair(
+    server: PostgresServer,
+) -> Iterator[tuple[adbc_driver_postgresql.dbapi.Connection, adbc_driver_postgresql.dbapi.Connection]]:
+    """Two ADBC connections."""
+    with open_adbc(server) as first, open_adbc(server) as second:
+        yield first, second
+
+
+@contextmanager
+def open_connectorx(server: PostgresServer) -> Iterator[str]:
+    """The server's URL: ConnectorX opens its connections itself, there it is part of the technique."""
+    yield server.dsn()
+
+
+@contextmanager
+def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB in memory with the server attached as `pg`, by the extension from the wheel that holds it."""
+    extension = next(
+        Path(path) / "extensions" / f"v{duckdb.__version__}" / "postgres_scanner.duckdb_extension"
+        for path in duckdb_extension_postgres_scanner.__path__
+    )
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
+        # DuckDB takes all text for UTF-8, and asks for no encoding by itself: it opens sessions as it needs them, and
+        # only the address reaches all of them.
+        server = replace(server, options=(*server.options, ("client_encoding", "utf8")))
+        connection.execute(f"ATTACH {quote_postgres_text(server.dsn())} AS pg (TYPE postgres)")
+        yield connection
+
+
+@contextmanager
+def _open_with_pg_parquet(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    """A psycopg connection to a server with pg_parquet; raises UnavailableError without it."""
+    with open_psycopg(server) as connection:
+        if connection.execute(PG_PARQUET_WORKS).fetchone() is None:
+            raise UnavailableError(
+                "this server does not have the extension pg_parquet: point FRAMEHAUL_POSTGRES_EXTENSIONS at a "
+                "directory where it is built, use SERVERS=docker, or run CREATE EXTENSION pg_parquet on your own server"
+            )
+        yield connection
+
+
+@contextmanager
+def open_psycopg_parquet_stream(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    """A psycopg connection to a server with pg_parquet, without any files; raises UnavailableError without it."""
+    with _open_with_pg_parquet(server) as connection:
+        # pg_parquet 0.5.1 keeps the stream in a directory that COPY FROM STDIN expects and only COPY TO STDOUT makes.
+        with connection.cursor() as cursor, cursor.copy("COPY (SELECT 1 AS one) TO STDOUT (FORMAT parquet)") as copy:
+            list(copy)
+        yield connection
+
+
+@contextmanager
+def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
+    """A psycopg connection to a server with pg_parquet; raises UnavailableError when it or its directory is missing."""
+    with _open_with_pg_parquet(server) as connection:
+        if server.exchange is None:
+            raise UnavailableError(
+                "pg_parquet reads and writes files on the server: set FRAMEHAUL_EXCHANGE_DIR to a directory that this "
+                "machine shares with it"
+            )
+        directory = Path(server.exchange.on_client)
+        try:
+            yield ParquetExchange(connection, directory, server.exchange.on_server)
+        finally:
+            for file in directory.glob("framehaul-*.parquet"):
+                file.unlink()
+
+
+@contextmanager
+def open_sqlalchemy(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
+    """A SQLAlchemy connection over psycopg."""
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn()))
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def open_clickhouse_driver(server: ClickHouseServer) -> Iterator[clickhouse_driver.Client]:
+    """A clickhouse-driver client over the native protocol, uncompressed as by default."""
+    client = clickhouse_driver.Client(
+        host=server.host, port=server.native_port, user=server.user, password=server.password,
+        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+    client.execute("SELECT 1")
+    try:
+        yield client
+    finally:
+        client.disconnect()
+
+
+@contextmanager
+def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
+    """A SQLAlchemy connection over clickhouse-driver."""
+    url = sqlalchemy.URL.create(
+        "clickhouse+native", server.user, server.password, server.host, server.native_port, server.database,
+        {"secure": "True"} if server.secure else {},
+    )  # fmt: skip
+    engine = sqlalchemy.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT 1")
+            native = connection.connection.dbapi_connection
+            try:
+                yield connection
+            finally:
+                native.transport.disconnect()  # type: ignore[union-attr]  # the dialect's own close does nothing
+    finally:
+        engine.dispose()
+
+
+@asynccontextmanager
+async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnection]:
+    """An asynch connection over the native protocol."""
+    connection = AsynchConnection(  # type: ignore[no-untyped-call]  # its stub leaves __init__ untyped
+        host=server.host, port=server.native_port, user=server.user, password=server.password,
+        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+    await connection.connect()
+    try:
+        yield connection
+    finally:
+        await connection.disconnect()
+
+
+def _headers(server: ClickHouseServer) -> dict[str, str]:
+    login = base64.b64encode(f"{server.user}:{server.password}".encode()).decode("ascii")
+    return {"Authorization": f"Basic {login}", "Content-Type": "application/octet-stream"}
+
+
+@contextmanager
+def open_urllib(server: ClickHouseServer) -> Iterator[HttpEndpoint]:
+    """The HTTP interface for urllib, which opens a connection per request: there it is part of the technique."""
+    yield HttpEndpoint(server.url, server.database, _headers(server))
+
+
+@contextmanager
+def open_urllib3(server: ClickHouseServer) -> Iterator[UrlLib3Endpoint]:
+    """A urllib3 pool with a connection already open."""
+    with urllib3.connection_from_url(server.url, timeout=TIMEOUT_SECONDS, maxsize=1) as pool:
+        endpoint = UrlLib3Endpoint(pool, server.database, _headers(server))
+        endpoint.post("SELECT 1").drain_conn()
+        yield endpoint
+
+
+@contextmanager
+def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
+    """A connection of `http.client`, already open."""
+    kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
+    with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
+        connection = HttpConnection(plain, server.database, _headers(server))
+        connection.post("SELECT 1").read()
+        yield connection
+
+
+@contextmanager
+def open_http_client_pair(server: ClickHouseServer) -> Iterator[tuple[HttpConnection, HttpConnection]]:
+    """Two connections of `http.client`."""
+    with open_http_client(server) as first, open_http_client(server) as second:
+        yield first, second
+
+
+@asynccontextmanager
+async def open_aiohttp(server: ClickHouseServer) -> AsyncIterator[aiohttp.ClientSession]:
+    """An aiohttp session bound to the server, its database and its login, with a connection already open."""
+    async with aiohttp.ClientSession(
+        server.url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), raise_for_status=_raise_query_error,
+        # Else it asks for compression, which costs the server more than loopback saves.
+        headers={**_headers(server), "X-ClickHouse-Database": server.database, "Accept-Encoding": "identity"},
+    ) as session:  # fmt: skip
+        async with session.post("/", params={"query": "SELECT 1"}) as response:
+            await response.read()
+        yield session
+
+
+async def _raise_query_error(response: aiohttp.ClientResponse) -> None:
+    if not response.ok:
+        raise QueryError(await response.text(errors="replace"))
+
+
+@contextmanager
+def open_clickhouse_connect(
+    server: ClickHouseServer, native_codec: str = "python"
+) -> Iterator[ClickHouseConnectClient]:
+    """A clickhouse-connect client, uncompressed, which on loopback is its fastest."""
+    client = clickhouse_connect.get_client(
+        host=server.host, port=server.http_port, username=server.user, password=server.password,
+        database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
+        send_receive_timeout=TIMEOUT_SECONDS, dedicated_pool=True,
+    )  # fmt: skip
+    with client:
+        yield client
+
+
+def open_clickhouse_connect_rust(server: ClickHouseServer) -> AbstractContextManager[ClickHouseConnectClient]:
+    """A clickhouse-connect client that encodes and decodes Native blocks in Rust (`clickhouse-connect-core`)."""
+    return open_clickhouse_connect(server, "rust_strict")
+
+
+@dataclass(frozen=True)
+class ChdbRemote:
+    """A ClickHouse engine inside this process, and how it sees a server."""
+
+    engine: chdb.state.sqlitelike.Connection
+    server: ClickHouseServer
+
+    def table(self, name: str) -> str:
+        """A table of the server as the engine's table function, login included: for queries only, never for logs."""
+        server = self.server
+        function = "remoteSecure" if server.secure else "remote"
+        arguments = f"{server.host}:{server.native_port}", server.database, name, server.user, server.password
+        return f"{function}({', '.join(map(quote_clickhouse_text, arguments))})"
+
+    def settings(self, chosen: Mapping[str, str | int]) -> str:
+        """The end of a query that has these settings, which go to the server as well, and LZ4 on the way there."""
+        compressed = {**chosen, "network_compression_method": "LZ4"}
+        return "SETTINGS " + ", ".join(f"{name} = {value!r}" for name, value in compressed.items())
+
+
+@contextmanager
+def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
+    """chDB in memory, which speaks the native protocol to the server; its connection there opens with the first query.
+
+    One engine serves a process: a second one cannot be opened under other settings while the first lives.
+    """
+    with contextlib.closing(chdb.connect(":memory:")) as engine:
+        yield ChdbRemote(engine, server)
+
+
+@asynccontextmanager
+async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClient]:
+    """An httpx client bound to the server, its database and its login, with a connection already open."""
+    async with httpx.AsyncClient(
+        base_url=server.url, auth=(server.user, server.password), params={"database": server.database},
+        timeout=TIMEOUT_SECONDS, trust_env=False,
+    ) as client:  # fmt: skip
+        (await client.post("/", params={"query": "SELECT 1"})).raise_for_status()
+        yield client
+
+
+type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+
+CLIENTS: dict[str, Opener] = {
+    "asyncpg": open_asyncpg,
+    "asyncpg_pair": open_asyncpg_pair,
+    "psycopg": open_psycopg,
+    "psycopg_pair": open_psycopg_pair,
+    "psycopg_parquet": open_psycopg_parquet,
+    "psycopg_parquet_stream": open_psycopg_parquet_stream,
+    "adbc": open_adbc,
+    "adbc_pair": open_adbc_pair,
+    "connectorx": open_connectorx,
+    "duckdb": open_duckdb,
+    "sqlalchemy": open_sqlalchemy,
+    "clickhouse_driver": open_clickhouse_driver,
+    "clickhouse_sqlalchemy": open_clickhouse_sqlalchemy,
+    "asynch": open_asynch,
+    "urllib": open_urllib,
+    "urllib3": open_urllib3,
+    "http_client": open_http_client,
+    "http_client_pair": open_http_client_pair,
+    "httpx": open_httpx,
+    "aiohttp": open_aiohttp,
+    "chdb": open_chdb,
+    "clickhouse_connect": open_clickhouse_connect,
+    "clickhouse_connect_rust": open_clickhouse_connect_rust,
+}
+"""How each kind of client is opened, by the name that a technique's record gives."""

@@ -1,0 +1,184 @@
+"""Moves of any size in little memory: a Parquet file into a table, and a table into a Parquet file.
+
+The streamed ones hold one record batch at a time; the whole ones are the fastest techniques, with the frame in memory.
+`python -m framehaul.techniques.streaming MOVE FILE` makes one pass for each line on its standard input and answers with
+its cost as a line of JSON: a process of its own, because memory that another pass has used would hide what this uses.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+
+from framehaul import servers
+from framehaul.data.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
+from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness.meter import Meter
+from framehaul.settings import load_settings
+from framehaul.techniques import Technique
+from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
+from framehaul.techniques.clients import CLIENTS, UTF8, HttpConnection
+from framehaul.techniques.registry import Database, Direction
+
+
+def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+    """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
+
+    Raises ValueError, for the others when they are asked for, where a batch has other columns, or does not fit.
+    """
+    fitting = (in_table_order(batch, table).cast(table.arrow_schema) for batch in batches)
+    return chain(list(islice(fitting, 1)), fitting)
+
+
+def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, each once it is known to be valid; raises ValueError as `validated` does."""
+    for batch in batches:
+        yield from validated(pa.Table.from_batches([batch])).to_batches()
+
+
+def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
+    """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
+    fitting = in_table_schema(batches, table)
+    with connection.transaction():
+        connection.execute(UTF8)
+        postgres_write.copy_batches(connection, table, table.arrow_schema, fitting)
+
+
+def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:
+    """An INSERT whose body is an Arrow stream, written batch by batch; small blocks keep the server's memory low.
+
+    Raises ValueError as `in_table_schema` does; blocks that were finished before stay.
+    """
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
+    body = encode_stream(table.arrow_schema, in_table_schema(batches, table))
+    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": 4 * BATCH_ROWS}
+    connection.post(query, body=body, settings=settings).read()
+
+
+def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.RecordBatch]:
+    """Record batches of about 16 MB, ADBC's default, each decoded when it is asked for; ends its transaction."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(UTF8)
+            cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}")
+            yield from in_valid_batches(cursor.fetch_record_batch())
+    finally:
+        connection.rollback()
+
+
+def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
+    """Record batches as the server sends them."""
+    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    with connection.post(query, settings=clickhouse_read.ARROW) as response:
+        yield from in_valid_batches(pa.ipc.open_stream(response))
+        response.read()
+
+
+def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
+    """The record batches of a Parquet file, one at a time.
+
+    By default pyarrow fetches the chunks of all row groups ahead and keeps them until the end of the file.
+    """
+    with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
+        yield from parquet.iter_batches(BATCH_ROWS)
+
+
+def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -> None:
+    """A Parquet file of record batches, each written when it comes."""
+    with pq.ParquetWriter(file, table.arrow_schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch.cast(table.arrow_schema))
+
+
+def stream_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
+    """One record batch in memory."""
+    copy_batches(connection, table, read_batches(file))
+
+
+def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
+    """The whole frame in memory."""
+    postgres_write.polars_pgpq_copy_binary(connection, table, pl.read_parquet(file))
+
+
+def stream_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
+    """One record batch in memory."""
+    write_batches(fetch_batches(connection, table), table, file)
+
+
+def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
+    """The whole frame in memory."""
+    pq.write_table(from_polars(postgres_read.polars_adbc_fetch(connection, table), table), file)
+
+
+def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
+    """One record batch in memory."""
+    insert_batches(connection, table, read_batches(file))
+
+
+def whole_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
+    """The whole frame in memory."""
+    clickhouse_write.polars_http_client_arrow_stream(connection, table, pl.read_parquet(file))
+
+
+def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
+    """One record batch in memory."""
+    write_batches(select_batches(connection, table), table, file)
+
+
+def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
+    """The whole frame in memory."""
+    pq.write_table(from_polars(clickhouse_read.polars_http_client_arrow_preallocated(connection, table), table), file)
+
+
+def _move(
+    function: Callable[..., None], database: Database, direction: Direction, driver: str, label: str
+) -> Technique:
+    client = "psycopg" if driver == "pgpq" else driver
+    return Technique(function, database, direction, "polars", driver, client, "arrow", label, "beyond")
+
+
+MOVES = (
+    _move(stream_into_postgres, "postgres", "write", "pgpq", "Parquet file -> table, streamed (pgpq)"),
+    _move(whole_into_postgres, "postgres", "write", "pgpq", "Parquet file -> Polars frame -> table (pgpq)"),
+    _move(stream_from_postgres, "postgres", "read", "adbc", "table -> Parquet file, streamed (ADBC)"),
+    _move(whole_from_postgres, "postgres", "read", "adbc", "table -> Polars frame -> Parquet file (ADBC)"),
+    _move(stream_into_clickhouse, "clickhouse", "write", "http_client", "Parquet file -> table, streamed (Arrow)"),
+    _move(whole_into_clickhouse, "clickhouse", "write", "http_client", "Parquet file -> Polars frame -> table (Arrow)"),
+    _move(stream_from_clickhouse, "clickhouse", "read", "http_client", "table -> Parquet file, streamed (Arrow)"),
+    _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "table -> Polars frame -> Parquet file (Arrow)"),
+)
+"""Every move; a streamed one is followed by the one that holds the whole frame."""
+
+
+def main(name: str, file: Path, table: Table = ANALYTICS_METRICS) -> None:
+    """Serve one move: a pass for each line of standard input."""
+    move = next(move for move in MOVES if move.name == name)
+    with servers.running(load_settings()) as both:
+        server = both.of(move.database)
+        meter = Meter(server.process_id)
+        opened = CLIENTS[move.client](server)
+        assert isinstance(opened, AbstractContextManager)
+        with opened as client:
+            for _ in sys.stdin:
+                meter.start()
+                start = time.perf_counter()
+                move.function(client, table, file)
+                seconds = time.perf_counter() - start
+                print(json.dumps({"seconds": seconds, **asdict(meter.stop())}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
