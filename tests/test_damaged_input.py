@@ -156,8 +156,8 @@ def read_damaged(directory: str) -> None:
 
 
 def test_a_damaged_file_is_read_or_refused(tmp_path: Path) -> None:
-    command = [sys.executable, __file__, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    command = [sys.executable, "-m", "tests.test_damaged_input", str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, ((tmp_path / "last").read_text(), done.returncode, done.stderr[-2000:])
     counts = json.loads(done.stdout)
     assert set(counts) == {"read", "refused"}

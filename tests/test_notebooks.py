@@ -16,15 +16,16 @@ import nbformat
 import psutil
 import pytest
 
-from conftest import run_command
 from framehaul.errors import SettingsError
+from framehaul.reporting.study import NOTEBOOKS
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
 from framehaul.settings import PROJECT
-from framehaul.studies.catalog import NOTEBOOKS, ON_DEMAND, chosen_notebooks
+from framehaul.studies.registry import chosen, parameters, studies
 from framehaul.studies.scaling import study as scaling
 from framehaul.techniques import techniques
 from framehaul.techniques.streaming import MOVES
+from tests.conftest import run_command
 
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
 
@@ -38,11 +39,10 @@ def test_source_notebooks_hold_no_outputs_and_start_with_a_heading(path: Path) -
 
 
 def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
-    for database, direction, name in (
-        ("postgres", "write", "01_postgres_write"), ("postgres", "read", "02_postgres_read"),
-        ("clickhouse", "write", "03_clickhouse_write"), ("clickhouse", "read", "04_clickhouse_read"),
+    for database, direction in (
+        ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
     ):  # fmt: skip
-        with (out / "results" / f"{name}.csv").open() as file:
+        with (out / "results" / f"{database}_{direction}.csv").open() as file:
             rows = list(csv.DictReader(file))
         expected = {(found.name, str(number)) for found in techniques(database, direction) for number in (1, 2)}  # type: ignore[arg-type]
         assert {(row["technique"], row["pass"]) for row in rows} == expected
@@ -60,7 +60,7 @@ def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
 
 
 def test_scaling_has_every_size_technique_and_move(out: Path) -> None:
-    with (out / "results" / "06_scaling.csv").open() as file:
+    with (out / "results" / "scaling.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["status"] for row in rows} == {"ok"}, [row for row in rows if row["status"] != "ok"]
     compared = {name for names in scaling.COMPARED.values() for name in names}
@@ -74,13 +74,13 @@ def test_scaling_has_every_size_technique_and_move(out: Path) -> None:
 
 
 def test_wire_bytes_hold_at_least_the_data(out: Path) -> None:
-    with (out / "results" / "01_postgres_write.csv").open() as file:
+    with (out / "results" / "postgres_write.csv").open() as file:
         wire = {row["technique"]: int(row["wire_bytes"]) for row in csv.DictReader(file) if row["status"] == "ok"}
     assert wire["polars_psycopg_copy_text"] > 300 * 100
 
 
 def test_rounds_are_interleaved_and_shuffled(out: Path) -> None:
-    with (out / "results" / "04_clickhouse_read.csv").open() as file:
+    with (out / "results" / "clickhouse_read.csv").open() as file:
         rows = list(csv.DictReader(file))
     first, second = ([row["technique"] for row in rows if row["pass"] == number] for number in ("1", "2"))
     assert [row["pass"] for row in rows] == sorted(row["pass"] for row in rows)
@@ -93,7 +93,7 @@ def test_environment_is_recorded(out: Path) -> None:
     assert set(facts["runs"]) == {
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
         "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
-        "12_postgres_to_warehouse", "13_parquet_anatomy", "14_json_to_parquet",
+        "12_warehouse", "13_parquet", "14_json_parquet",
         "15_pgbench", "21_scale_out",
     }  # fmt: skip
     assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
@@ -104,28 +104,27 @@ def test_environment_is_recorded(out: Path) -> None:
 
 def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
     index = (out / "reports" / "index.html").read_text()
-    for path in SOURCES:
-        ran = path.stem not in ON_DEMAND
-        assert (out / "reports" / f"{path.stem}.html").is_file() == ran
-        assert (f'href="{path.stem}.html"' in index) == ran
+    for study in studies():
+        assert (out / "reports" / f"{study.notebook}.html").is_file() == (not study.on_demand)
+        assert (f'href="{study.notebook}.html"' in index) == (not study.on_demand)
     assert not list((out / "reports" / "failed").iterdir())
-    assert sorted(path.name for path in (out / "figures").iterdir()) == [
-        "01_postgres_write.svg", "02_postgres_read.svg", "03_clickhouse_write.svg", "04_clickhouse_read.svg",
-        "05_published_against_measured.svg", "06_scaling_clickhouse_read.svg", "06_scaling_clickhouse_write.svg",
-        "06_scaling_postgres_read.svg", "06_scaling_postgres_write.svg", "07_levers.svg",
+    assert sorted(path.name for path in (out / "figures").iterdir()) == sorted([
+        "postgres_write.svg", "postgres_read.svg", "clickhouse_write.svg", "clickhouse_read.svg",
+        "summary_published_against_measured.svg", "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
+        "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg",
         *(
             f"{study}_{database}_{direction}.svg"
-            for study in ("08_fidelity", "09_faults")
+            for study in ("fidelity", "faults")
             for database in ("clickhouse", "postgres")
             for direction in ("read", "write")
         ),
-        "10_postgres_drivers.svg", "10_postgres_drivers_latency.svg",
-        "11_clickhouse_clients.svg", "11_clickhouse_clients_concurrency.svg", "12_postgres_to_warehouse.svg",
-        "13_parquet_anatomy_codecs.svg", "13_parquet_anatomy_columns.svg", "13_parquet_anatomy_row_groups.svg",
-        "14_json_to_parquet.svg", "15_pgbench.svg", "15_pgbench_clients.svg", "15_pgbench_latency.svg",
-        "15_pgbench_time.svg",
-        "21_scale_out_partitions.svg", "21_scale_out_workers.svg",
-    ]  # fmt: skip
+        "postgres_drivers.svg", "postgres_drivers_latency.svg",
+        "clickhouse_clients.svg", "clickhouse_clients_concurrency.svg", "warehouse.svg",
+        "parquet_codecs.svg", "parquet_columns.svg", "parquet_row_groups.svg",
+        "json_parquet.svg", "pgbench.svg", "pgbench_clients.svg", "pgbench_latency.svg",
+        "pgbench_time.svg",
+        "scale_out_partitions.svg", "scale_out_workers.svg",
+    ])  # fmt: skip
 
 
 def test_nothing_published_holds_a_password_or_a_path_of_this_machine(out: Path, servers: Servers) -> None:
@@ -159,14 +158,38 @@ def test_no_table_is_left_on_the_servers(out: Path, servers: Servers) -> None:
 
 def test_unknown_notebook_is_refused() -> None:
     with pytest.raises(SettingsError, match="no notebook '99'"):
-        chosen_notebooks("01 99")
-    assert [path.name[:2] for path in chosen_notebooks("04 01")] == ["01", "04"]
+        chosen("01 99")
+    assert [study.number for study in chosen("04 01")] == ["01", "04"]
 
 
 def test_what_is_on_demand_runs_only_when_asked_for() -> None:
-    assert not ON_DEMAND & {path.stem for path in chosen_notebooks("")}
-    for name in ON_DEMAND:
-        assert [path.stem for path in chosen_notebooks(name[:2])] == [name]
+    assert not any(study.on_demand for study in chosen(""))
+    for study in studies():
+        assert chosen(study.number) == [study]
+
+
+def test_studies_run_after_what_they_read() -> None:
+    order = [study.only_reads for study in chosen("")]
+    assert order == sorted(order)
+
+
+def test_every_notebook_is_a_study_with_the_parameters_of_its_cell() -> None:
+    assert [study.notebook for study in studies()] == [path.stem for path in SOURCES]
+    for study, path in zip(studies(), SOURCES, strict=True):
+        stated: dict[str, object] = {}
+        for cell in nbformat.read(path, as_version=4).cells:
+            if "parameters" in cell.metadata.get("tags", []):
+                exec(cell.source, {}, stated)
+        # What is of this session only stands in a cell for whoever opens the notebook.
+        assert {one.name: one.default for one in study.parameters} == stated or study.name == "explorer"
+
+
+def test_every_parameter_is_listed_with_its_default() -> None:
+    done = subprocess.run(["make", "variables"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    for parameter in parameters().values():
+        assert parameter.value(parameter.text) == parameter.default
+        assert f"  {parameter.name.upper()}={parameter.text}" in done.stdout
+        assert parameter.help in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -228,7 +251,7 @@ def test_unreachable_external_servers_are_named(environment: dict[str, str], sai
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert "hidden" not in done.stdout + done.stderr
-    assert not list((tmp_path / "out").rglob("01_postgres_write.csv"))
+    assert not list((tmp_path / "out").rglob("postgres_write.csv"))
 
 
 def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
@@ -242,7 +265,7 @@ def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_dir: Path, tmp_path: Path) -> None:
-    state, partial = open_dir / "interrupted", tmp_path / "results" / "03_clickhouse_write.partial.csv"
+    state, partial = open_dir / "interrupted", tmp_path / "results" / "clickhouse_write.partial.csv"
     command = [sys.executable, "-m", "framehaul", "run", "--notebooks=03", "--rows=2000", "--passes=50", "--warmup=0"]
     log = (tmp_path / "log").open("w")
     with log, subprocess.Popen(
@@ -258,6 +281,6 @@ def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_d
     assert running.returncode == 130
     assert "interrupted" in (tmp_path / "log").read_text()
     assert len(partial.read_text().splitlines()) > 2
-    assert not partial.with_name("03_clickhouse_write.csv").exists()
+    assert not partial.with_name("clickhouse_write.csv").exists()
     assert not psutil.wait_procs(family, timeout=60)[1]
     assert not is_kept(state)

@@ -1,20 +1,21 @@
-"""The command behind the Makefile: `python -m framehaul run|mine|servers|stop|lab|explore|compare|clean`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|servers|stop|lab|explore|compare|variables|clean`."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
-from framehaul import servers
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.servers import docker, embedded
-from framehaul.servers.postgres import elsewhere
+from framehaul.reporting.study import Parameter, Study, imported
 from framehaul.settings import PROJECT, Settings, load_settings
+from framehaul.studies import registry
 
 
 def main() -> int:
@@ -39,47 +40,65 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies import catalog, parameters  # they import every study; the other commands need none
-
-    given = vars(arguments)
-    size = parameters.parameters_from({name: given[name] for name in ("rows", "passes", "warmup", "seed")})
-    load = parameters.load_from({name: given[name] for name in ("connections", "duration", "warmup_duration", "rate")})
-    others = {"hold": parameters.hold_from(arguments.hold), "preset": parameters.preset_from(arguments.preset)}
-    return _executed(catalog.chosen_notebooks(arguments.notebooks), vars(size) | vars(load) | others, settings, "index")
+    chosen = registry.chosen(arguments.notebooks)
+    return _executed(chosen, _values(registry.parameters().values(), arguments), settings, "index")
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies import catalog, parameters
+    from framehaul.studies.own_data import STUDY
     from framehaul.studies.own_data.files import KINDS, DataError
-    from framehaul.studies.own_data.study import NOTEBOOK, open_frame
+    from framehaul.studies.own_data.study import open_frame
 
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
-    given = {name: getattr(arguments, name) for name in ("passes", "warmup", "seed")}
-    wanted = parameters.whole_number("rows", arguments.rows)
-    parameters.parameters_from({"rows": "1", **given})
+    values = _values((one for one in STUDY.parameters if one.name != "data"), arguments)
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
-        frame = open_frame(str(settings.data), key=arguments.key, sort=arguments.sort, rows=wanted)
+        frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"])
     except DataError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
-    size = parameters.parameters_from({"rows": str(frame.derived.content.num_rows), **given})
+    values["rows"] = frame.derived.content.num_rows
     del frame
-    further = {"key": arguments.key, "sort": arguments.sort}
-    return _executed(catalog.chosen_notebooks("20"), vars(size) | further, settings, NOTEBOOK)
+    return _executed([STUDY], values, settings, STUDY.notebook)
 
 
-def _executed(chosen: list[Path], values: dict[str, Any], settings: Settings, page: str) -> int:
-    """Run notebooks, and say where the page is that a reader should open."""
-    from framehaul.reporting import notebooks
+def _values(parameters: Iterable[Parameter], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The values of parameters, as given or by default; raises SettingsError for one that makes no sense."""
+    given = vars(arguments)
+    return {one.name: one.default if given.get(one.name) is None else one.value(given[one.name]) for one in parameters}
 
-    ok = notebooks.run(chosen, values, settings)
+
+def _variables(_: argparse.Namespace, __: Settings) -> int:
+    for name, told in OPTIONS.items():
+        print(f"  {name.upper():18}{told}")
+    for parameter in registry.parameters().values():
+        print(f"  {f'{parameter.name.upper()}={parameter.text}':18}{parameter.help}")
+    return 0
+
+
+def _executed(chosen: list[Study], values: dict[str, Any], settings: Settings, page: str) -> int:
+    """Run the notebooks of studies, and say where the page is that a reader should open."""
+    for study in chosen:
+        if study.check:
+            try:
+                imported(study.check)(values)
+            except ValueError as error:
+                raise SettingsError(str(error)) from error
+    from framehaul.reporting import notebooks  # it imports all of Jupyter; the other commands need none of it
+
+    ok = notebooks.run(chosen, values, settings, registry.studies())
+    if ok and settings.out == PROJECT:
+        from framehaul.studies import writeup
+
+        writeup.refresh()
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / f'{page}.html'}")
     return 0 if ok else 1
 
 
 def _servers(_: argparse.Namespace, settings: Settings) -> int:
+    from framehaul import servers
+
     both = servers.start(settings)
     print(f"PostgreSQL  {both.postgres.host}:{both.postgres.port}  database {both.postgres.database}")
     print(f"ClickHouse  {both.clickhouse.url}  native port {both.clickhouse.native_port}")
@@ -89,11 +108,15 @@ def _servers(_: argparse.Namespace, settings: Settings) -> int:
 
 
 def _stop(_: argparse.Namespace, settings: Settings) -> int:
+    from framehaul import servers
+
     print("stopped" if servers.stop(settings) else "nothing was running")
     return 0
 
 
 def _lab(_: argparse.Namespace, settings: Settings) -> int:
+    from framehaul import servers
+
     with servers.running(settings):
         return _jupyter(f"--notebook-dir={PROJECT / 'notebooks'}")
 
@@ -110,21 +133,26 @@ def _jupyter(*arguments: str) -> int:
 
 
 def _compare(arguments: argparse.Namespace, _: Settings) -> int:
-    from framehaul.results import compare  # it imports dataframes; the other commands need none
+    from framehaul.reporting import comparison  # it imports dataframes; the other commands need none
+    from framehaul.results import compare
 
-    for name, form in (("by", compare.By), ("format", compare.Format)):
+    for name, form in (("by", compare.By), ("format", comparison.Format)):
         given, known = getattr(arguments, name), get_args(form)
         if given not in known:
             raise SettingsError(f"{name.upper()}={given!r} is unknown; use one of {', '.join(known)}")
-    if len(arguments.results) != 2 or not all(arguments.results):  # noqa: PLR2004  A and B
+    paths = arguments.results or [arguments.a, arguments.b]
+    if len(paths) != 2 or not all(paths):  # noqa: PLR2004  A and B
         raise SettingsError("compare takes two runs: make compare A=before B=after, or framehaul compare before after")
-    a, b = (compare.read_run(Path(path)) for path in arguments.results)
+    a, b = (registry.read_run(Path(path)) for path in paths)
     found = compare.compare(a, b, arguments.techniques, arguments.by)
-    print(compare.render(found, arguments.format))
+    print(comparison.render(found, arguments.format))
     return found.status
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
+    from framehaul.servers import docker, embedded
+    from framehaul.servers.postgres import elsewhere
+
     embedded.stop(settings)
     docker.remove(settings)
     for path in (settings.state_dir, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
@@ -136,35 +164,43 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
 COMMANDS = {
     "run": _run, "mine": _mine, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
-    "compare": _compare, "clean": _clean,
+    "compare": _compare, "variables": _variables, "clean": _clean,
 }  # fmt: skip
+
+
+OPTIONS = {
+    "notebooks": "numbers of the notebooks to run; empty: all but those on demand",
+    "servers": "embedded, docker or external",
+    "out": "directory for results, figures and reports",
+    "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
+    "data": "of mine: a file, Parquet, CSV or Arrow IPC",
+    "key": "of mine: columns of the primary key",
+    "sort": "of mine: columns that ClickHouse sorts by, where they differ",
+    "a": "of compare: the run before",
+    "b": "of compare: the run after",
+    "techniques": "of compare: words that a technique's name holds, or column=value",
+    "by": "of compare: raw, or relative to all",
+    "format": "of compare: text, markdown or csv",
+}
+"""What a command takes beside the parameters of studies."""
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
-    parser.add_argument("--servers", default="")
-    parser.add_argument("--out", default="")
-    parser.add_argument("--scheduler", default="")
-    parser.add_argument("--notebooks", default="")
-    parser.add_argument("--rows", default="100000")
-    parser.add_argument("--passes", default="3")
-    parser.add_argument("--warmup", default="1")
-    parser.add_argument("--seed", default="20260407")
-    parser.add_argument("--hold", default="120")
-    parser.add_argument("--connections", default="8")
-    parser.add_argument("--duration", default="1")
-    parser.add_argument("--warmup-duration", default="0.25")
-    parser.add_argument("--rate", default="0")
-    parser.add_argument("--data", default="")
-    parser.add_argument("--key", default="")
-    parser.add_argument("--sort", default="")
-    parser.add_argument("--preset", default="scaled")
-    parser.add_argument("--techniques", default="")
-    parser.add_argument("--by", default="raw")
-    parser.add_argument("--format", default="text")
-    arguments = parser.parse_args()
+    defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text"}
+    known = OPTIONS | {parameter.name: parameter.help for parameter in registry.parameters().values()}
+    for name, told in known.items():
+        # In capitals as well, as make has them.
+        names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
+        parser.add_argument(*names, default=defaults.get(name), help=told)
+    arguments, unknown = parser.parse_known_args()
+    for one in unknown:
+        name = one.removeprefix("--").partition("=")[0]
+        close = difflib.get_close_matches(name.lower(), known, 1)
+        remedy = f"did you mean {close[0].upper()}" if close else f"known: {' '.join(map(str.upper, known))}"
+        parser.error(f"unknown variable {name}; {remedy}")
     if arguments.results and arguments.command != "compare":
         parser.error(f"{arguments.command} takes no {' '.join(arguments.results)!r}")
     return arguments

@@ -13,9 +13,9 @@ import pyarrow as pa
 from framehaul.data.frames import uuid_text
 from framehaul.data.schema import FLOATS, Column, ColumnType, Table, TimeUnit
 from framehaul.errors import ReferenceTableError
+from framehaul.results.store import EXACT
 from framehaul.servers.tables import Fingerprint, Tables
 
-EXACT = "exact"
 BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
 NOT_UTF8 = re.compile(r"Invalid UTF8 sequence at string index (\d+)")
 TIMESTAMP_TEXT = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,19 @@ from traitlets.config import Config
 from framehaul import servers
 from framehaul.errors import SettingsError
 from framehaul.reporting import pages
+from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies import writeup
-from framehaul.studies.catalog import ON_DEMAND, READ_RESULTS, STUDIES, all_notebooks
-from framehaul.studies.drivers import catalog
-from framehaul.studies.drivers.shapes import POSTGRES_SHAPES
+
+LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
+"""A cell counts as hung when it takes longer than this, and than rows take that move so slowly."""
 
 
-def run(notebooks: list[Path], values: Mapping[str, Any], settings: Settings) -> bool:
-    """Execute the notebooks and write their reports under `settings.out`; false when one, or a technique, failed.
+def run(chosen: Sequence[Study], values: Mapping[str, Any], settings: Settings, known: Sequence[Study]) -> bool:
+    """Execute the notebooks of studies and write their reports under `settings.out`; false when something failed.
 
-    `values` are for the parameters of notebooks; each gets those that it has.
+    `values` are for the parameters of notebooks; each gets those that it has. The index leads to the pages of all that
+    are `known`.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -53,34 +54,30 @@ def run(notebooks: list[Path], values: Mapping[str, Any], settings: Settings) ->
 
     problems: dict[str, str] = {}
     with ExitStack() as stack:
-        if any(path.stem not in READ_RESULTS for path in notebooks):
+        if not all(study.only_reads for study in chosen):
             stack.enter_context(servers.running(settings))
-        for notebook in notebooks:
-            problem = _execute(notebook, values, reports)
+        for study in chosen:
+            problem = _execute(study, values, reports) or _failures(study, settings.out / "results")
             if problem:
-                problems[notebook.stem] = problem
-    _check_techniques(settings.out / "results", notebooks, problems)
-    _make_index(reports, problems)
+                problems[study.notebook] = problem
+    _make_index(reports, known, problems)
     for name, problem in problems.items():
         print(f"{name}: {problem}", file=sys.stderr)
-    if settings.out == PROJECT and not problems:
-        blocks = writeup.readme_blocks(writeup.committed_runs())
-        writeup.README.write_text(pages.refresh_readme(writeup.README.read_text("utf8"), blocks), "utf8")
     return not problems
 
 
-def _execute(notebook: Path, values: Mapping[str, Any], reports: Path) -> str | None:
+def _execute(study: Study, values: Mapping[str, Any], reports: Path) -> str | None:
     """Execute one notebook and export it; what went wrong, or None."""
-    print(f"== {notebook.stem}", flush=True)
-    unfinished = reports / "failed" / notebook.name
-    page = reports / "failed" / f"{notebook.stem}.html"
-    wanted = papermill.inspect_notebook(notebook)
-    taken = {name: value for name, value in values.items() if name in wanted}
+    print(f"== {study.notebook}", flush=True)
+    notebook = NOTEBOOKS / f"{study.notebook}.ipynb"
+    unfinished, page = (reports / "failed" / f"{study.notebook}.{ending}" for ending in ("ipynb", "html"))
+    names = {parameter.name for parameter in study.parameters}
+    taken = {name: value for name, value in values.items() if name in names}
     problem = None
     try:
         papermill.execute_notebook(
             notebook, unfinished, taken, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-            stdout_file=sys.stdout, execution_timeout=_patience_seconds(taken),
+            stdout_file=sys.stdout, execution_timeout=_patience_seconds(study, taken),
             # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
             config=Config({"KernelManager": {"transport": "ipc"}}),
         )  # fmt: skip
@@ -90,20 +87,18 @@ def _execute(notebook: Path, values: Mapping[str, Any], reports: Path) -> str | 
     pages.export(unfinished, page)
     if problem is None:
         # Only now does it take the place of an earlier one.
-        unfinished.replace(reports / notebook.name)
+        unfinished.replace(reports / unfinished.name)
         page.replace(reports / page.name)
     return problem
 
 
-def _patience_seconds(taken: Mapping[str, Any]) -> int | None:
+def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
     """After how long a cell of a notebook with these parameters counts as hung; None: never."""
-    if taken.get("preset") == "published":
-        return None  # it takes hours, most of them to make data: how many depends on the services
-    passes = taken.get("passes", 1)
-    moved = taken.get("rows", 0) * (passes + taken.get("warmup", 0))
-    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * passes
-    driven = tests * (taken.get("duration", 0) + taken.get("warmup_duration", 0))
-    return int(1800 + taken.get("hold", 0) + moved // 500 + 3 * round(driven))
+    further = imported(study.patience)(taken) if study.patience else 0
+    if further is None:
+        return None
+    moved = taken.get("rows", 0) * (taken.get("passes", 1) + taken.get("warmup", 0))
+    return int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
 
 
 def _strip_paths(path: Path) -> None:
@@ -118,32 +113,34 @@ def _strip_paths(path: Path) -> None:
     nbformat.write(content, path)
 
 
-def _check_techniques(directory: Path, notebooks: list[Path], problems: dict[str, str]) -> None:
-    for notebook in notebooks:
-        kind, what = STUDIES.get(notebook.stem, (store.Result, "technique"))
-        files = store.DRIVERS | store.WAREHOUSE | store.SCALE_OUT
-        path = directory / files.get(notebook.stem, f"{notebook.stem}.csv")
-        if notebook.stem in problems or not path.exists():
-            continue
-        passes = store.read(path, kind)
-        failed = passes.filter(status="failed").unique(what, maintain_order=True)
-        if notebook.stem in ON_DEMAND:
-            # That a path does not carry somebody's own frame is a finding; that it does so now and then is a failure.
-            failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
-        if len(failed):
-            told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
-            problems[notebook.stem] = f"{len(failed)} {what}s failed: {told}"
+def _failures(study: Study, directory: Path) -> str | None:
+    """Who failed in a study's passes, with the reasons, or None."""
+    path = directory / study.results
+    if not study.rows or not path.exists():
+        return None
+    passes, what = store.read(path, imported(study.rows)), study.subject
+    failed = passes.filter(status="failed").unique(what, maintain_order=True)
+    if study.on_demand:
+        # That a path does not carry somebody's own frame is a finding; that it does so now and then is a failure.
+        failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
+    told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
+    return f"{len(failed)} {what}s failed: {told}" if len(failed) else None
 
 
-def _make_index(reports: Path, problems: dict[str, str]) -> None:
+def _make_index(reports: Path, known: Sequence[Study], problems: dict[str, str]) -> None:
     """One line per notebook that has a page, or that failed."""
     entries: list[pages.Entry] = []
-    for notebook in all_notebooks():
-        name = notebook.stem
+    results, headlines = reports.parent / "results", []
+    for study in known:
+        name = study.notebook
         crashed = (reports / "failed" / f"{name}.html").exists() and name in problems
         link = f"failed/{name}.html" if crashed else f"{name}.html"
         if (reports / link).exists():
-            title = pages.title_of(nbformat.read(notebook, as_version=4))
+            title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
             entries.append(pages.Entry(name, title, link, problems.get(name)))
-    entries.sort(key=lambda entry: "summary" not in entry.name)
-    pages.write_index(reports, entries, store.read_facts(reports.parent / "results"))
+        if study.headline:
+            headlines.append(imported(study.headline)(results))
+    # What has something to say at the top comes first below it as well.
+    first = {study.notebook for study in known if study.headline}
+    entries.sort(key=lambda entry: entry.name not in first)
+    pages.write_index(reports, entries, store.read_facts(results), "\n".join(headlines))

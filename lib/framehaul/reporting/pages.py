@@ -14,7 +14,6 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from framehaul.errors import ReportError
-from framehaul.studies.writeup import _headline_html
 
 TEMPLATES = Path(__file__).parent
 
@@ -55,8 +54,8 @@ def title_of(content: nbformat.NotebookNode) -> str:
     return first.lstrip("# ")
 
 
-def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any]) -> None:
-    """Write `index.html`, where a reader starts: one line per notebook, and where the runs were made."""
+def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any], headline: str) -> None:
+    """Write `index.html`, where a reader starts: the headline, one line per notebook, and where the runs were made."""
     lines = []
     for entry in entries:
         made = facts["runs"].get(entry.name)
@@ -73,9 +72,8 @@ def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any]) -> N
         if machine
         else ""
     )
-    summary = reports.parent / "results"
     (reports / "index.html").write_text(
-        INDEX.format(lines="\n".join(lines), where=where, headline=_headline_html(summary), year=dt.date.today().year),
+        INDEX.format(lines="\n".join(lines), where=where, headline=headline, year=dt.date.today().year),
         encoding="utf8",
     )
 
@@ -104,19 +102,3 @@ question.</p>
 {where}
 </body></html>
 """
-
-
-def refresh_readme(text: str, blocks: dict[str, str]) -> str:
-    """The README with its generated blocks replaced; a block without data is left as it is."""
-
-    def block(match: re.Match[str]) -> str:
-        name = match["name"]
-        content = blocks.get(name, match["content"].strip())
-        return f"<!-- begin {name} (generated) -->\n\n{content.strip()}\n\n<!-- end {name} -->"
-
-    return re.sub(
-        r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->",
-        block,
-        text,
-        flags=re.DOTALL,
-    )

@@ -19,8 +19,7 @@ that both runs share.
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +30,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from framehaul.errors import ResultsError
-from framehaul.harness.verify import EXACT
-from framehaul.reporting.tables import markdown_table, ratio_text, thousands
 from framehaul.results import statistics, store
-from framehaul.techniques.registry import DATABASES
+from framehaul.results.store import EXACT
 
-STUDIES = (*store.DIRECTIONS, store.SCALING)
-"""The notebooks whose results are passes of techniques."""
 KEY = ["notebook", *statistics.NAMES, "rows"]
 """What has to be the same for two sets of passes to be compared; each study runs under conditions of its own."""
 FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
@@ -49,7 +44,6 @@ FAMILY_LEVEL = 0.99
 
 Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
 By = Literal["raw", "relative"]
-Format = Literal["text", "markdown", "csv"]
 
 
 class ComparisonError(ResultsError):
@@ -74,8 +68,10 @@ class Run:
         return statistics.statistics(self.passes, KEY).join(speeds, on=KEY, how="left", maintain_order="left")
 
 
-def read_run(path: Path, name: str = "") -> Run:
+def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
     """The run in a directory that `make all` wrote (OUT), in the results directory of one, or in one CSV file of it.
+
+    `files` are the names of those whose rows are passes of techniques.
 
     Raises ResultsError, naming the path, when there is no complete run of techniques.
     """
@@ -86,14 +82,16 @@ def read_run(path: Path, name: str = "") -> Run:
     if not path.is_dir():
         raise ResultsError(f"{path} does not exist; give a directory that make all wrote, or a CSV file of its results")
     directory = path / "results" if (path / "results").is_dir() else path
-    files = [file for study in STUDIES if (file := directory / f"{study}.csv").exists()]
-    unfinished = tuple(study for study in STUDIES if (directory / f"{study}.partial.csv").exists())
-    if not files:
+    found = [file for one in files if (file := directory / one).exists()]
+    unfinished = tuple(
+        stem for one in files if (directory / f"{(stem := one.removesuffix('.csv'))}.partial.csv").exists()
+    )
+    if not found:
         left = f", only what an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
         raise ResultsError(
             f"{path} holds no results of techniques{left}; give a directory that make all wrote, or run make all there"
         )
-    return _run(name or str(path), directory, files, unfinished)
+    return _run(name or str(path), directory, found, unfinished)
 
 
 def _run(name: str, directory: Path, files: list[Path], unfinished: tuple[str, ...]) -> Run:
@@ -327,96 +325,3 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[st
         was, now = before.get(name), after.get(name)
         if was != now:
             yield name, "none" if was is None else was, "none" if now is None else now
-
-
-def render(found: Comparison, form: Format = "text") -> str:
-    """A comparison as text for a terminal, as Markdown, or its rows as CSV."""
-    if form == "csv":
-        return found.found.write_csv()
-    header, rows = cells(found.found)
-    table = markdown_table(header, rows, text_columns=TEXT_COLUMNS) if form == "markdown" else _aligned(header, rows)
-    mark = "- " if form == "markdown" else "  "
-    head = [
-        f"{mark}{name}: {run.name}, {_made(run)}" for name, run in (("A", found.a), ("B", found.b))
-    ] + [f"{mark}WARNING: {text}" for text in found.warnings]  # fmt: skip
-    if found.changes:
-        head.append(f"{mark}changed: {', '.join(found.changes)}")
-    return "\n".join([*head, "", table, "", *(f"{mark}{line}" for line in sums(found))])
-
-
-TEXT_COLUMNS = 4
-
-
-def cells(found: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table; the first `TEXT_COLUMNS` are text, the rest but the last are numbers."""
-    header = ["verdict", "study", "direction", "technique", "rows", "A rows/s", "B rows/s", "B/A (interval)"]
-    rows = [
-        [
-            row["verdict"], row["notebook"][:2], f"{DATABASES[row['database']]} {row['direction']}", row["technique"],
-            f"{row['rows']:,}", _speed(row, ""), _speed(row, "_b"), _ratio(row),
-            "" if row["relative"] is None else f"{row['relative']:.2f}x",
-            textwrap.shorten(row["why"], 100, placeholder=" ..."),
-        ]
-        for row in found.to_dicts()
-    ]  # fmt: skip
-    return [*header, "relative", "why"], rows
-
-
-def sums(found: Comparison) -> list[str]:
-    """What all rows come to, and by which rule."""
-    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in get_args(Verdict))
-    lines = [f"{len(found.found)} in all: {counts}"]
-    if found.drift is not None:
-        lines.append(
-            f"median ratio of the {found.shared} that both have a speed of: {found.drift:.2f}x"
-            + (
-                ": ratios are relative to it"
-                if found.by == "relative"
-                else "; the column relative is the ratio over it"
-            )
-        )
-    if found.compared:
-        lines.append(
-            f"slower: every pass of B below every pass of A, and the ratio's interval below 1. The intervals of all "
-            f"{found.compared} hold together at {FAMILY_LEVEL:.0%}"
-        )
-    else:
-        lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")
-    return lines
-
-
-def _speed(row: dict[str, Any], run: str) -> str:
-    if row[f"median_rows_per_s{run}"] is None:
-        return ""
-    low, high = row[f"min_rows_per_s{run}"], row[f"max_rows_per_s{run}"]
-    return f"{thousands(row[f'median_rows_per_s{run}'])} ({thousands(low)} to {thousands(high)})"
-
-
-def _ratio(row: dict[str, Any]) -> str:
-    if row["ratio_low"] is None:
-        return "" if row["ratio"] is None else f"{row['ratio']:.2f}x"
-    return ratio_text(row)
-
-
-def _made(run: Run) -> str:
-    """When and where a run was made."""
-    machine = run.facts.get("machine")
-    started = sorted(made["started"] for name, made in run.facts["runs"].items() if name in set(run.passes["notebook"]))
-    where = (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" if machine else "machine not known"
-    )
-    return f"{started[-1] if started else 'date not known'}, {where}"
-
-
-def _aligned(header: list[str], rows: list[list[str]]) -> str:
-    """Columns set apart by two spaces, those of numbers to the right."""
-    lines = [header, *rows]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
-    numbers = range(TEXT_COLUMNS, len(header) - 1)
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if at in numbers else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )

@@ -22,22 +22,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Status = Literal["ok", "skipped", "failed"]
-DIRECTIONS = ("01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read")
-"""The notebooks that measure every technique of a database and direction."""
-SCALING = "06_scaling"
-"""The notebook that measures how cost grows with rows."""
-FIDELITY, FAULTS = "fidelity.csv", "faults.csv"
-"""What became of awkward values, and of faults, on every path; written by `08_fidelity` and `09_faults`."""
-DRIVERS = {"10_postgres_drivers": "postgres_drivers.csv", "11_clickhouse_clients": "clickhouse_clients.csv"}
-"""The notebooks that compare drivers, and the passes that each writes."""
-WAREHOUSE = {
-    "12_postgres_to_warehouse": "warehouse_routes.csv",
-    "13_parquet_anatomy": "parquet_codecs.csv",
-    "14_json_to_parquet": "json_to_parquet.csv",
-}
-"""The notebooks on the way to a warehouse, and the passes that each writes."""
-SCALE_OUT = {"21_scale_out": "scale_out.csv"}
-"""The notebook that moves partitions with several workers, and its passes."""
+EXACT = "exact"
+"""Of dtypes, that they are those that were sent."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +114,7 @@ class Writer:
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns."""
     if not path.exists():
-        only = f" NOTEBOOKS='{path.stem[:2]}'" if path.stem[:2].isdigit() else ""
-        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
     schema = schema_of(kind)
     try:
         frame = pl.read_csv(path, schema_overrides=schema)
@@ -143,12 +128,6 @@ def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     if "status" in schema and frame["status"].null_count():
         raise ResultsError(f"{path} is cut off in the middle of a row; run again the notebook that writes it")
     return frame
-
-
-def read_all(directory: Path) -> pl.DataFrame:
-    """The rows of the complete results files of the four directions in a directory; studies beside them stay apart."""
-    files = sorted(directory / f"{name}.csv" for name in DIRECTIONS if (directory / f"{name}.csv").exists())
-    return pl.concat([pl.DataFrame(schema=SCHEMA), *map(read, files)])
 
 
 def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
@@ -173,17 +152,6 @@ def read_cells(path: Path) -> pl.DataFrame:
     if not path.exists():
         raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
     return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
-
-
-def read_streams(directory: Path) -> pl.DataFrame:
-    """The passes of the streamed moves of the scaling study; no rows when it was not run."""
-    path = directory / f"{SCALING}.csv"
-    return streams_among(read(path)) if path.exists() else pl.DataFrame(schema=SCHEMA)
-
-
-def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
-    """Of the passes of the scaling study, those of the streamed moves."""
-    return growth.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
 
 
 def write_environment(path: Path, facts: dict[str, Any]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 Database = Literal["postgres", "clickhouse"]
@@ -85,6 +87,29 @@ class Technique:
         lines = inspect.getsource(self.function).splitlines()
         start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "async def ")))
         return "\n".join(lines[start:])
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function as it stands in a file of this package, read without importing the drivers that it uses."""
+
+    module: str
+    text: str
+    told: str
+    """Its docstring."""
+
+
+def code_of(database: str, direction: str, name: str) -> Code | None:
+    """The code of a technique, or of a streamed move, without the registry line; None when there is none."""
+    here = Path(__file__).parent
+    for path in (*here.glob(f"*/{database}_{direction}.py"), here / "streaming.py"):
+        text = path.read_text(encoding="utf8")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                module = ".".join(path.relative_to(here).with_suffix("").parts)
+                code = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
+                return Code(f"{__package__}.{module}", code, ast.get_docstring(node) or "")
+    return None
 
 
 _TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}

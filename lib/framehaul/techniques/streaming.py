@@ -1,18 +1,11 @@
 """Moves of any size in little memory: a Parquet file into a table, and a table into a Parquet file.
 
 The streamed ones hold one record batch at a time; the whole ones are the fastest techniques, with the frame in memory.
-`python -m framehaul.techniques.streaming MOVE FILE` makes one pass for each line on its standard input and answers with
-its cost as a line of JSON: a process of its own, because memory that another pass has used would hide what this uses.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -23,14 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
-from framehaul import servers
 from framehaul.data.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
-from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness.meter import Meter
-from framehaul.settings import load_settings
+from framehaul.data.schema import Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
-from framehaul.techniques.clients import CLIENTS, UTF8, HttpConnection
+from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.registry import Database, Direction
 
 
@@ -161,24 +151,3 @@ MOVES = (
     _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "table -> Polars frame -> Parquet file (Arrow)"),
 )
 """Every move; a streamed one is followed by the one that holds the whole frame."""
-
-
-def main(name: str, file: Path, table: Table = ANALYTICS_METRICS) -> None:
-    """Serve one move: a pass for each line of standard input."""
-    move = next(move for move in MOVES if move.name == name)
-    with servers.running(load_settings()) as both:
-        server = both.of(move.database)
-        meter = Meter(server.process_id)
-        opened = CLIENTS[move.client](server)
-        assert isinstance(opened, AbstractContextManager)
-        with opened as client:
-            for _ in sys.stdin:
-                meter.start()
-                start = time.perf_counter()
-                move.function(client, table, file)
-                seconds = time.perf_counter() - start
-                print(json.dumps({"seconds": seconds, **asdict(meter.stop())}), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))

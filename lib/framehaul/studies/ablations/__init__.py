@@ -1,1 +1,8 @@
-"""One change at a time (notebook 07)."""
+"""One change at a time: pairs of techniques that differ in nothing else."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import Study
+
+STUDY = Study("07_ablations", "What to change first?", only_reads=True)
+STUDIES = (STUDY,)

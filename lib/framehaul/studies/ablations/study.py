@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, ratio_text
-from framehaul.results import statistics, store
+from framehaul.results import statistics
 from framehaul.settings import load_settings
+from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 
 
@@ -118,8 +119,8 @@ class Levers:
         return Markdown(levers_table(self.table))
 
     def chart(self) -> SVG:
-        """The ratios with their intervals, also saved as `figures/07_levers.svg`."""
-        return SVG(charts.save(_figure(self.table), self._figures / "07_levers.svg"))
+        """The ratios with their intervals, also saved as `figures/{STUDY.name}.svg`."""
+        return SVG(charts.save(_figure(self.table), self._figures / "{STUDY.name}.svg"))
 
     def first(self) -> Markdown:
         """What to change first."""
@@ -129,7 +130,7 @@ class Levers:
 def load() -> Levers:
     """Every lever whose two techniques were measured in one run; raises ResultsError when there are no results."""
     settings = load_settings()
-    passes = store.read_all(settings.out / "results")
+    passes = read_all(settings.out / "results")
     if passes.is_empty():
         raise ResultsError("there are no results yet; run the notebooks of the four directions first")
     return Levers(ratios(passes), settings.out / "figures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -59,6 +59,11 @@ class Load:
             raise ValueError(
                 f"RATE={self.rate!r}: in {self.duration} seconds give no more than {MOST_QUERIES:,} queries"
             )
+
+
+def check_load(values: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming the parameter, where values of parameters make no load together."""
+    Load(*(values[name] for name in ("connections", "duration", "warmup_duration", "rate")))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from framehaul.harness.environment import server_versions
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import check, interruptible
 from framehaul.reporting import charts
+from framehaul.reporting.study import Study
 from framehaul.reporting.tables import markdown_table, missing_table, ratio_text, thousands
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
@@ -29,7 +30,7 @@ from framehaul.results.statistics import medians
 from framehaul.results.statistics import ratio as ratio_of
 from framehaul.servers import Servers
 from framehaul.settings import load_settings
-from framehaul.studies.drivers import catalog
+from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog
 from framehaul.studies.drivers.runner import ClickHouseGround, Ground, Load, Measurement, PostgresGround, Task, rounds
 from framehaul.studies.drivers.shapes import (
     CLICKHOUSE_TABLES,
@@ -39,7 +40,6 @@ from framehaul.studies.drivers.shapes import (
     PUBLISHED_TABLE,
 )
 
-POSTGRES_NOTEBOOK, CLICKHOUSE_NOTEBOOK = store.DRIVERS
 LANGUAGE_COLOURS = {"Python": "#0072B2", "Go": "#009E73", "Node": "#E69F00"}
 OVERALL = "overall"
 """The geometric mean of the published shapes, as a shape of its own."""
@@ -86,9 +86,9 @@ PUBLISHED_CLIENTS = {
 class Drivers:
     """The passes of a study of drivers, ready to be shown."""
 
-    def __init__(self, notebook: str, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, study: Study, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self.notebook, self._facts, self._figures = notebook, facts, figures
+        self.study, self._facts, self._figures = study, facts, figures
 
     def overall(self) -> Markdown:
         """All drivers by the geometric mean of the published shapes, with the rows/s of each shape."""
@@ -146,10 +146,10 @@ class Drivers:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, self.notebook))
+        return Markdown(trial_versions_text(self._facts, self.study.notebook))
 
     def _saved(self, figure: Figure, suffix: str) -> SVG:
-        return SVG(charts.save(figure, self._figures / f"{self.notebook}{suffix}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{self.study.name}{suffix}.svg"))
 
 
 def run_postgres(
@@ -165,7 +165,7 @@ def run_postgres(
     loop = f"{rate:g} queries/s" if rate else "closed loop"
     what = f"{connections} connections, {loop}, {duration:g} s after {warmup_duration:g} s of warm-up, {passes} passes"
     return _run(
-        POSTGRES_NOTEBOOK, tasks, lambda both: PostgresGround(both.postgres).made(),
+        POSTGRES, tasks, lambda both: PostgresGround(both.postgres).made(),
         warmup=0, passes=passes, seed=seed, what=what,
     )  # fmt: skip
 
@@ -184,22 +184,22 @@ def run_clickhouse(*, rows: int, passes: int, warmup: int, seed: int, concurrenc
         for at_once in (concurrency if table.name == PUBLISHED_TABLE else concurrency[:1])
     ]
     return _run(
-        CLICKHOUSE_NOTEBOOK, tasks, lambda both: ClickHouseGround(both.clickhouse, rows).made(),
+        CLICKHOUSE, tasks, lambda both: ClickHouseGround(both.clickhouse, rows).made(),
         warmup=warmup, passes=passes, seed=seed, what=f"{rows:,} rows, {passes} passes",
     )  # fmt: skip
 
 
-def load(notebook: str) -> Drivers:
+def load(study: Study) -> Drivers:
     """The results of a notebook's last complete run, without any server; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    passes = store.read(directory / store.DRIVERS[notebook], Measurement)
-    return Drivers(notebook, passes, store.read_facts(directory), settings.out / "figures")
+    passes = store.read(directory / study.results, Measurement)
+    return Drivers(study, passes, store.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when a study was not run."""
-    postgres, clickhouse = (store.read(directory / name, Measurement) for name in store.DRIVERS.values())
+    postgres, clickhouse = (store.read(directory / study.results, Measurement) for study in STUDIES)
     return {
         "drivers": overall_table(postgres), "drivers-claims": claims_table(postgres),
         "clients": speeds_table(clickhouse), "clients-published": published_clients_table(clickhouse),
@@ -207,12 +207,12 @@ def readme_blocks(directory: Path) -> dict[str, str]:
 
 
 def _run(
-    notebook: str, tasks: list[Task], ground_of: Callable[[Servers], AbstractContextManager[Ground]], *,
+    study: Study, tasks: list[Task], ground_of: Callable[[Servers], AbstractContextManager[Ground]], *,
     warmup: int, passes: int, seed: int, what: str,
 ) -> Drivers:  # fmt: skip
     check(PASSES=(passes, 1))
     with (
-        recording(notebook, store.DRIVERS[notebook], Measurement, "task") as made,
+        recording(study.notebook, study.results, Measurement, "task") as made,
         servers.running(made.settings) as both,
         ground_of(both) as ground,
     ):
@@ -235,9 +235,9 @@ def _run(
         interruptible(work)
         made.facts |= {
             "what": what, "servers": both.mode, "server": server_versions(both),
-            "toolchains": catalog.versions() if notebook == POSTGRES_NOTEBOOK else {},
+            "toolchains": catalog.versions() if study == POSTGRES else {},
         }  # fmt: skip
-    return load(notebook)
+    return load(study)
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
@@ -581,3 +581,9 @@ def _verdict(low: float | None, high: float | None, bound: float) -> str:
     if low is None or high is None or np.isnan(low):
         return "not measured"
     return "holds" if low >= bound else "does not hold" if high < bound else "not told apart"
+
+
+def patience(values: Mapping[str, Any]) -> int:
+    """For how many seconds more a cell may take: every driver answers every shape for so long."""
+    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * values.get("passes", 1)
+    return 3 * round(tests * (values.get("duration", 0) + values.get("warmup_duration", 0)))

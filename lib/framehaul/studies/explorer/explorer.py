@@ -11,7 +11,6 @@ import html
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from framehaul.errors import ResultsError
-from framehaul.reporting import charts
+from framehaul.reporting import charts, comparison
 from framehaul.reporting.tables import dtypes_text, html_table, ratio_text, text_table
 from framehaul.reporting.versions import versions_text
 from framehaul.results import compare, statistics
 from framehaul.results.compare import KEY, Comparison, Run
 from framehaul.settings import PROJECT, load_settings
-from framehaul.techniques import DRIVERS, FAMILIES, Technique, techniques
-from framehaul.techniques.registry import DATABASES
+from framehaul.studies.registry import read_run, studies, technique_files
+from framehaul.techniques.registry import DATABASES, DRIVERS, FAMILIES, code_of
 
 LABELS: dict[str, dict[str, str]] = {"database": DATABASES, "family": FAMILIES}
 """How a reader knows the values of a column; the others are told as they are."""
@@ -129,7 +128,7 @@ class Explorer:
         Raises ResultsError when there is no run of techniques.
         """
         found = (PROJECT / Path(path).expanduser()).resolve()
-        compare.read_run(found)
+        read_run(found)
         for name, known in self._paths.items():
             if known == found:
                 return name
@@ -178,10 +177,10 @@ class Explorer:
     def versions(self) -> Markdown:
         """Where and with what the run that is chosen was made."""
         facts = self._run.facts if self._run else {"runs": {}}
-        studies = sorted(set(compare.STUDIES) & set(facts["runs"]))
-        if not studies:
+        made = [study.notebook for study in studies() if study.measures_techniques and study.notebook in facts["runs"]]
+        if not made:
             return Markdown("This run came without its environment.json: where and with what it was made is not known.")
-        return Markdown(versions_text(facts, studies[0]))
+        return Markdown(versions_text(facts, made[0]))
 
     def _added(self, change: dict[str, Any]) -> None:
         if not change["new"].strip():
@@ -219,7 +218,7 @@ class Explorer:
         self._compare()
 
     def _read(self, name: str) -> Run:
-        run = compare.read_run(self._paths[name], name)
+        run = read_run(self._paths[name], name)
         if unknown := set(run.passes["family"]) - set(FAMILIES):
             raise ResultsError(
                 f"{name} has families that this version does not know: {', '.join(sorted(unknown))}; "
@@ -317,14 +316,14 @@ class Explorer:
         if isinstance(whole, ResultsError):
             return _problem(str(whole))
         shown = dataclasses.replace(whole, found=_filtered(whole.found, self._wanted()))
-        lines = [f"A is {whole.a.name}, B is {whole.b.name}", *compare.sums(shown)]
+        lines = [f"A is {whole.a.name}, B is {whole.b.name}", *comparison.sums(shown)]
         if whole.changes:
             lines.append(f"changed: {', '.join(whole.changes)}")
         text = "".join(_problem(f"Warning: {warning}") for warning in whole.warnings)
         text += "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
         if shown.found["ratio"].count():
             text += charts.svg(_ratios(shown), "ratios")
-        header, rows = compare.cells(shown.found)
+        header, rows = comparison.cells(shown.found)
         return text + text_table(header, [[html.escape(cell) for cell in line] for line in rows])
 
 
@@ -336,7 +335,7 @@ def runs_found() -> dict[str, Path]:
     places |= {f"reference/{path.name}": path for path in sorted((PROJECT / "reference").glob("*"))}
     return {
         name: path for name, path in places.items()
-        if any((path / "results" / f"{stem}.csv").exists() for stem in compare.STUDIES)
+        if any((path / "results" / name).exists() for name in technique_files())
     }  # fmt: skip
 
 
@@ -346,14 +345,6 @@ def summaries(passes: pl.DataFrame) -> pl.DataFrame:
         statistics.summary(part).with_columns(notebook=pl.lit(notebook))
         for (notebook, _), part in passes.group_by("notebook", "rows", maintain_order=True)
     )
-
-
-@cache
-def _techniques() -> dict[tuple[str, str, str], Technique]:
-    """The techniques of this checkout, with the moves of the scaling study."""
-    from framehaul.techniques.streaming import MOVES  # with every driver; who looks at no code need not wait for that
-
-    return {(found.database, found.direction, found.name): found for found in (*techniques(), *MOVES)}
 
 
 def _filtered(rows: pl.DataFrame, wanted: dict[str, tuple[Any, ...]]) -> pl.DataFrame:
@@ -411,15 +402,15 @@ def _beside(panel: pl.DataFrame, technique: str) -> Figure:
 def _code_html(row: dict[str, Any], run: Run) -> str:
     """Who a technique is, in words, and its code as it stands in this checkout."""
     label, name, commit = (html.escape(str(text)) for text in (row["label"], row["technique"], run.facts.get("commit")))
-    found = _techniques().get((row["database"], row["direction"], row["technique"]))
+    found = code_of(row["database"], row["direction"], row["technique"])
     if found is None:
         return f"<h4>{label}</h4><p>This checkout has no technique {name}; the run was made at commit {commit}.</p>"
     about = (
-        f"{DRIVERS.get(found.driver, found.driver)}; {FAMILIES[found.family]}; {found.origin}. "
-        f"{name} in {found.function.__module__}, as it stands in this checkout; the run was made at commit {commit}."
+        f"{DRIVERS.get(row['driver'], row['driver'])}; {FAMILIES[row['family']]}; {row['origin']}. "
+        f"{name} in {found.module}, as it stands in this checkout; the run was made at commit {commit}."
     )
-    code = Code(found.source, language="python")._repr_html_()
-    text = html.escape(" ".join((found.function.__doc__ or "").split()))
+    code = Code(found.text, language="python")._repr_html_()
+    text = html.escape(" ".join(found.told.split()))
     return f"<h4>{label}</h4><p>{text}</p><p><small>{about}</small></p>{code}"
 
 

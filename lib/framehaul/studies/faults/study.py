@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from IPython.display import HTML, SVG, Markdown
@@ -20,12 +22,13 @@ from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import study as ablations
+from framehaul.studies.faults import STUDY
 from framehaul.studies.faults.breakable import breakable
 from framehaul.studies.faults.held import Held, hold_load, survives_a_crash
 from framehaul.studies.faults.trial import FAULTS, Cell, run_cells
+from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES, Database
 
-NOTEBOOK = "09_faults"
 LOADED: tuple[Database, ...] = ("postgres", "clickhouse")
 VERDICTS = {
     "safe": charts.Outcome("#009E73", "", "told, and nothing wrong is stored"),
@@ -45,7 +48,7 @@ class Report:
     """The verdicts of a run, ready to be shown."""
 
     def __init__(self, directory: Path) -> None:
-        self.cells = store.read_cells(directory / store.FAULTS)
+        self.cells = store.read_cells(directory / STUDY.results)
         self._facts = store.read_facts(directory)
         self._results, self._figures = directory, directory.parent / "figures"
 
@@ -55,7 +58,7 @@ class Report:
         title = f"{DATABASES[database]}, {direction}: what a fault leaves behind"
         faults = [fault.name for fault in FAULTS if fault.direction == direction]
         figure = charts.outcome_map(chosen, title, "fault", faults, "verdict", VERDICTS, "not tried")
-        return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}_{database}_{direction}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{database}_{direction}.svg"))
 
     def faults(self) -> Markdown:
         """What each fault is."""
@@ -68,7 +71,7 @@ class Report:
 
     def price(self) -> Markdown:
         """What the safe ways into ClickHouse cost in speed, from the results of the notebook that measures it."""
-        passes = store.read_all(self._results)
+        passes = read_all(self._results)
         ratios = ablations.ratios(passes)
         safe = ratios.filter(pl.col("what").is_in(SAFE_WAYS)) if len(ratios) else ratios
         if safe.is_empty():
@@ -88,15 +91,15 @@ class Report:
 
     def recovery(self) -> Markdown:
         """Whether acknowledged rows outlived the death of both servers."""
-        return Markdown(recovery_table(self._facts["runs"][NOTEBOOK]["recovery"]))
+        return Markdown(recovery_table(self._facts["runs"][STUDY.notebook]["recovery"]))
 
     def load(self) -> Markdown:
         """What came of the load that was held."""
-        return Markdown(held_table([Held(**values) for values in self._facts["runs"][NOTEBOOK]["held"]]))
+        return Markdown(held_table([Held(**values) for values in self._facts["runs"][STUDY.notebook]["held"]]))
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
 
 def run(hold: int) -> Report:
@@ -125,7 +128,7 @@ def run(hold: int) -> Report:
         made.unavailable["disk full"] = "making a file system takes root"
     what = f"{len(made.chosen)} techniques, {len(FAULTS)} faults"
     made.keep(
-        settings, NOTEBOOK, store.FAULTS,
+        settings, STUDY.notebook, STUDY.results,
         {"servers": "embedded", "server": versions, "what": what, "recovery": recovery,
          "held": [asdict(load) for load in held]},
     )  # fmt: skip
@@ -136,6 +139,16 @@ def load(settings: Settings | None = None) -> Report:
     """The report of the last complete run, without any server; raises ResultsError when there is none."""
     settings = settings or load_settings()
     return Report(settings.out / "results")
+
+
+def readme_blocks(directory: Path) -> dict[str, str]:
+    """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
+    return {"faults": counts_table(store.read_cells(directory / STUDY.results))}
+
+
+def patience(values: Mapping[str, Any]) -> int:
+    """For how many seconds more a cell may take: the load is held."""
+    return int(values.get("hold", 0))
 
 
 def counts_table(cells: pl.DataFrame) -> str:

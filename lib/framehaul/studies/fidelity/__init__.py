@@ -1,6 +1,10 @@
-"""What each path does to data: a matrix of techniques by awkward values."""
+"""What each path does to data: a matrix of techniques by edge cases."""
 
-from framehaul.studies.fidelity.cases import CASES, Case
-from framehaul.studies.fidelity.study import Matrix, load, readme_text, run
+from __future__ import annotations
 
-__all__ = ["CASES", "Case", "Matrix", "load", "readme_text", "run"]
+from framehaul.reporting.study import Study
+
+STUDY = Study(
+    "08_fidelity", "Which values does a path change?", blocks="framehaul.studies.fidelity.study:readme_blocks"
+)
+STUDIES = (STUDY,)

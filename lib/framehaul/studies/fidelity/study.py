@@ -19,12 +19,11 @@ from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import statistics, store
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.fidelity import counts
+from framehaul.studies.fidelity import STUDY, counts
 from framehaul.studies.fidelity.cases import CASES
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, run_cells
 from framehaul.techniques.registry import DATABASES
 
-NOTEBOOK = "08_fidelity"
 OUTCOMES = {
     "exact": charts.Outcome("#009E73", "", "exact"),
     "loss": charts.Outcome("#D55E00", "L", "loss"),
@@ -46,7 +45,7 @@ class Matrix:
     """The outcomes of a run, ready to be shown."""
 
     def __init__(self, directory: Path) -> None:
-        self.cells = tried(store.read_cells(directory / store.FIDELITY))
+        self.cells = tried(store.read_cells(directory / STUDY.results))
         self._facts, self._figures = store.read_facts(directory), directory.parent / "figures"
 
     def chart(self, database: str, direction: str) -> SVG:
@@ -58,7 +57,7 @@ class Matrix:
             "tried", order, "outcome", OUTCOMES, "the table, or the frame, cannot hold it",
         )  # fmt: skip
         _make_room(figure, [name for name in order if name in set(cells["tried"])])
-        return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}_{database}_{direction}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{database}_{direction}.svg"))
 
     def settings(self) -> Markdown:
         """What a session has that is called hostile here."""
@@ -91,9 +90,9 @@ class Matrix:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        left_out = self._facts["runs"][NOTEBOOK].get("left_out", {})
+        left_out = self._facts["runs"][STUDY.notebook].get("left_out", {})
         lines = [f"- Left out: {what}: {reason}" for what, reason in left_out.items()]
-        return Markdown("\n".join([trial_versions_text(self._facts, NOTEBOOK), *lines]))
+        return Markdown("\n".join([trial_versions_text(self._facts, STUDY.notebook), *lines]))
 
 
 def run() -> Matrix:
@@ -108,7 +107,7 @@ def run() -> Matrix:
         interruptible(lambda stop: run_cells(both, made.chosen, *told, stop=stop))
     what = f"{len(made.chosen) - len(made.unavailable)} techniques, {len(CASES)} cases"
     facts = {"servers": both.mode, "server": versions, "what": what, "left_out": left_out}
-    made.keep(settings, NOTEBOOK, store.FIDELITY, facts)
+    made.keep(settings, STUDY.notebook, STUDY.results, facts)
     return load(settings)
 
 
@@ -228,3 +227,8 @@ def _support_table(cells: pl.DataFrame) -> str:
         count = f"{len(group.filter(outcome='exact'))} of {len(group)}"
         rows.append([html.escape(str(label)), count, lost, refused])
     return text_table(["technique", "exact", "lost", "refused with an error"], rows)
+
+
+def readme_blocks(directory: Path) -> dict[str, str]:
+    """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
+    return {"fidelity": readme_text(store.read_cells(directory / STUDY.results))}

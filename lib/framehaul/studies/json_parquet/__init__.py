@@ -1,1 +1,11 @@
-"""From JSON lines to Parquet (notebook 14)."""
+"""From JSON lines to Parquet."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
+
+STUDY = Study(
+    "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?", (ROWS, PASSES, WARMUP, SEED),
+    "framehaul.studies.json_parquet.rounds:Pass", "converter", "framehaul.studies.json_parquet.study:readme_blocks",
+)  # fmt: skip
+STUDIES = (STUDY,)

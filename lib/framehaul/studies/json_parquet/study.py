@@ -23,11 +23,10 @@ from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
 from framehaul.results.statistics import medians, ratio
 from framehaul.settings import load_settings
-from framehaul.studies.json_parquet import json_lines, rounds
+from framehaul.studies.json_parquet import STUDY, json_lines, rounds
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
 from framehaul.studies.json_parquet.rounds import FEW_ROWS, Pass, Task
 
-NOTEBOOK = "14_json_to_parquet"
 BASE = "clickhouse"
 """The fastest of the published figures: the one that they are over."""
 CODEC_COLOURS = {"snappy": "#0072B2", "zstd": "#E69F00"}
@@ -57,7 +56,7 @@ class JsonToParquet:
 
     def chart(self) -> SVG:
         """Rows/s of every tool, a bar for each codec; also saved as a figure."""
-        return SVG(charts.save(bars(self.passes), self._figures / f"{NOTEBOOK}.svg"))
+        return SVG(charts.save(bars(self.passes), self._figures / f"{STUDY.name}.svg"))
 
     def cores(self) -> Markdown:
         """CPU time, cores used and memory."""
@@ -85,13 +84,13 @@ class JsonToParquet:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
 
 def run(
     *, rows: int, passes: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS
 ) -> JsonToParquet:
-    """Measure every tool with every codec and write `results/json_to_parquet.csv`.
+    """Measure every tool with every codec and write `results/json_parquet.csv`.
 
     Raises ValueError for a parameter that makes no sense, ResultsError when the file cannot be written.
     """
@@ -99,7 +98,7 @@ def run(
     tasks = [Task(converter, codec) for converter in converters for codec in converter.codecs]
     with (
         rounds.written(rows, seed) as files,
-        recording(NOTEBOOK, store.WAREHOUSE[NOTEBOOK], Pass, "task") as made,
+        recording(STUDY.notebook, STUDY.results, Pass, "task") as made,
     ):
         made.expect(len(tasks) * (1 + warmup + passes))
         json_bytes = files.lines.stat().st_size
@@ -133,13 +132,13 @@ def load() -> JsonToParquet:
     """The results of the last complete run; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    passes = store.read(directory / store.WAREHOUSE[NOTEBOOK], Pass)
+    passes = store.read(directory / STUDY.results, Pass)
     return JsonToParquet(passes, store.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The table that the README shows, from a results directory; raises ResultsError when the study was not run."""
-    return {"json-to-parquet": published_table(store.read(directory / store.WAREHOUSE[NOTEBOOK], Pass))}
+    return {"json-to-parquet": published_table(store.read(directory / STUDY.results, Pass))}
 
 
 def show_source() -> Code:

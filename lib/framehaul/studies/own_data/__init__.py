@@ -1,1 +1,20 @@
 """Somebody's own dataframe: read from a file, given a table, moved along every path, with the best path's code."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
+
+STUDY = Study(
+    "20_own_data", "Which path is the fastest for a dataframe of your own?",
+    (
+        Parameter("data", "", "a file: Parquet, CSV or Arrow IPC"),
+        Parameter("rows", 0, "the first rows of it; 0: all"),
+        Parameter("key", "", "columns of the primary key"),
+        Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
+        PASSES, WARMUP, SEED,
+        Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
+        Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),
+    ),
+    TECHNIQUE_PASSES, on_demand=True,
+)  # fmt: skip
+STUDIES = (STUDY,)

@@ -27,7 +27,7 @@ from framehaul.reporting.tables import html_table, markdown_table, missing_table
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import statistics, store
 from framehaul.settings import load_settings
-from framehaul.studies.own_data import ddl, files
+from framehaul.studies.own_data import STUDY, ddl, files
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.snippet import Snippet, snippet
@@ -35,7 +35,6 @@ from framehaul.studies.transfers.findings import raced
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
 
-NOTEBOOK = "20_your_dataframe"
 PATHS: tuple[tuple[Database, Direction], ...] = (
     ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
 )  # fmt: skip
@@ -127,7 +126,7 @@ def example() -> pa.Table:
 
 
 def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str = "", clickhouse_ddl: str = "") -> Mine:
-    """Move the frame along every path and write `results/20_your_dataframe.csv`.
+    """Move the frame along every path and write `results/own_data.csv`.
 
     The statements, where given, make the tables in place of those that follow from the columns. Raises DataError for
     one that is not for this table or does not hold the frame, ValueError for a parameter that makes no sense,
@@ -138,14 +137,14 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
     table = ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
     chosen = {path: techniques(*path) for path in PATHS}
     with (
-        recording(NOTEBOOK, f"{NOTEBOOK}.csv", store.Result, "technique") as made,
+        recording(STUDY.notebook, STUDY.results, store.Result, "technique") as made,
         servers.running(made.settings) as both,
     ):
         tables = ddl.as_made(table, both)
         made.expect(sum(1 + len(found) * (passes + warmup) for found in chosen.values()))
 
         def record(technique: Technique, number: int, outcome: measure.Outcome, wire_bytes: int | None) -> None:
-            row = result(made.run_id, NOTEBOOK, technique, content.num_rows, number, outcome, wire_bytes)
+            row = result(made.run_id, STUDY.notebook, technique, content.num_rows, number, outcome, wire_bytes)
             made.write(row)
 
         def work(stop: threading.Event) -> None:
@@ -160,7 +159,7 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
         what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
         made.facts |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     directory = made.settings.out
-    read = store.read(directory / "results" / f"{NOTEBOOK}.csv")
+    read = store.read(directory / "results" / STUDY.results)
     return Mine(frame, tables, read, store.read_facts(directory / "results"), directory)
 
 
@@ -193,7 +192,7 @@ class Mine:
         """The code of each recommended technique, folded; also as files beside the page."""
         parts = []
         for choice, made in zip(self.choices, self.snippets, strict=True):
-            file = f"{NOTEBOOK}/{file_name(choice)}"
+            file = f"{STUDY.notebook}/{file_name(choice)}"
             shown = Code(made.code, language="python")._repr_html_()
             title = html.escape(f"{path_text(choice)}: {choice.best['label']}")
             parts.append(
@@ -205,7 +204,7 @@ class Mine:
     def chart(self, database: str, direction: str) -> SVG:
         """The bars of one path, also saved as a figure."""
         found = self.summary.filter(database=database, direction=direction)
-        return SVG(charts.save(charts.bars(found), self._out / "figures" / f"{NOTEBOOK}_{database}_{direction}.svg"))
+        return SVG(charts.save(charts.bars(found), self._out / "figures" / f"{STUDY.name}_{database}_{direction}.svg"))
 
     def table(self, database: str, direction: str) -> HTML:
         """All techniques of one path."""
@@ -220,11 +219,11 @@ class Mine:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
     def _write_snippets(self) -> list[Snippet]:
-        """The code of every choice, written to `reports/20_your_dataframe/`; that of an earlier run is deleted."""
-        directory = self._out / "reports" / NOTEBOOK
+        """The code of every choice, written to `reports/20_own_data/`; that of an earlier run is deleted."""
+        directory = self._out / "reports" / STUDY.notebook
         directory.mkdir(parents=True, exist_ok=True)
         for old in directory.glob("*.py"):
             old.unlink()

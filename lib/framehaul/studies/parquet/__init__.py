@@ -1,1 +1,11 @@
-"""What is in a Parquet file, and who writes it (notebook 13)."""
+"""What is in a Parquet file, and what a codec costs."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
+
+STUDY = Study(
+    "13_parquet", "What is inside a Parquet file, and what does a codec cost?", (ROWS, PASSES, WARMUP, SEED),
+    "framehaul.studies.parquet.files:Pass", "trial", "framehaul.studies.parquet.study:readme_blocks",
+)  # fmt: skip
+STUDIES = (STUDY,)

@@ -29,6 +29,7 @@ from framehaul.results import store
 from framehaul.results.statistics import medians
 from framehaul.results.statistics import ratio as ratio_of
 from framehaul.settings import load_settings
+from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.files import (
     BARELY,
     IN_FILES,
@@ -46,9 +47,8 @@ from framehaul.studies.parquet.files import (
 from framehaul.studies.parquet.writers import NONE, PYARROW, SNAPPY, WRITERS, Codec
 from framehaul.studies.warehouse import buildings
 
-NOTEBOOK = "13_parquet_anatomy"
 CHUNKS = "parquet_chunks.csv"
-"""What is in the files; the passes are in `results.WAREHOUSE[NOTEBOOK]`."""
+"""What is in the files; the passes are in `STUDY.results`."""
 
 # https://tech.marksblogg.com/faster-postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
 PUBLISHED_BEST = ("h3_9", 1_101_585, 422_351)
@@ -116,14 +116,14 @@ class Anatomy:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
     def _saved(self, figure: Figure, name: str) -> SVG:
-        return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}_{name}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{name}.svg"))
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
-    """Write, read and take apart the files, and write `results/parquet_codecs.csv` and `results/parquet_chunks.csv`.
+    """Write, read and take apart the files, and write `results/parquet.csv` and `results/parquet_chunks.csv`.
 
     Raises ValueError for a parameter that makes no sense, ServerError when the servers cannot be had, ResultsError
     when the files cannot be written.
@@ -132,7 +132,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     chunks: dict[str, list[Chunk]] = {}
     content = buildings.table(rows, seed)
     with (
-        recording(NOTEBOOK, store.WAREHOUSE[NOTEBOOK], Pass, "file") as made,
+        recording(STUDY.notebook, STUDY.results, Pass, "file") as made,
         servers.running(made.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         Bench(content, both.postgres, Path(directory)).opened(WRITERS) as bench,
@@ -176,7 +176,7 @@ def readme_blocks(directory: Path) -> dict[str, str]:
 
 
 def _read(directory: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    passes = store.read(directory / store.WAREHOUSE[NOTEBOOK], Pass)
+    passes = store.read(directory / STUDY.results, Pass)
     return passes, store.read(directory / CHUNKS, Chunk)
 
 

@@ -16,13 +16,12 @@ from framehaul.results import store
 from framehaul.results.store import Status
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import load_settings
-from framehaul.studies.pgbench import presets
+from framehaul.studies.pgbench import STUDY, presets
 from framehaul.studies.pgbench.bench import Bench
 from framehaul.studies.pgbench.disks import limited
 from framehaul.studies.pgbench.presets import Test
 from framehaul.studies.pgbench.services import Service, opened
 
-NOTEBOOK = "15_pgbench"
 SPREAD = "pgbench_spread.csv"
 """How the transactions of each pass are spread over latency and time."""
 
@@ -89,7 +88,7 @@ class Task:
 
 
 def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
-    """Run the tests of a preset on every service, or on those named, and write `results/15_pgbench.csv`.
+    """Run the tests of a preset on every service, or on those named, and write `results/pgbench.csv`.
 
     Raises ValueError for a parameter that makes no sense, SettingsError for a malformed setting, ServerError when the
     server of other notebooks cannot be had, ResultsError when the file cannot be written.
@@ -99,7 +98,7 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
     settings = load_settings()
     with (
         opened(settings, tests, services) as found,
-        recording(NOTEBOOK, f"{NOTEBOOK}.csv", Pass, "run") as made,
+        recording(STUDY.notebook, STUDY.results, Pass, "run") as made,
         store.Writer(settings.out / "results" / SPREAD, Spread) as spread,
     ):
         rounds = _Rounds(made, spread, found, tests)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from framehaul.reporting.tables import markdown_table, missing_table, ratio_text
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import statistics, store
 from framehaul.settings import load_settings
+from framehaul.studies.pgbench import STUDY
 from framehaul.studies.pgbench.presets import PUBLISHED
-from framehaul.studies.pgbench.rounds import NOTEBOOK, SPREAD, Pass, Spread, measure
+from framehaul.studies.pgbench.rounds import SPREAD, Pass, Spread, measure
 from framehaul.studies.pgbench.services import PRICES
 
 LABELS = {test.name: test.label for test in PUBLISHED}
@@ -44,11 +45,11 @@ class Pgbench:
 
     def __init__(self, found: pl.DataFrame, spread: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
         self.passes, self._spread, self._facts, self._figures = found, spread, facts, figures
-        self._order: list[str] = facts["runs"][NOTEBOOK]["order"]
+        self._order: list[str] = facts["runs"][STUDY.notebook]["order"]
 
     def services(self) -> Markdown:
         """What was compared."""
-        return Markdown(services_table(self.passes, self._facts["runs"][NOTEBOOK]))
+        return Markdown(services_table(self.passes, self._facts["runs"][STUDY.notebook]))
 
     def table(self) -> Markdown:
         """Every service in every test."""
@@ -88,19 +89,19 @@ class Pgbench:
 
     def missing(self) -> Markdown:
         """What did not run, what is wrong, and what is left behind."""
-        left = [f"- {text}" for text in self._facts["runs"][NOTEBOOK]["left"]]
+        left = [f"- {text}" for text in self._facts["runs"][STUDY.notebook]["left"]]
         return Markdown("\n".join([missing_table(_main(self.passes), "service", "test"), "", *left]))
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
     def _saved(self, which: str, figure: Figure) -> SVG:
-        return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}{which}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{STUDY.name}{which}.svg"))
 
 
 def run(*, preset: str, passes: int, seed: int, services: str = "") -> Pgbench:
-    """Run the tests of a preset on every service, or on those named, and write `results/15_pgbench.csv`.
+    """Run the tests of a preset on every service, or on those named, and write `results/pgbench.csv`.
 
     Raises what `rounds.measure` raises.
     """
@@ -112,14 +113,14 @@ def load() -> Pgbench:
     """The results of the last complete run, without any server; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    found, spread = store.read(directory / f"{NOTEBOOK}.csv", Pass), store.read(directory / SPREAD, Spread)
+    found, spread = store.read(directory / STUDY.results, Pass), store.read(directory / SPREAD, Spread)
     return Pgbench(found, spread, store.read_facts(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
-    found = store.read(directory / f"{NOTEBOOK}.csv", Pass)
-    order = store.read_facts(directory)["runs"][NOTEBOOK]["order"]
+    found = store.read(directory / STUDY.results, Pass)
+    order = store.read_facts(directory)["runs"][STUDY.notebook]["order"]
     return {"pgbench": speeds_table(found, order), "pgbench-published": published_table(found)}
 
 
@@ -394,3 +395,8 @@ def _against_clients(found: pl.DataFrame, order: list[str]) -> Figure:
             axes.set_ylabel("TPS")
         _legend(figure, order, "clients; median of passes, lines from the slowest to the fastest")
     return figure
+
+
+def patience(values: Mapping[str, Any]) -> int | None:
+    """For how many seconds more a cell may take: the published tests take hours, most of them to make data."""
+    return None if values.get("preset") == "published" else 0

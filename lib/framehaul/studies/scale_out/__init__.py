@@ -3,3 +3,17 @@
 A partition is written into a staging table of its own, and one statement or transaction puts all of them in the place
 of the table (`targets`). What a worker does with one partition is in `moves`, who the workers are in `cluster`.
 """
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
+
+WORKERS = Parameter("workers", [1, 2, 4], "workers to compare, with the most partitions", least=1)
+PARTITIONS = Parameter("partitions", [2, 4, 8], "partitions to compare, with the most workers", least=1)
+DATASET = Parameter("dataset", "", "a directory of Parquet files with the table's columns, in place of one made here")
+STUDY = Study(
+    "21_scale_out", "When one machine is not enough: how much do more workers help?",
+    (ROWS, PASSES, WARMUP, SEED, WORKERS, PARTITIONS, DATASET),
+    "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:readme_blocks",
+)  # fmt: skip
+STUDIES = (STUDY,)

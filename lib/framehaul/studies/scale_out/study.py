@@ -35,7 +35,7 @@ from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.scale_out import moves, report, shards
+from framehaul.studies.scale_out import STUDY, moves, report, shards
 from framehaul.studies.scale_out.clickhouse import ClickHouseTarget
 from framehaul.studies.scale_out.cluster import Cluster, check_reachable, opened
 from framehaul.studies.scale_out.partitions import Partition, frame_of, make, of_directory
@@ -44,7 +44,6 @@ from framehaul.studies.scale_out.targets import Target, new_run
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction
 
-NOTEBOOK = "21_scale_out"
 DATABASES = ("postgres", "clickhouse", "clickhouse_shards")
 TECHNIQUES = {
     ("postgres", "write"): "polars_pgpq_key_last",
@@ -108,12 +107,12 @@ class ScaleOut:
     def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
         self.passes = passes
         self._facts, self._figures = facts, figures
-        self._machine = report.Machine.of(facts, NOTEBOOK)
+        self._machine = report.Machine.of(facts, STUDY.notebook)
 
     def chart(self, across: str) -> SVG:
         """Throughput and efficiency against `workers` or `partitions`; also saved as a figure."""
         figure = report.figure(self.passes, across)
-        return SVG(charts.save(figure, self._figures / f"{NOTEBOOK}_{across}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{across}.svg"))
 
     def table(self) -> Markdown:
         """Every combination: throughput, speed-up over one worker, efficiency."""
@@ -133,7 +132,7 @@ class ScaleOut:
 
     def dask(self) -> Markdown:
         """What a Dask dataframe of each table counted, against what was sent."""
-        return Markdown(report.dask_table(self._facts["runs"][NOTEBOOK].get("dask", {})))
+        return Markdown(report.dask_table(self._facts["runs"][STUDY.notebook].get("dask", {})))
 
     def missing(self) -> Markdown:
         """What did not run, and what would make it run."""
@@ -141,7 +140,7 @@ class ScaleOut:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
 
 def run(
@@ -161,7 +160,7 @@ def run(
             raise ValueError(f"{name}={counts!r}: give at least one number")
         for count in counts:
             check(**{name: (count, 1)})
-    with recording(NOTEBOOK, store.SCALE_OUT[NOTEBOOK], Pass, "partition") as made, ExitStack() as stack:
+    with recording(STUDY.notebook, STUDY.results, Pass, "partition") as made, ExitStack() as stack:
         both = stack.enter_context(servers.running(made.settings))
         try:
             cluster = stack.enter_context(opened(made.settings, max(workers)))
@@ -187,7 +186,7 @@ def load() -> ScaleOut:
     """The results of the last complete run, without any server; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    passes = store.read(directory / store.SCALE_OUT[NOTEBOOK], Pass)
+    passes = store.read(directory / STUDY.results, Pass)
     return ScaleOut(passes, store.read_facts(directory), settings.out / "figures")
 
 
@@ -408,5 +407,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The table that the README shows, from a results directory; none when the study was not run."""
-    path = directory / store.SCALE_OUT[NOTEBOOK]
+    path = directory / STUDY.results
     return {"scale-out": report.readme_table(store.read(path, Pass))} if path.exists() else {}

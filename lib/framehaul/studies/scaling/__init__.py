@@ -1,1 +1,14 @@
-"""How cost grows with rows (notebook 06)."""
+"""How cost grows with rows."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, TECHNIQUE_PASSES, WARMUP, Study
+
+STUDY = Study(
+    "06_scaling",
+    "How does the cost of a path grow with rows?",
+    (ROWS, PASSES, WARMUP, SEED),
+    TECHNIQUE_PASSES,
+    blocks="framehaul.studies.scaling.study:readme_blocks",
+)
+STUDIES = (STUDY,)

@@ -35,10 +35,11 @@ from framehaul.harness.verify import EXACT, Sent
 from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, thousands
 from framehaul.reporting.versions import versions_text
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.settings import load_settings
+from framehaul.studies.scaling import STUDY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
 from framehaul.techniques.streaming import MOVES
@@ -76,14 +77,14 @@ def sizes(largest: int) -> list[int]:
 class Scaling:
     """The results of a run over sizes, ready to be shown."""
 
-    def __init__(self, notebook: str, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self._notebook, self._facts, self._figures = notebook, facts, figures
+        self._facts, self._figures = facts, figures
 
     def chart(self, database: str, direction: str) -> SVG:
         """Cost against rows of one direction, on logarithmic axes; also saved as a figure."""
         figure = _figure(self._medians(), database, direction)
-        return SVG(charts.save(figure, self._figures / f"{self._notebook}_{database}_{direction}.svg"))
+        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{database}_{direction}.svg"))
 
     def streams(self) -> Markdown:
         """Streamed against whole: time, memory, and how the memory grows."""
@@ -95,13 +96,13 @@ class Scaling:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(versions_text(self._facts, self._notebook))
+        return Markdown(versions_text(self._facts, STUDY.notebook))
 
     def _medians(self) -> pl.DataFrame:
         return medians(self.passes)
 
 
-def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
+def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
     """Measure the compared techniques at every size up to `rows`, and the moves at a tenth of it and at all of it.
 
     Sizes up to a tenth have a warm-up even where none is asked for: there loops are compiled and bytes counted, and
@@ -115,14 +116,14 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
     steps, stream_sizes = sizes(rows), sorted({max(1, rows // 10), rows})
     with (
         servers.running(settings) as both,
-        store.Writer(settings.out / "results" / f"{notebook}.csv") as writer,
+        store.Writer(settings.out / "results" / STUDY.results) as writer,
         tqdm(
             total=len(steps) * len(COMPARED) + len(stream_sizes) * len(MOVES) * passes, file=sys.stdout, ncols=100
         ) as bar,
     ):
 
         def record(size: int, technique: Technique, number: int, outcome: Outcome, wire_bytes: int | None) -> None:
-            writer.write(result(run_id, notebook, technique, size, number, outcome, wire_bytes))
+            writer.write(result(run_id, STUDY.notebook, technique, size, number, outcome, wire_bytes))
 
         def work(stop: Any) -> None:
             for size in steps:
@@ -147,16 +148,16 @@ def run(notebook: str, *, rows: int, passes: int, warmup: int, seed: int, table:
         server_facts = {"version": "; ".join(
             tables_of(both.of(database)).facts()["version"] for database in ("postgres", "clickhouse")
         ), "settings": {}}  # fmt: skip
-    facts = keep_facts(settings, notebook, made(run_id, started, parameters, both.mode, server_facts))
-    return load(notebook, facts)
+    facts = keep_facts(settings, STUDY.notebook, made(run_id, started, parameters, both.mode, server_facts))
+    return load(facts)
 
 
-def load(notebook: str, facts: dict[str, Any] | None = None) -> Scaling:
-    """The results of the notebook's last complete run, without any server."""
+def load(facts: dict[str, Any] | None = None) -> Scaling:
+    """The results of the last complete run, without any server."""
     settings = load_settings()
     directory = settings.out / "results"
-    passes = store.read(directory / f"{notebook}.csv")
-    return Scaling(notebook, passes, facts or store.read_facts(directory), settings.out / "figures")
+    passes = store.read(directory / STUDY.results)
+    return Scaling(passes, facts or store.read_facts(directory), settings.out / "figures")
 
 
 def medians(passes: pl.DataFrame) -> pl.DataFrame:
@@ -260,7 +261,7 @@ def _passes(move: Technique, table: Table, file: Path, sent: Sent, tables: Table
 def _child(name: str, file: Path) -> Iterator[Any]:
     """A process that makes passes of a move: call what this gives for a pass's cost, or for what went wrong."""
     with subprocess.Popen(
-        [sys.executable, "-m", "framehaul.techniques.streaming", name, str(file)],
+        [sys.executable, "-m", "framehaul.studies.scaling.mover", name, str(file)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         requests, answers, errors = process.stdin, process.stdout, process.stderr
@@ -333,3 +334,19 @@ def _tick(value: float) -> str:
 
 def _megabytes(value: float | None) -> str:
     return "" if value is None else f"{value / 1e6:.0f} MB"
+
+
+def read_streams(directory: Path) -> pl.DataFrame:
+    """The passes of the streamed moves of the scaling study; no rows when it was not run."""
+    path = directory / STUDY.results
+    return streams_among(store.read(path)) if path.exists() else pl.DataFrame(schema=store.SCHEMA)
+
+
+def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
+    """Of the passes of the scaling study, those of the streamed moves."""
+    return growth.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
+
+
+def readme_blocks(_: Path) -> dict[str, str]:
+    """The block of the writeup, from the committed run that is about this."""
+    return {"streams": streams_table(medians(store.read(committed.SCALING_RUN / STUDY.results)))}

@@ -1,1 +1,14 @@
-"""The four directions beside each other, and beside what was published (notebook 05)."""
+"""The four directions beside each other, and beside what was published."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import Study
+
+STUDY = Study(
+    "05_summary",
+    "Which path to take?",
+    blocks="framehaul.studies.summary.study:readme_blocks",
+    headline="framehaul.studies.summary.study:headline_html",
+    only_reads=True,
+)
+STUDIES = (STUDY,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from statistics import median
 from typing import Any, Self, cast
@@ -13,11 +14,15 @@ from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.tables import dtypes_text, markdown_table, ratio_text, thousands
 from framehaul.reporting.versions import versions_text
-from framehaul.results import statistics, store
+from framehaul.results import committed, statistics, store
 from framehaul.settings import load_settings
+from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts
+from framehaul.studies.scaling import STUDY as SCALING
+from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import published
 from framehaul.studies.transfers import findings
+from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 
 
@@ -61,12 +66,10 @@ class Summary:
         The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it.
         Raises ResultsError when there is nothing to compare.
         """
-        streams = store.read_streams(directory) if growth is None else store.streams_among(growth)
-        matrix = (trials or directory) / store.FIDELITY
+        streams = read_streams(directory) if growth is None else streams_among(growth)
+        matrix = (trials or directory) / FIDELITY.results
         fidelity = store.read_cells(matrix) if matrix.exists() else None
-        return cls(
-            store.read_all(directory), store.read_facts(directory), directory.parent / "figures", streams, fidelity
-        )
+        return cls(read_all(directory), store.read_facts(directory), directory.parent / "figures", streams, fidelity)
 
     def winners(self) -> Markdown:
         """The fastest technique of each database and direction, and what survives it."""
@@ -85,9 +88,9 @@ class Summary:
         return Markdown(findings.takeaway(self.summary))
 
     def chart(self) -> SVG:
-        """Published against measured, also saved as `figures/05_published_against_measured.svg`."""
+        """Published against measured, also saved as `figures/summary_published_against_measured.svg`."""
         figure = charts.published_against_measured(self.summary)
-        return SVG(charts.save(figure, self._figures / "05_published_against_measured.svg"))
+        return SVG(charts.save(figure, self._figures / "summary_published_against_measured.svg"))
 
     def agreement(self) -> Markdown:
         """Rank agreement with the published matrix, per database and direction."""
@@ -200,3 +203,64 @@ def published_table(summary: pl.DataFrame) -> str:
         for row in summary.filter(pl.col("published_rows_per_s").is_not_null()).to_dicts()
     ]
     return markdown_table(["technique", "direction", "published rows/s", "measured rows/s", "ratio"], rows)
+
+
+def headline_html(directory: Path) -> str:
+    """The fastest technique of each direction, for the index page; empty when there are no results."""
+    passes = read_all(directory)
+    if passes.is_empty():
+        return ""
+    rows = "".join(
+        f"<tr><td>{DATABASES[row['database']]} {row['direction']}</td><td>{html.escape(row['label'])}</td>"
+        f"<td>{row['median_rows_per_s']:,.0f}</td></tr>"
+        for row in findings.winners(statistics.summary(passes)).to_dicts()
+    )
+    return f"<table><tr><th>direction</th><th>fastest</th><th>rows/s (median)</th></tr>{rows}</table>"
+
+
+def readme_blocks(directory: Path) -> dict[str, str]:
+    """The blocks of the writeup: of a run, and of the larger one that is committed."""
+    blocks: dict[str, str] = {}
+    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
+        summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
+        blocks[f"headline{suffix}"] = f"{_made(summary.facts, summary.summary)}\n\n{summary.winners().data}"
+        blocks[f"takeaway{suffix}"] = summary.takeaway().data
+        blocks[f"past{suffix}"] = summary.past_published().data
+        blocks[f"choices{suffix}"] = summary.choices().data
+        blocks[f"agreement{suffix}"] = summary.agreement().data
+        blocks[f"matrix{suffix}"] = _matrix(summary.summary)
+    return blocks
+
+
+def _made(facts: dict[str, Any], summary: pl.DataFrame) -> str:
+    """One sentence on where and how a run was made."""
+    machine, made = facts["machine"], facts["runs"]["01_postgres_write"]
+    return (
+        f"{summary['rows'][0]:,} rows, {made['passes']} passes, {made['started'].split()[0]}, {machine['cores']} cores "
+        f"({machine['cpu']}), {machine['memory_gib']} GiB, client and servers on this one machine; "
+        f"{' '.join(facts['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
+        f"ClickHouse {facts['runs']['03_clickhouse_write']['server']['version']}, "
+        f"Python {facts['python']}, pandas {facts['libraries']['pandas']}, Polars {facts['libraries']['polars']}."
+    )
+
+
+def _matrix(summary: pl.DataFrame) -> str:
+    """All techniques of all directions, with the published figure beside."""
+    parts = []
+    for key, group in summary.group_by("database", "direction", maintain_order=True):
+        database, direction = map(str, key)
+        rows = [
+            [
+                row["label"],
+                "" if row["avg_s"] is None else f"{row['avg_s']:.4f}",
+                row["status"] if row["mean_rows_per_s"] is None else f"{row['mean_rows_per_s']:,.0f}",
+                "" if row["min_rows_per_s"] is None else f"{row['min_rows_per_s']:,.0f}",
+                "" if row["max_rows_per_s"] is None else f"{row['max_rows_per_s']:,.0f}",
+                ratio_text(row),
+                "" if row["published_rows_per_s"] is None else f"{row['published_rows_per_s']:,.0f}",
+            ]
+            for row in group.to_dicts()
+        ]
+        header = ["technique", "avg s", "mean rows/s", "min", "max", "ratio to best (95% interval)", "published rows/s"]
+        parts.append(f"**{DATABASES[database]} {direction}**\n\n{markdown_table(header, rows)}")
+    return "\n\n".join(parts)

@@ -1,1 +1,14 @@
-"""The studies of files on their way to a warehouse: from PostgreSQL, what is in a Parquet file, and from JSON lines."""
+"""From PostgreSQL to a warehouse: compressed CSV against Parquet."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
+
+PARALLEL = Parameter(
+    "parallel", 4, "files, connections or loads that may run at once, on the way to a warehouse", least=1
+)
+STUDY = Study(
+    "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?", (ROWS, PASSES, WARMUP, SEED, PARALLEL),
+    "framehaul.studies.warehouse.study:Pass", "route", "framehaul.studies.warehouse.study:readme_blocks",
+)  # fmt: skip
+STUDIES = (STUDY,)

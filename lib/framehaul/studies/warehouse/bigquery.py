@@ -25,7 +25,7 @@ from framehaul.data.schema import COMMENT
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
 from framehaul.studies.warehouse.buildings import SCHEMA
-from framehaul.studies.warehouse.warehouses import CSV, TABLE, WarehouseError, each_at_once, kind_of
+from framehaul.studies.warehouse.target import CSV, TABLE, WarehouseError, each_at_once, kind_of
 
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
 FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]

@@ -34,11 +34,10 @@ from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.warehouse import buildings
+from framehaul.studies.warehouse import STUDY, buildings
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.studies.warehouse.warehouses import WAREHOUSES, Warehouse
 
-NOTEBOOK = "12_postgres_to_warehouse"
 BASE = "csv_gzip"
 """The route that ratios are over: what the article did before."""
 PUBLISHED = {"csv_gzip": 18 * 60 + 11, "clickhouse_local_copy": 14 * 60 + 31}
@@ -100,7 +99,7 @@ class Transfer:
 
     def chart(self) -> SVG:
         """Both stages of every route, a panel for each warehouse; also saved as a figure."""
-        return SVG(charts.save(_figure(self.passes), self._figures / f"{NOTEBOOK}.svg"))
+        return SVG(charts.save(_figure(self.passes), self._figures / f"{STUDY.name}.svg"))
 
     def cost(self) -> Markdown:
         """CPU and memory of each stage, and what lay on the disk in between."""
@@ -120,18 +119,18 @@ class Transfer:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, NOTEBOOK))
+        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Transfer:
-    """Take the table along every route into every warehouse and write `results/warehouse_routes.csv`.
+    """Take the table along every route into every warehouse and write `results/warehouse.csv`.
 
     `parallel` is how many files, connections or loads may run at once. Raises ValueError for a parameter that makes no
     sense, ServerError when a server cannot be had, ResultsError when the file cannot be written.
     """
     check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0), parallel=(parallel, 1))
     with (
-        recording(NOTEBOOK, store.WAREHOUSE[NOTEBOOK], Pass, "route") as made,
+        recording(STUDY.notebook, STUDY.results, Pass, "route") as made,
         servers.running(made.settings) as both,
     ):
         made.expect(len(ROUTES) * (warmup + passes))
@@ -159,7 +158,7 @@ def load() -> Transfer:
     """The results of the last complete run, without any server; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    passes = store.read(directory / store.WAREHOUSE[NOTEBOOK], Pass)
+    passes = store.read(directory / STUDY.results, Pass)
     return Transfer(passes, store.read_facts(directory), settings.out / "figures")
 
 
@@ -352,7 +351,7 @@ def missing_table(passes: pl.DataFrame) -> str:
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
-    passes = store.read(directory / store.WAREHOUSE[NOTEBOOK], Pass)
+    passes = store.read(directory / STUDY.results, Pass)
     return {"warehouse": routes_table(passes), "warehouse-published": published_table(passes)}
 
 

@@ -1,0 +1,123 @@
+"""What a study is: one notebook, registered once, with all that others need to know of it."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from framehaul.errors import SettingsError
+from framehaul.settings import PROJECT
+
+NOTEBOOKS = PROJECT / "notebooks"
+
+type Value = int | float | str | list[int]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of notebooks, given to make by its name in capitals; it is of its default's type."""
+
+    name: str
+    default: Value
+    help: str
+    least: float = 0
+    """The least that makes sense, of a number, or of each of several."""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The default, as it would be given."""
+        return " ".join(map(str, self.default)) if isinstance(self.default, list) else str(self.default)
+
+    def value(self, text: str) -> Value:
+        """The value that was given as text; raises SettingsError that names it and says what can be given."""
+        if isinstance(self.default, str):
+            if self.choices and text not in self.choices:
+                raise self._refused(text, f"choose from {', '.join(self.choices)}")
+            return text
+        if isinstance(self.default, list):
+            numbers = [self._whole(word, "give whole numbers") for word in text.replace(",", " ").split()]
+            if not numbers or min(numbers) < self.least:
+                raise self._refused(text, f"give whole numbers of at least {self.least:g}")
+            return numbers
+        if isinstance(self.default, int):
+            number: int | float = self._whole(text, "give a whole number")
+        else:
+            try:
+                number = float(text)
+            except ValueError:
+                raise self._refused(text, "give a number") from None
+        if not self.least <= number < float("inf"):
+            kind = "a whole number" if isinstance(self.default, int) else "a number"
+            raise self._refused(number, f"give {kind} of at least {self.least:g}")
+        return number
+
+    def _whole(self, text: str, remedy: str) -> int:
+        if not text.strip().lstrip("-").isdecimal():
+            raise self._refused(text, remedy)
+        return int(text)
+
+    def _refused(self, given: object, remedy: str) -> SettingsError:
+        return SettingsError(f"{self.name.upper()}={given!r}: {remedy}")
+
+
+ROWS = Parameter("rows", 100_000, "rows of a table", least=1)
+PASSES = Parameter("passes", 3, "rounds", least=1)
+WARMUP = Parameter("warmup", 1, "rounds before them, which are thrown away")
+SEED = Parameter("seed", 20260407, "of the data, and of the order within a round")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A notebook and what belongs to it; `module:name` stands for what is imported only when it is needed."""
+
+    notebook: str
+    """Its file, without the ending: a number that says when it runs, and the study's name."""
+    question: str
+    parameters: tuple[Parameter, ...] = ()
+    rows: str = ""
+    """What a row of its results is, `module:name` of a dataclass; empty when it writes none that have a status."""
+    subject: str = "technique"
+    """The column of its results that says who was measured."""
+    blocks: str = ""
+    """`module:name` of a function that makes its blocks of the writeup from a results directory."""
+    check: str = ""
+    """`module:name` of what raises ValueError for values of parameters that do not go together."""
+    patience: str = ""
+    """`module:name` of a function that says for how many seconds more a cell may take, None for ever, by the values."""
+    headline: str = ""
+    """`module:name` of what the index page begins with, HTML made from a results directory."""
+    only_reads: bool = False
+    """Whether it reads what others have measured: it needs no server, and runs after them."""
+    on_demand: bool = False
+    """Whether it runs only when it is asked for."""
+
+    @property
+    def number(self) -> str:
+        """What NOTEBOOKS takes."""
+        return self.notebook.partition("_")[0]
+
+    @property
+    def name(self) -> str:
+        """As its results and figures are called."""
+        return self.notebook.partition("_")[2]
+
+    @property
+    def results(self) -> str:
+        """The file of its passes, or outcomes, in a results directory."""
+        return f"{self.name}.csv"
+
+    @property
+    def measures_techniques(self) -> bool:
+        """Whether its passes are those of techniques, on the same table in every run."""
+        return self.rows == TECHNIQUE_PASSES and not self.on_demand
+
+
+TECHNIQUE_PASSES = "framehaul.results.store:Result"
+
+
+def imported(reference: str) -> Any:
+    """What `module:name` stands for."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,61 @@
+"""Every study there is: a room of this package with `STUDIES`, found without importing what it uses."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import framehaul.studies
+from framehaul.errors import SettingsError
+from framehaul.reporting.study import Parameter, Study
+
+if TYPE_CHECKING:
+    from framehaul.results.compare import Run
+
+
+@cache
+def studies() -> tuple[Study, ...]:
+    """Every study, by the number of its notebook."""
+    rooms = (room.name for room in pkgutil.iter_modules(framehaul.studies.__path__) if room.ispkg)
+    found = [study for room in rooms for study in importlib.import_module(f"framehaul.studies.{room}").STUDIES]
+    return tuple(sorted(found, key=lambda study: study.notebook))
+
+
+def chosen(numbers: str) -> list[Study]:
+    """The studies whose notebooks have these numbers (`01 02`), or all but those on demand, in the order they run in.
+
+    Raises SettingsError for a number that no notebook has.
+    """
+    known = {study.number: study for study in studies()}
+    wanted = numbers.replace(",", " ").split()
+    for number in wanted:
+        if number not in known:
+            raise SettingsError(f"NOTEBOOKS: there is no notebook {number!r}; choose from {' '.join(known)}")
+    found = [known[number] for number in dict.fromkeys(wanted)] or [one for one in studies() if not one.on_demand]
+    return sorted(found, key=lambda study: (study.only_reads, study.notebook))
+
+
+@cache
+def parameters() -> dict[str, Parameter]:
+    """Every parameter of the studies that run without being asked for; raises ValueError when one name means two."""
+    found: dict[str, Parameter] = {}
+    for study in studies():
+        for parameter in () if study.on_demand else study.parameters:
+            if found.setdefault(parameter.name, parameter) != parameter:
+                raise ValueError(f"{study.notebook}: {parameter.name} is another parameter elsewhere")
+    return found
+
+
+def technique_files() -> tuple[str, ...]:
+    """The results files whose rows are passes of techniques."""
+    return tuple(study.results for study in studies() if study.measures_techniques)
+
+
+def read_run(path: Path, name: str = "") -> Run:
+    """The passes of a run's techniques, as `compare.read_run` reads them."""
+    from framehaul.results import compare  # it imports dataframes; who only looks for a study needs none
+
+    return compare.read_run(path, technique_files(), name)

@@ -1,0 +1,188 @@
+"""ClickHouse's Native format decoded; the other side is written here by hand, value by value."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+from uuid import UUID
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from framehaul.codecs import native_format
+from framehaul.codecs.native_format import read_native
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from tests.second_table import SECOND_TABLE
+
+NARROW = Table("narrow", (Column("t", ColumnType.TEXT, nullable=True),), ("t",))
+
+
+def number(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def text(value: str | bytes) -> bytes:
+    raw = value.encode() if isinstance(value, str) else value
+    return number(len(raw)) + raw
+
+
+def field(kind: ColumnType, value: Any) -> bytes:
+    match kind:
+        case ColumnType.TEXT | ColumnType.BYTES:
+            return text("" if value is None else value)
+        case ColumnType.UUID:
+            raw = bytes(16) if value is None else UUID(value).bytes
+            return raw[:8][::-1] + raw[8:][::-1]
+        case _:
+            return struct.pack(f"<{FORMATS[kind]}", value or 0)
+
+
+FORMATS = {
+    ColumnType.DATE: "H", ColumnType.BOOL: "?", ColumnType.INT16: "h", ColumnType.INT32: "i", ColumnType.INT64: "q",
+    ColumnType.FLOAT32: "f", ColumnType.FLOAT64: "d", ColumnType.TIMESTAMP: "q", ColumnType.TIMESTAMP_NS: "q",
+    ColumnType.TIMESTAMP_UTC: "q", ColumnType.TIMESTAMP_BERLIN: "q",
+}  # fmt: skip
+
+
+def plain(column: Column, values: pa.ChunkedArray) -> list[Any]:
+    """The values as Native has them: dates and moments as what they count, decimals as whole numbers."""
+    if column.type is ColumnType.DECIMAL:
+        scale = column.types.arrow.scale
+        return [None if value is None else int(value.scaleb(scale)) for value in values.to_pylist()]
+    if column.type is ColumnType.DATE:
+        values = values.cast(pa.int32())
+    return list((values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist())
+
+
+def encoded_field(column: Column, value: Any) -> bytes:
+    if column.type is ColumnType.DECIMAL:
+        digits = column.types.arrow.precision
+        return (value or 0).to_bytes(4 if digits <= 9 else 8 if digits <= 18 else 16, "little", signed=True)
+    if column.types.clickhouse == "Date32":
+        return struct.pack("<i", value or 0)
+    return field(column.type, value)
+
+
+def block(table: Table, content: pa.Table) -> bytes:
+    parts = [number(len(table.columns)), number(content.num_rows)]
+    for column in table.columns:
+        values = plain(column, content.column(column.name))
+        parts += [text(column.name), text(column.clickhouse_type)]
+        if column.low_cardinality:
+            parts.append(dictionary(column, values))
+            continue
+        if column.nullable:
+            parts.append(bytes(value is None for value in values))
+        parts += [encoded_field(column, value) for value in values]
+    return b"".join(parts)
+
+
+def dictionary(column: Column, values: list[Any], index_type: int = 1) -> bytes:
+    """A LowCardinality column with keys of its own; 0 stands for NULL where there may be one."""
+    if not values:
+        return b""
+    keys = [*([None] if column.nullable else []), *sorted({value for value in values if value is not None})]
+    indexes = struct.pack(f"<{len(values)}{'BHIQ'[index_type]}", *(keys.index(value) for value in values))
+    header = struct.pack("<QQQ", 1, 0x600 | index_type, len(keys))
+    return header + b"".join(field(column.type, key) for key in keys) + struct.pack("<Q", len(values)) + indexes
+
+
+class Trickle(io.BytesIO):
+    """Gives at most so many bytes at once."""
+
+    def __init__(self, content: bytes, at_once: int) -> None:
+        super().__init__(content)
+        self._at_once = at_once
+
+    def readinto(self, buffer: Any, /) -> int:
+        return super().readinto(memoryview(buffer)[: self._at_once])
+
+
+def frame(content: pa.Table, table: Table) -> pl.DataFrame:
+    found = pl.from_arrow(content, schema=table.polars_schema)
+    assert isinstance(found, pl.DataFrame)
+    return found
+
+
+@pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
+def test_gives_back_what_was_written(table: Table) -> None:
+    content = generator.arrow_table(table, 1000, 1)
+    body = b"".join(block(table, content.slice(start, 300)) for start in range(0, 1000, 300))
+    assert frame(read_native(io.BytesIO(body), table), table).equals(frame(content, table))
+
+
+@pytest.mark.parametrize(("scratch_bytes", "at_once"), [(16, 5), (64, 64), (1000, 77)])
+def test_blocks_may_be_cut_anywhere(scratch_bytes: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_format, "SCRATCH_BYTES", scratch_bytes)
+    monkeypatch.setattr(native_format, "READ_BYTES", at_once)
+    content = generator.arrow_table(SECOND_TABLE, 60, 1)
+    body = b"".join(block(SECOND_TABLE, content.slice(start, 7)) for start in range(0, 60, 7))
+    found = read_native(Trickle(body, at_once), SECOND_TABLE)
+    assert frame(found, SECOND_TABLE).equals(frame(content, SECOND_TABLE))
+
+
+def test_text_of_every_length_around_what_a_view_holds() -> None:
+    values = [
+        *("é" * (length // 2) + "x" * (length % 2) for length in range(30)),
+        None,
+        "y" * 127,
+        "z" * 128,
+        "w" * 40_000,
+    ]
+    content = pa.table({"t": pa.array(values)})
+    found = read_native(io.BytesIO(block(NARROW, content)), NARROW)
+    found.validate(full=True)
+    assert found["t"].to_pylist() == values
+    # Views of equal text are equal to the byte: what lies behind a short text on the wire is not in its view.
+    assert frame(found, NARROW)["t"].n_unique() == len(values)
+
+
+@pytest.mark.parametrize("index_type", range(4))
+@pytest.mark.parametrize("nullable", [False, True])
+def test_dictionaries_of_every_index_type(index_type: int, nullable: bool) -> None:
+    table = Table("d", (Column("t", ColumnType.TEXT, nullable=nullable, low_cardinality=True),), ("t",))
+    values = ["", "b", "a text longer than a view", "b", *([None, "a"] if nullable else [])]
+    body = number(1) + number(len(values)) + text("t") + text(table.columns[0].clickhouse_type)
+    found = read_native(io.BytesIO(body + dictionary(table.columns[0], values, index_type)), table)
+    found.validate(full=True)
+    assert found["t"].to_pylist() == values
+
+
+def test_a_dictionary_of_another_kind_is_refused() -> None:
+    table = Table("d", (Column("t", ColumnType.TEXT, low_cardinality=True),), ("t",))
+    head = number(1) + number(1) + text("t") + text("LowCardinality(String)")
+    for version, flags in ((2, 0x600), (1, 0x100), (1, 0x700)):
+        with pytest.raises(ValueError, match="column t came with a dictionary of another kind"):
+            read_native(io.BytesIO(head + struct.pack("<QQQ", version, flags, 1) + bytes(100)), table)
+
+
+def test_a_column_that_views_cannot_point_into_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_format, "MOST_BYTES", 1000)
+    body = block(NARROW, pa.table({"t": pa.array(["x" * 100] * 20)}))
+    with pytest.raises(ValueError, match="more than 1,000 bytes: ask for smaller blocks"):
+        read_native(io.BytesIO(body), NARROW)
+
+
+def test_no_rows() -> None:
+    nothing = pa.table({"t": pa.array([], pa.string())})
+    for body in (b"", block(NARROW, nothing)):
+        assert read_native(io.BytesIO(body), NARROW).num_rows == 0
+
+
+def test_bad_bodies_are_refused() -> None:
+    whole = block(NARROW, pa.table({"t": pa.array(["a", None])}))
+    for cut in range(1, len(whole)):
+        with pytest.raises(ValueError, match="ends inside a block"):
+            read_native(io.BytesIO(whole[:cut]), NARROW)
+    with pytest.raises(ValueError, match="2 columns came for narrow, which has 1"):
+        read_native(io.BytesIO(number(2) + whole[1:]), NARROW)
+    other = Table("narrow", (Column("t", ColumnType.INT32),), ("t",))
+    with pytest.raises(ValueError, match=r"column t of type Int32 came as t of type Nullable\(String\)"):
+        read_native(io.BytesIO(whole), other)

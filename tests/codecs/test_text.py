@@ -1,0 +1,327 @@
+"""Text is proven to be UTF-8 before a frame has it, and the decoders hold out against any bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import random
+import struct
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.codecs.native_format import read_native
+from framehaul.data.frames import to_pandas, to_polars, validated
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, views_of
+from tests.codecs.damaged_streams import NOT_TEXT, NUMBERS, decoded_elsewhere
+from tests.codecs.test_copy_binary import HEADER, TRAILER, decoded, row
+from tests.codecs.test_native_format import block, number, text
+
+TEXTS = (b"", b"plain", "é".encode(), "\ufeff€\ud7ff\ue000\U00010000\U0010ffff".encode(), b"x" * 40)
+SEQUENCES = [
+    bytes(found)
+    for found in (
+        *itertools.product(range(256)),
+        *itertools.product(range(256), range(256)),
+        *itertools.product(range(0xDF, 0xF1), (0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0), range(0x7E, 0xC2)),
+        *itertools.product(
+            range(0xEF, 0xF6),
+            (0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0),
+            (0x7F, 0x80, 0xBF, 0xC0),
+            (0x7F, 0x80, 0xBF, 0xC0),
+        ),
+    )
+]  # fmt: skip
+"""All of one and two bytes, and those of three and four on both sides of every limit."""
+
+
+def is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def texts_of(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Text that nobody has looked at."""
+    return pa.array(values, {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}[kind]).view(kind)
+
+
+@pytest.mark.parametrize("before", [b"", b"more than a view holds"], ids=["short", "long"])
+def test_views_know_utf8_as_python_does(before: bytes) -> None:
+    values = [before + sequence for sequence in SEQUENCES]
+    lengths = np.array([len(value) for value in values], np.int32)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int32)
+    _, invalid = views_of(np.frombuffer(b"".join(values) + SLACK, np.uint8), starts, lengths)
+    assert invalid.tolist() == [at for at, value in enumerate(values) if not is_text(value)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_arrow_arrays_know_utf8_as_python_does(kind: pa.DataType) -> None:
+    chance = random.Random(1)
+    for sequence in [*SEQUENCES[::7], *NOT_TEXT]:
+        values = [chance.choice(TEXTS) * chance.randrange(4) for _ in range(chance.randrange(1, 200))]
+        at = chance.randrange(len(values))
+        values[at] += sequence + chance.choice(TEXTS)
+        array = texts_of(list(values), kind)
+        if all(map(is_text, values)):
+            assert validated(pa.table({"t": array}))["t"].to_pylist() == [value.decode() for value in values]
+        else:
+            with pytest.raises(NotTextError, match=rf"column t, row {at}: "):
+                validated(pa.table({"t": array}))
+        if at:  # outside of a slice it is nobody's
+            validated(pa.table({"t": array[:at]}))
+        validated(pa.table({"t": array[at + 1 :]}))
+
+
+def test_a_character_does_not_reach_into_the_next_row() -> None:
+    whole = "x€y".encode()
+    for cut in range(1, len(whole)):
+        values = [b"a", whole[:cut], b"", whole[cut:]]
+        table = pa.table({"t": texts_of(list(values), pa.string())})
+        if is_text(whole[:cut]):
+            validated(table)
+        else:
+            with pytest.raises(NotTextError, match="row 1: "):
+                validated(table)
+
+
+def test_what_stands_under_null_is_nobodys() -> None:
+    values = texts_of([b"a", b"\xff\xfe", b"c"], pa.string())
+    hidden = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(b"\x05"), *values.buffers()[1:]])
+    found = validated(pa.table({"t": hidden}))["t"]
+    found.validate(full=True)
+    assert found.to_pylist() == ["a", None, "c"]
+    shown = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(b"\x03"), *values.buffers()[1:]])
+    with pytest.raises(NotTextError, match="row 1: "):
+        validated(pa.table({"t": shown}))
+
+
+def test_dictionaries_are_looked_at_where_they_are_used() -> None:
+    keys = texts_of([b"a", b"\xff", b"c"], pa.string())
+
+    def column(*indexes: int | None) -> pa.Table:
+        return pa.table({"t": pa.DictionaryArray.from_arrays(pa.array(indexes, pa.int8()), keys, safe=False)})
+
+    assert validated(column(0, 2, None, 2))["t"].to_pylist() == ["a", "c", None, "c"]
+    with pytest.raises(NotTextError, match="column t, row 2: "):
+        validated(column(0, 2, 1))
+    for index in (3, -1):
+        with pytest.raises(ValueError, match="its dictionary of 3 has no"):
+            validated(column(0, index))
+
+
+def test_arrays_that_are_not_what_they_say_are_refused() -> None:
+    data = pa.py_buffer(b"abcdef")
+
+    def strings(*offsets: int, nulls: int = 0, validity: bytes | None = None) -> pa.Table:
+        buffers = [validity and pa.py_buffer(validity), pa.py_buffer(np.array(offsets, np.int32)), data]
+        return pa.table({"t": pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers, nulls)})
+
+    validated(strings(0, 3, 6))
+    for offsets in ((3, 1, 6), (0, 9, 6), (0, -5, 6)):
+        with pytest.raises(ValueError, match="column t, from row 0 on: "):
+            validated(strings(*offsets))
+    with pytest.raises(ValueError, match="it has 1 NULLs and says 2"):
+        validated(strings(0, 1, 2, 3, nulls=2, validity=b"\x05"))
+    digits = pa.Array.from_buffers(pa.decimal128(3, 0), 1, [None, pa.py_buffer((1000).to_bytes(16, "little"))])
+    with pytest.raises(ValueError, match="column t, from row 0 on: "):
+        validated(pa.table({"t": digits}))
+
+
+def test_both_kinds_of_frame_are_made_of_valid_arrays_alone() -> None:
+    table = Table("t", (Column("t", ColumnType.TEXT),), ())
+    wrong = pa.table({"t": texts_of([b"a", b"b" * 20 + b"\xe2\x82"], pa.string())})
+    for convert in (to_polars, to_pandas):
+        with pytest.raises(NotTextError, match="column t, row 1: "):
+            convert(wrong, table)
+
+
+COLUMNS = {
+    "plain": Column("t", ColumnType.TEXT),
+    "nullable": Column("t", ColumnType.TEXT, nullable=True),
+    "low cardinality": Column("t", ColumnType.TEXT, low_cardinality=True),
+    "nullable low cardinality": Column("t", ColumnType.TEXT, nullable=True, low_cardinality=True),
+}
+
+
+def native(column: Column, values: list[bytes | None], at_once: int = 3) -> pa.Table:
+    """Decoded blocks of so many rows."""
+    table, content = Table("t", (column,), ()), pa.table({"t": pa.array(values, pa.binary())})
+    body = b"".join(block(table, content.slice(at, at_once)) for at in range(0, len(values), at_once))
+    return read_native(io.BytesIO(body), table)
+
+
+@pytest.mark.parametrize("wrong", NOT_TEXT, ids=repr)
+@pytest.mark.parametrize("before", [b"", b"more than a view holds"], ids=["short", "long"])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_native_gives_no_text_that_is_none(kind: str, before: bytes, wrong: bytes) -> None:
+    column = COLUMNS[kind]
+    values: list[bytes | None] = ["é".encode(), b"", b"y" * 30, b"z", None if column.nullable else b"u", before + wrong]
+    with pytest.raises(ValueError, match=r"column t, row 5: .*is not UTF-8; read the column as binary \(before byte"):
+        native(column, values)
+    as_bytes = Column("t", ColumnType.BYTES, column.nullable, column.low_cardinality)
+    assert native(as_bytes, values)["t"].to_pylist() == values
+
+
+@pytest.mark.parametrize("wrong", NOT_TEXT, ids=repr)
+@pytest.mark.parametrize("before", [b"", b"more than a view holds"], ids=["short", "long"])
+def test_copy_gives_no_text_that_is_none(before: bytes, wrong: bytes) -> None:
+    values = ["é".encode(), b"", None, b"y" * 30, before + wrong]
+    stream = HEADER + b"".join(map(row, values)) + TRAILER
+    table = Table("t", (Column("t", ColumnType.TEXT, nullable=True),), ())
+    decoder = CopyDecoder(table)
+    with pytest.raises(ValueError, match=r"column t, row 4: .* is not UTF-8"):
+        decoded(table, stream)
+    decoder.feed(HEADER + b"".join(map(row, values[:3])))
+    decoder._decode()
+    decoder.feed(b"".join(map(row, values[3:])) + TRAILER)
+    with pytest.raises(ValueError, match=r"column t, row 4: .* is not UTF-8"):  # counted from the first batch on
+        decoder.finish()
+    as_bytes = Table("t", (Column("t", ColumnType.BYTES, nullable=True),), ())
+    assert decoded(as_bytes, stream)["t"].to_pylist() == values
+
+
+def test_native_has_nothing_under_null() -> None:
+    table = Table("t", (COLUMNS["nullable"],), ())
+    body = number(1) + number(2) + text("t") + text("Nullable(String)") + b"\x01\x00" + text(b"\xff\xfe") + text("b")
+    found = read_native(io.BytesIO(body), table)
+    found.validate(full=True)
+    assert found["t"].to_pylist() == [None, "b"]
+
+
+def test_native_may_have_keys_that_no_row_uses() -> None:
+    table = Table("t", (COLUMNS["low cardinality"],), ())
+    head = number(1) + number(2) + text("t") + text("LowCardinality(String)")
+    keys = struct.pack("<QQQ", 1, 0x600, 3) + text("") + text(b"\xff") + text("c") + struct.pack("<Q", 2)
+    found = read_native(io.BytesIO(head + keys + b"\x02\x00"), table)
+    assert found["t"].to_pylist() == ["c", ""]
+    with pytest.raises(ValueError, match=r"column t, row 1: b'.xff' is not UTF-8"):
+        read_native(io.BytesIO(head + keys + b"\x02\x01"), table)
+
+
+PLAIN = Table("t", (COLUMNS["plain"],), ())
+LOW = Table("t", (COLUMNS["low cardinality"],), ())
+HEAD = number(1) + number(2) + text("t") + text("String")
+LOW_HEAD = number(1) + number(2) + text("t") + text("LowCardinality(String)")
+
+
+@pytest.mark.parametrize(
+    ("table", "body", "message"),
+    [
+        (PLAIN, HEAD + number(2**63 - 1) + b"x", "more than 2,147,483,647 bytes"),
+        (PLAIN, HEAD + text("a") + number(2**31) + b"x", "more than 2,147,483,647 bytes"),
+        (PLAIN, HEAD + b"\xff" * 9 + b"\x01" + b"x" * 20, "more than 2,147,483,647 bytes"),
+        (PLAIN, HEAD + number(2**31 - 2) + b"x", "ends inside a block"),
+        (PLAIN, number(1) + number(2**62) + HEAD[2:] + text("a"), "ends inside a block"),
+        (PLAIN, number(1) + b"\xff" * 9 + b"\x01" + HEAD[2:], "more than nine bytes"),
+        (PLAIN, number(2**62) + HEAD, "4611686018427387904 columns came"),
+        (PLAIN, number(1) + number(1) + number(2**40) + b"t", "ends inside a block"),
+        (PLAIN, number(1) + number(1) + text(b"\xff\xfe") + text("String"), r"came as \\xff\\xfe of type String"),
+        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x6FF, 1) + bytes(99), r"another kind \(1, 0x6ff\)"),
+        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x604, 1) + bytes(99), r"another kind \(1, 0x604\)"),
+        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x600, 2**63) + bytes(99), "ends inside a block"),
+        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x600, 0) + struct.pack("<Q", 2) + bytes(2), "an index 0 into .* of 0"),
+        (LOW, LOW_HEAD + struct.pack("<QQQQ", 1, 0x600, 1, 0)[:-8] + text("") + struct.pack("<Q", 2) + b"\x00\x01",
+         "an index 1 into a dictionary of 1"),
+        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x603, 1) + text("") + struct.pack("<Q", 2) + b"\xff" * 16,
+         "an index 18446744073709551615 into a dictionary of 1"),
+        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x600, 1) + text("") + struct.pack("<Q", 3) + bytes(3),
+         "3 rows in a block of 2"),
+    ],
+)  # fmt: skip
+def test_damaged_native_is_refused(table: Table, body: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_native(io.BytesIO(body), table)
+
+
+def test_uuids_that_cannot_be_pointed_to_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_BYTES == 2**31 - 1
+    monkeypatch.setattr("framehaul.codecs.native_format.MOST_BYTES", 40)
+    table = Table("t", (Column("t", ColumnType.UUID),), ())
+    body = number(1) + number(3) + text("t") + text("UUID") + bytes(48)
+    with pytest.raises(ValueError, match="column t takes more than 40 bytes: ask for smaller blocks"):
+        read_native(io.BytesIO(body), table)
+
+
+TEXT_COPY = Table("t", (Column("t", ColumnType.TEXT, nullable=True),), ())
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (HEADER + struct.pack(">hi", 1, -5) + TRAILER, "a field of -5 bytes, after 0 rows and 19 bytes"),
+        (
+            HEADER + row(b"abc") + struct.pack(">hi", 1, -(2**31)) + TRAILER,
+            "a field of -2147483648 bytes, after 1 rows",
+        ),
+        (HEADER + struct.pack(">hi", 1, 2**31 - 1) + TRAILER, "a field of 2147483647 bytes"),
+        (HEADER + struct.pack(">hi", 1, 2**30) + TRAILER, "ended before its trailer"),
+        (
+            HEADER + row(b"abc") + struct.pack(">h", 0) + TRAILER,
+            "rows of 0 fields, not of 1, after 1 rows and 28 bytes",
+        ),
+        (HEADER + struct.pack(">h", -2) + TRAILER, "rows of -2 fields, not of 1"),
+        (HEADER + row(b"abc") + TRAILER + b"x", "1 bytes follow the trailer"),
+        (HEADER + row(b"abc") + TRAILER + TRAILER, "2 bytes follow the trailer"),
+        (HEADER[:11] + b"\x00\x01\x00\x00" + HEADER[15:] + TRAILER, "flags that are not known here: 0x10000"),
+        (HEADER[:15] + b"\xff\xff\xff\xff" + b"x" * 99, "ended before its trailer"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_damaged_copy_is_refused(stream: bytes, message: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", at_once)
+    with pytest.raises(ValueError, match=message):
+        decoded(TEXT_COPY, *(stream[at : at + at_once] for at in range(0, len(stream), at_once)))
+
+
+def test_a_moment_beyond_what_postgres_has_is_refused() -> None:
+    for kind, raw in (
+        (ColumnType.DATE, struct.pack(">i", 2**31 - 9)),
+        (ColumnType.TIMESTAMP, struct.pack(">q", 2**63 - 9)),
+    ):
+        with pytest.raises(ValueError, match="column m holds a moment that PostgreSQL does not have"):
+            decoded(Table("t", (Column("m", kind),), ()), HEADER + row(raw) + TRAILER)
+
+
+def test_a_decoder_holds_no_more_than_came() -> None:
+    """A number in a stream is no reason to make room."""
+    bodies: list[tuple[Any, bytes]] = [(PLAIN, HEAD + raw) for raw in NUMBERS]
+    bodies += [
+        (PLAIN, number(1) + number(2**63 - 1) + HEAD[2:] + b"\x01x"),
+        (PLAIN, number(1) + number(1) + number(2**62)),
+    ]
+    tracemalloc.start()
+    try:
+        for table, body in bodies:
+            with contextlib.suppress(ValueError):
+                read_native(io.BytesIO(body), table)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def in_parallel(count: int, *kinds: str, **environment: str) -> list[set[str]]:
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        return [
+            set(counts) for counts in pool.map(lambda kind: decoded_elsewhere(kind, count, 1, **environment), kinds)
+        ]
+
+
+def test_damaged_streams_are_decoded_or_refused() -> None:
+    assert in_parallel(2000, "native", "copy", "arrow") == [{"decoded", "refused"}] * 3
+
+
+def test_the_loops_stay_within_bounds(tmp_path: Path) -> None:
+    """As numba checks it where it is told to."""
+    bounded = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert in_parallel(1000, "native", "copy", **bounded) == [{"decoded", "refused"}] * 2

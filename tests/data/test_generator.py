@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, ColumnType, Table
+from tests.second_table import SECOND_TABLE
+
+TABLES = pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
+
+# The contract "the same frame for the same seed on every machine and version": never change these to make a test pass.
+PINNED = {
+    ANALYTICS_METRICS.name: "f6883ad1be03db037d4d73134098e2caa1a42f909e8458692f53cfdb52c3fec3",
+    SECOND_TABLE.name: "52632ae0d9151e29e76a4def5685715048204cd85dae817c9b5be81a47717d8d",
+}
+
+
+def canonical_sha256(content: pa.Table) -> str:
+    """Of names and values alone, whatever library, memory layout or IPC version held them."""
+    digest = hashlib.sha256()
+    for name in content.column_names:
+        digest.update(json.dumps([name, content.column(name).to_pylist()], default=str).encode("ascii"))
+    return digest.hexdigest()
+
+
+@TABLES
+def test_contract_same_seed_gives_the_same_frame_on_every_machine_and_version(table: Table) -> None:
+    assert canonical_sha256(generator.arrow_table(table, 1000, 42)) == PINNED[table.name]
+
+
+@TABLES
+def test_another_seed_gives_other_values_in_every_column(table: Table) -> None:
+    ours, theirs = generator.arrow_table(table, 1000, 42), generator.arrow_table(table, 1000, 43)
+    assert not any(ours.column(name).equals(theirs.column(name)) for name in table.column_names)
+
+
+@TABLES
+@pytest.mark.parametrize("rows", [0, 1, 1000])
+def test_frames_have_the_dtypes_and_rows_of_the_table(table: Table, rows: int) -> None:
+    arrow = generator.arrow_table(table, rows, 1)
+    polars, pandas = generator.polars_frame(table, rows, 1), generator.pandas_frame(table, rows, 1)
+    assert arrow.schema.equals(table.arrow_schema)
+    assert dict(polars.schema) == table.polars_schema
+    assert {name: str(dtype) for name, dtype in pandas.dtypes.items()} == table.pandas_dtypes
+    assert (arrow.num_rows, len(polars), len(pandas)) == (rows, rows, rows)
+
+
+@TABLES
+def test_arrow_polars_and_pandas_frames_hold_the_same_values(table: Table) -> None:
+    wanted = generator.arrow_table(table, 1000, 42).to_pydict()
+    assert generator.polars_frame(table, 1000, 42).to_dict(as_series=False) == wanted
+    pandas = generator.pandas_frame(table, 1000, 42)
+    for name in table.column_names:
+        assert [None if pd.isna(value) else value for value in pandas[name]] == wanted[name]
+
+
+@TABLES
+@pytest.mark.parametrize("rows", [7, 1000, 100_000])
+def test_key_is_unique(table: Table, rows: int) -> None:
+    assert not generator.polars_frame(table, rows, 42).select(table.key).is_duplicated().any()
+
+
+def test_an_entity_never_returns_on_the_same_day() -> None:
+    frame = generator.polars_frame(ANALYTICS_METRICS, 100_000, 42)
+    assert not frame.select("entity_key", "event_date").is_duplicated().any()
+    assert frame["entity_key"].n_unique() == 100_000 // generator.ROWS_PER_ENTITY
+
+
+@TABLES
+def test_every_awkward_text_is_in_every_text_column_and_in_few_rows(table: Table) -> None:
+    frame = generator.polars_frame(table, 100_000, 42)
+    awkward = pl.col(table.columns_of(ColumnType.TEXT)).is_in(generator.AWKWARD_TEXTS)
+    for name in table.columns_of(ColumnType.TEXT):
+        assert set(generator.AWKWARD_TEXTS) <= set(frame[name])
+    assert 0.005 < frame.select(pl.any_horizontal(awkward).mean()).item() < 0.02
+
+
+def test_awkward_texts_hold_what_breaks_text_formats() -> None:
+    together = "".join(generator.AWKWARD_TEXTS)
+    assert "" in generator.AWKWARD_TEXTS
+    assert set("\t\n\r\"'\\,;|% ") <= set(together)
+    assert any(ord(character) > 0xFFFF for character in together)
+
+
+def test_nullable_columns_have_some_nulls_and_others_none() -> None:
+    frame = generator.polars_frame(SECOND_TABLE, 10_000, 42)
+    for column in SECOND_TABLE.columns:
+        share = frame[column.name].null_count() / len(frame)
+        assert 0.05 < share < 0.2 if column.nullable else share == 0, column.name
+
+
+def test_uuids_are_version_4_in_canonical_text() -> None:
+    pattern = r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+    frame = generator.polars_frame(ANALYTICS_METRICS, 1000, 42)
+    assert frame["entity_key"].str.contains(pattern).all()

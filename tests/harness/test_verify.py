@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pytest
+
+from framehaul.data import generator
+from framehaul.data.frames import to_pandas
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.errors import ServerError
+from framehaul.harness.verify import EXACT, Sent, dtype_drift, invalid
+from framehaul.servers import Servers
+from framehaul.servers.tables import PostgresTables, tables_of
+from framehaul.studies.fidelity.places import without_encoding
+from tests.second_table import SECOND_TABLE
+
+ROWS = 200
+
+EVERY_TYPE = Table(
+    "framehaul_every_type",
+    (
+        Column("key", ColumnType.INT64),
+        Column("uuid", ColumnType.UUID),
+        Column("date", ColumnType.DATE),
+        Column("int32", ColumnType.INT32),
+        Column("float64", ColumnType.FLOAT64),
+        Column("text", ColumnType.TEXT),
+        Column("maybe_uuid", ColumnType.UUID, nullable=True),
+        Column("maybe_date", ColumnType.DATE, nullable=True),
+        Column("maybe_int32", ColumnType.INT32, nullable=True),
+        Column("maybe_float64", ColumnType.FLOAT64, nullable=True),
+        Column("maybe_text", ColumnType.TEXT, nullable=True),
+    ),
+    key=("key",),
+)
+"""Two rows: one with values, one with what values are mistaken for."""
+
+CONTENT: dict[str, list[Any]] = {
+    "key": [1, 2],
+    "uuid": ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"],
+    "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)],
+    "int32": [1, 0],
+    "float64": [1.5, 0.0],
+    "text": ["a", ""],
+    "maybe_uuid": ["00000000-0000-4000-8000-000000000001", None],
+    "maybe_date": [dt.date(2025, 1, 1), None],
+    "maybe_int32": [1, None],
+    "maybe_float64": [1.5, None],
+    "maybe_text": ["a", None],
+}
+
+CHANGES: dict[str, tuple[str, int, Any]] = {
+    "key": ("key", 0, 0),
+    "uuid": ("uuid", 0, "00000000-0000-4000-8000-000000000003"),
+    "date": ("date", 0, dt.date(2025, 1, 2)),
+    "int32": ("int32", 0, 2),
+    "float in its last bit": ("float64", 0, float(np.nextafter(1.5, 2))),
+    "text": ("text", 0, "b"),
+    "case of text": ("text", 0, "A"),
+    "trailing blank": ("text", 0, "a "),
+    "minus zero": ("float64", 1, -0.0),
+    "value for NULL uuid": ("maybe_uuid", 1, "00000000-0000-0000-0000-000000000000"),
+    "1970 for NULL date": ("maybe_date", 1, dt.date(1970, 1, 1)),
+    "0 for NULL integer": ("maybe_int32", 1, 0),
+    "0 for NULL float": ("maybe_float64", 1, 0.0),
+    "NaN for NULL float": ("maybe_float64", 1, float("nan")),
+    "empty for NULL text": ("maybe_text", 1, ""),
+    "'None' for NULL text": ("maybe_text", 1, "None"),
+    "NULL for text": ("maybe_text", 0, None),
+    "NULL for float": ("maybe_float64", 0, None),
+    "NULL for date": ("maybe_date", 0, None),
+}
+
+
+def every_type(**changes: list[Any]) -> pa.Table:
+    return pa.Table.from_pydict(CONTENT | changes, schema=EVERY_TYPE.arrow_schema)
+
+
+def changed(name: str) -> tuple[str, pa.Table]:
+    column, row, value = CHANGES[name]
+    values = list(CONTENT[column])
+    values[row] = value
+    return column, every_type(**{column: values})
+
+
+def polars(content: pa.Table, table: Table = EVERY_TYPE) -> pl.DataFrame:
+    frame = pl.from_arrow(content, schema=table.polars_schema)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def pandas(content: pa.Table, table: Table = EVERY_TYPE) -> pd.DataFrame:
+    return to_pandas(content, table)
+
+
+BOTH_FRAMES = pytest.mark.parametrize("make", [polars, pandas])
+BOTH_TABLES = pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
+BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+
+type Make = Callable[[pa.Table, Table], pl.DataFrame | pd.DataFrame]
+
+
+@BOTH_FRAMES
+@BOTH_TABLES
+def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) -> None:
+    content = generator.arrow_table(table, ROWS, 42)
+    backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
+    for received in (make(content, table), make(backwards, table)):
+        assert Sent(table, content).difference(received) is None
+        assert dtype_drift(received, table) == EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    # NaN is how pandas itself writes NULL.
+    [(name, make) for name in CHANGES for make in (polars, pandas) if (name, make) != ("NaN for NULL float", pandas)],
+)
+def test_one_changed_value_is_named_by_its_column(name: str, make: Make) -> None:
+    column, content = changed(name)
+    received = make(content, EVERY_TYPE)
+    assert Sent(EVERY_TYPE, every_type()).difference(received) == f"content differs in {column}"
+
+
+def test_null_for_nan_is_detected() -> None:
+    sent = Sent(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
+    assert sent.difference(polars(every_type(maybe_float64=[1.5, float("nan")]))) is None
+    assert sent.difference(polars(every_type())) == "content differs in maybe_float64"
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_pandas_has_many_ways_of_saying_null_and_none_of_them_is_a_value(missing: object) -> None:
+    received = pandas(every_type())
+    for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
+        received[name] = pd.Series([received[name][0], missing], dtype=object)
+    sent = Sent(EVERY_TYPE, every_type())
+    assert sent.difference(received) is None
+    received["text"] = pd.Series(["a", missing], dtype=object)
+    assert sent.difference(received) == "content differs in text"
+
+
+@BOTH_FRAMES
+@BOTH_TABLES
+def test_missing_and_doubled_rows_are_detected(make: Make, table: Table) -> None:
+    content = generator.arrow_table(table, ROWS, 42)
+    sent = Sent(table, content)
+    assert sent.difference(make(content.slice(1), table)) == f"{ROWS - 1} rows instead of {ROWS}"
+    doubled = pa.concat_tables([content, content.slice(0, 1)])
+    assert sent.difference(make(doubled, table)) == f"{ROWS + 1} rows instead of {ROWS}"
+    one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
+    assert "content differs in" in str(sent.difference(make(one_for_another, table)))
+
+
+def swapped(content: pa.Table, name: str) -> pa.Table:
+    """Two different values of a column in each other's rows: each column alone still holds the same values."""
+    values = content.column(name).to_pylist()
+    other = next(i for i, value in enumerate(values) if value != values[0])
+    values[0], values[other] = values[other], values[0]
+    at = content.column_names.index(name)
+    return content.set_column(at, content.schema.field(at), pa.array(values, content.schema.field(at).type))
+
+
+@BOTH_FRAMES
+@BOTH_TABLES
+def test_values_swapped_between_rows_are_detected(make: Make, table: Table) -> None:
+    content = generator.arrow_table(table, ROWS, 42)
+    for name in table.column_names:
+        if name not in table.key:
+            assert Sent(table, content).difference(make(swapped(content, name), table)) == f"content differs in {name}"
+
+
+@BOTH_FRAMES
+def test_other_columns_or_another_order_of_them_is_detected(make: Make) -> None:
+    received = make(every_type(), EVERY_TYPE)
+    sent = Sent(EVERY_TYPE, every_type())
+    assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[::-1]]))
+    assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[:-1]]))
+
+
+def drifted_pandas() -> pd.DataFrame:
+    frame = pandas(every_type())
+    frame["uuid"] = pd.Series([uuid.UUID(text).bytes for text in CONTENT["uuid"]], dtype=object)
+    frame["maybe_uuid"] = pd.Series([uuid.UUID(CONTENT["uuid"][0]), None], dtype=object)
+    frame["date"] = frame["date"].astype("str")
+    frame["maybe_date"] = pd.to_datetime(frame["maybe_date"]).astype("datetime64[us]")
+    frame["int32"] = frame["int32"].astype("int64")
+    frame["maybe_int32"] = frame["maybe_int32"].astype("float64")
+    return frame
+
+
+def drifted_polars() -> pl.DataFrame:
+    raw = [uuid.UUID(text).bytes for text in CONTENT["uuid"]]
+    return polars(every_type()).with_columns(
+        pl.Series("uuid", raw, dtype=pl.Binary),
+        pl.Series("maybe_uuid", [uuid.UUID(CONTENT["uuid"][0]), None], dtype=pl.Object),
+        pl.col("date").cast(pl.String),
+        pl.col("maybe_date").cast(pl.Datetime("us")),
+        pl.col("int32").cast(pl.Int64),
+        pl.col("maybe_int32").cast(pl.Float64),
+    )
+
+
+def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
+    sent = Sent(EVERY_TYPE, every_type())
+    assert sent.difference(drifted_pandas()) is None
+    assert dtype_drift(drifted_pandas(), EVERY_TYPE) == (
+        "uuid:object;date:str;int32:int64;maybe_uuid:object;maybe_date:datetime64[us];maybe_int32:float64"
+    )
+    assert sent.difference(drifted_polars()) is None
+    assert dtype_drift(drifted_polars(), EVERY_TYPE) == (
+        "uuid:Binary;date:String;int32:Int64;maybe_uuid:Object;"
+        "maybe_date:Datetime(time_unit='us', time_zone=None);maybe_int32:Float64"
+    )
+
+
+def test_days_since_1970_are_dates_and_a_column_of_nulls_has_any_type() -> None:
+    sent = Sent(EVERY_TYPE, every_type(maybe_text=[None, None]))
+    received = polars(every_type()).with_columns(
+        pl.col("date").cast(pl.Int32).cast(pl.UInt16), pl.lit(None).alias("maybe_text")
+    )
+    assert sent.difference(received) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "dtype"),
+    [
+        ("int32", [1.5, 0.0], pl.Float64),
+        ("int32", [2**32 + 1, 0], pl.Int64),
+        ("int32", ["x", "0"], pl.String),
+        ("date", ["01/01/2025", "1970-01-01"], pl.String),
+        ("date", [dt.datetime(2025, 1, 1, 12), dt.datetime(1970, 1, 1)], pl.Datetime("us")),
+        ("float64", ["1.5", "0.0"], pl.String),
+        ("float64", [1.5, 0.0], pl.Float32),
+        ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
+        ("uuid", [uuid.UUID(text).bytes + b"\0" for text in CONTENT["uuid"]], pl.Binary),
+    ],
+)
+def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
+    column: str, values: list[Any], dtype: Any
+) -> None:
+    received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
+    assert Sent(EVERY_TYPE, every_type()).difference(received) is not None
+
+
+def unchecked(*values: bytes | None) -> pa.Array:
+    """Bytes as Arrow text that nobody has checked."""
+    raw = pa.array(values, pa.large_binary())
+    return pa.Array.from_buffers(pa.large_string(), len(raw), raw.buffers())
+
+
+def with_text(make: Make, text: pa.Array) -> pl.DataFrame | pd.DataFrame:
+    """A frame of two rows with this column of text, its buffers as they are."""
+    frame = make(every_type(), EVERY_TYPE)
+    if isinstance(frame, pl.DataFrame):
+        return frame.with_columns(pl.Series("maybe_text", values=text))
+    return frame.assign(maybe_text=text.to_pandas())
+
+
+@BOTH_FRAMES
+@pytest.mark.parametrize("raw", [b"\xff\xfeA", b"\xed\xa0\x80", b"\xe2\x82", b"long enough for no view\xc0\x80"])
+def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes) -> None:
+    sent = Sent(EVERY_TYPE, every_type())
+    assert sent.difference(with_text(make, unchecked(b"a", raw))) == "column maybe_text, row 1: text that is no UTF-8"
+    assert sent.difference(with_text(make, unchecked(b"a", None))) is None
+
+
+def test_rows_are_counted_over_chunks() -> None:
+    part = pd.DataFrame({"text": unchecked(b"a", b"b").to_pandas()})
+    last = pd.DataFrame({"text": unchecked(b"a", b"\xff").to_pandas()})
+    assert invalid(pd.concat([part, last])) == "column text, row 3: text that is no UTF-8"
+    chunks = [pl.DataFrame({"text": pl.Series(values=unchecked(b"a", raw))}) for raw in (b"b", b"\xff")]
+    assert invalid(pl.concat(chunks, rechunk=False)) == "column text, row 3: text that is no UTF-8"
+
+
+def past_its_dictionary() -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int32()), pa.array(["a"]), safe=False)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(pd.Categorical.from_codes([0, 5], categories=["a"], validate=False)),  # type: ignore[call-overload]
+        pd.Series(pd.arrays.ArrowExtensionArray(past_its_dictionary())),
+    ],
+    ids=["category", "Arrow-backed"],
+)
+def test_an_index_past_its_dictionary_is_found(column: pd.Series[Any]) -> None:
+    found = Sent(EVERY_TYPE, every_type()).difference(pandas(every_type()).assign(maybe_text=column))
+    assert found is not None
+    assert found.startswith("column maybe_text is not valid: ")
+    assert "5" in found
+
+
+def test_text_in_a_category_is_validated() -> None:
+    frame = pl.DataFrame({"text": pl.Series(["a", "b"], dtype=pl.Categorical)})
+    assert invalid(frame) is None
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), unchecked(b"a", b"\xff"))
+    backed = pd.DataFrame({"text": pd.Series(pd.arrays.ArrowExtensionArray(dictionary))})
+    assert "UTF" in str(invalid(backed))
+
+
+@BOTH_FRAMES
+def test_a_valid_frame_of_the_standard_table_is_valid(make: Make) -> None:
+    assert invalid(make(generator.arrow_table(ANALYTICS_METRICS, ROWS, 42), ANALYTICS_METRICS)) is None
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfeA", b"long enough for no view\xed\xa0\x80"])
+def test_bytes_that_are_no_text_are_loaded_and_given_back(servers: Servers, raw: bytes) -> None:
+    table = Table("framehaul_raw", (Column("id", ColumnType.INT32), Column("text", ColumnType.TEXT)), ("id",))
+    content = pa.table({"id": pa.array([1, 2], pa.int32()), "text": pa.array([b"a", raw], pa.binary())})
+    with without_encoding(servers.postgres) as postgres:
+        for server in (postgres, servers.clickhouse):
+            tables = tables_of(server)
+            with tables.kept():
+                tables.create(table)
+                tables.load(table, content)
+                assert sorted(tables.content(table)["text"].to_list()) == [b"a", raw]
+                tables.drop(table)
+
+
+@BOTH_DATABASES
+def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers, database: str) -> None:
+    tables, content = tables_of(getattr(servers, database)), every_type()
+    with tables.kept():
+        tables.create(EVERY_TYPE)
+        tables.load(EVERY_TYPE, content)
+        if isinstance(tables, PostgresTables):
+            (mine,) = tables.run("SELECT pg_backend_pid()")
+            assert tables.run("SELECT pg_backend_pid()") == [mine]
+            with psycopg.connect(servers.postgres.dsn(), autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", mine)
+            with pytest.raises((ServerError, psycopg.OperationalError)):
+                tables.content(EVERY_TYPE)
+        assert len(tables.content(EVERY_TYPE)) == content.num_rows
+    tables.drop(EVERY_TYPE)
+
+
+@BOTH_DATABASES
+class TestOnTheServer:
+    def prepared(self, servers: Servers, database: str, table: Table, sent: pa.Table, written: pa.Table) -> str | None:
+        """What `difference_on_server` says when `written` has taken the place of `sent`."""
+        tables, reference = tables_of(getattr(servers, database)), table.renamed(f"{table.name} sent")
+        expected = Sent(table, sent)
+        expected.keep_reference(tables, reference)
+        tables.create(table)
+        tables.load(table, written)
+        found = expected.difference_on_server(tables)
+        tables.drop(table)
+        tables.drop(reference)
+        return found
+
+    @BOTH_TABLES
+    def test_same_rows_in_any_order_are_accepted(self, servers: Servers, database: str, table: Table) -> None:
+        content = generator.arrow_table(table, ROWS, 42)
+        backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
+        assert self.prepared(servers, database, table, content, backwards) is None
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_one_changed_value_is_named_by_its_column(self, servers: Servers, database: str, name: str) -> None:
+        column, content = changed(name)
+        found = self.prepared(servers, database, EVERY_TYPE, every_type(), content)
+        assert found == f"content differs in {column}"
+
+    @BOTH_TABLES
+    def test_missing_and_doubled_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
+        content = generator.arrow_table(table, ROWS, 42)
+        missing = self.prepared(servers, database, table, content, content.slice(1))
+        assert missing == f"{ROWS - 1} rows instead of {ROWS}"
+        if database == "clickhouse":  # PostgreSQL's primary key does not let it in
+            one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
+            found = self.prepared(servers, database, table, content, one_for_another)
+            assert found is not None
+            assert table.key[0] in found
+
+    @BOTH_TABLES
+    def test_values_swapped_between_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
+        content = generator.arrow_table(table, ROWS, 42)
+        name = table.column_names[-1]
+        found = self.prepared(servers, database, table, content, swapped(content, name))
+        assert found == "content differs in how values are combined into rows"
+
+    def test_reference_that_the_server_changed_is_refused(self, servers: Servers, database: str) -> None:
+        tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_reference")
+        short = polars(every_type())[1:]
+        tables_that_lose_rows = type("Lossy", (type(tables),), {"content": lambda self, table: short})
+        with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
+            Sent(EVERY_TYPE, every_type()).keep_reference(tables_that_lose_rows(getattr(servers, database)), reference)
+        tables.drop(reference)

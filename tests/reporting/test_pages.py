@@ -1,0 +1,158 @@
+"""Charts, findings, pages and the generated blocks of the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import polars as pl
+import pytest
+
+from framehaul.errors import ReportError
+from framehaul.reporting import charts, pages
+from framehaul.reporting.tables import dtypes_text, html_table, thousands
+from framehaul.results import committed, statistics
+from framehaul.settings import PROJECT
+from framehaul.studies import writeup
+from framehaul.studies.summary import published
+from framehaul.studies.transfers import findings
+from framehaul.studies.transfers.study import read_all
+from framehaul.techniques import FAMILIES
+from tests.results.test_store import passes, result
+
+
+def test_every_family_has_a_colour_and_a_label() -> None:
+    assert set(charts.FAMILY_COLOURS) == set(FAMILIES)
+
+
+def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> None:
+    frame = passes(
+        result("good"),
+        result("bad", seconds=None, status="failed", reason="content differs in metric_1"),
+        result("absent", seconds=None, status="skipped", reason="no extension"),
+        directory=tmp_path,
+    )
+    summary = statistics.summary(frame)
+    svg = charts.save(charts.bars(summary), tmp_path / "x.svg")
+    assert "FAILED: content differs in metric_1" in svg
+    assert "skipped (the table says why)" in svg
+    assert len(charts.bars(summary).axes[0].patches) == 1
+    table = html_table(summary)
+    assert "failed: content differs in metric_1" in table
+    assert "skipped: no extension" in table
+
+
+def test_the_same_data_gives_the_same_figure(tmp_path: Path) -> None:
+    summary = statistics.summary(passes(result("one"), result("two", seconds=0.7), directory=tmp_path))
+    first, second = (charts.save(charts.bars(summary), tmp_path / name) for name in ("a.svg", "b.svg"))
+    assert first == second
+
+
+def test_numbers_read_as_a_reader_says_them() -> None:
+    assert [thousands(value) for value in (950, 42_300, 1_350_000, 2_000_000)] == ["950", "42k", "1.35M", "2M"]
+
+
+def test_drifted_dtypes_are_grouped() -> None:
+    assert dtypes_text("a:Int64;b:String;c:Int64") == "a, c: Int64; b: String"
+    assert dtypes_text("exact") == "exact"
+
+
+def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
+    frame = passes(
+        *(result("first", n, s) for n, s in ((1, 0.50), (2, 0.60))),
+        *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
+        directory=tmp_path,
+    )
+    assert "does not tell the two apart" in findings.of_direction(statistics.summary(frame))
+    assert findings.ranking(statistics.summary(frame)).count("FIRST; SECOND") == 1
+
+
+def test_published_figures_join_by_label_not_by_position(tmp_path: Path) -> None:
+    label = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe"
+    frame = passes(result("other", label="not published"), result("polars_urllib_csv", label=label), directory=tmp_path)
+    joined = published.beside(statistics.summary(frame))
+    assert dict(joined.select("technique", "published_rows_per_s").rows()) == {
+        "other": None,
+        "polars_urllib_csv": 1283592.69,
+    }
+
+
+def test_a_page_that_would_load_from_the_network_is_refused(tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_markdown_cell('# x\n<img src="https://example.org/a.png">')]
+    )
+    nbformat.write(notebook, tmp_path / "x.ipynb")
+    with pytest.raises(ReportError, match=r"example\.org"):
+        pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_readme_blocks_are_not_stale() -> None:
+    text = writeup.README.read_text("utf8")
+    assert writeup.refreshed(text, writeup.blocks(committed.RUN)) == text
+
+
+def test_every_block_of_the_readme_is_generated_and_none_is_empty() -> None:
+    text = writeup.README.read_text("utf8")
+    blocks = writeup.blocks(committed.RUN)
+    found = dict(re.findall(r"<!-- begin ([\w-]+) \(generated\) -->(.*?)<!-- end", text, flags=re.DOTALL))
+    assert set(found) <= set(blocks)
+    assert all(content.strip() for content in found.values())
+
+
+def test_readme_shows_figures_that_exist() -> None:
+    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", writeup.README.read_text("utf8")):
+        assert (PROJECT / path).is_file(), path
+
+
+@pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.parent.name)
+def test_committed_results_hold_all_published_techniques_and_no_failure(directory: Path) -> None:
+    frame = read_all(directory)
+    assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
+    assert set(frame["status"]) <= {"ok", "skipped"}
+
+
+def test_the_larger_reference_run_skipped_nothing() -> None:
+    frame = read_all(PROJECT / "reference" / "1000000" / "results")
+    assert set(frame["status"]) == {"ok"}
+    assert set(frame["rows"]) == {1_000_000}
+
+
+def past_and_limits(tmp_path: Path) -> pl.DataFrame:
+    return statistics.summary(
+        passes(
+            *(result("old", n, 1.0, wire_bytes=10_000_000) for n in (1, 2, 3)),
+            *(result("drifting", n, 0.2, origin="beyond", dtypes="a:str") for n in (1, 2, 3)),
+            *(result("new_two_connections", n, 0.25, origin="beyond", wire_bytes=80_000_000) for n in (1, 2, 3)),
+            *(result("new", n, 0.5, origin="beyond", wire_bytes=1_000_000) for n in (1, 2, 3)),
+            *(result("alone", n, 0.1, origin="limit", dtypes=None) for n in (1, 2, 3)),
+            directory=tmp_path,
+        )
+    )
+
+
+def test_only_exact_techniques_are_counted_as_past_the_published_ones(tmp_path: Path) -> None:
+    (past,) = findings.past_published(past_and_limits(tmp_path))
+    assert (past.published["technique"], past.beyond["technique"]) == ("old", "new_two_connections")
+    assert past.beyond["ratio"] == pytest.approx(4)
+    assert past.single_connection is not None
+    assert past.single_connection["technique"] == "new"
+    assert [row["technique"] for row in past.limits] == ["alone"]
+
+
+def test_a_limit_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
+    summary = past_and_limits(tmp_path)
+    assert findings.winners(summary)["technique"].to_list() == ["drifting"]
+    assert "ALONE" not in findings.ranking(summary)
+    assert "The fastest path reaches 50% of that" in findings.of_direction(summary)
+    bars = charts.bars(summary).axes[0]
+    assert bars.get_yticklabels()[0].get_text() == "ALONE"
+    assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
+
+
+def test_a_slow_network_prefers_few_bytes(tmp_path: Path) -> None:
+    chosen = {case: row["technique"] for case, row, _ in findings.choices(past_and_limits(tmp_path))}
+    assert chosen["Polars frame"] == "new_two_connections"
+    assert chosen["one connection, Polars"] == "new"
+    assert chosen["network of 100 Mbit/s"] == "new"

@@ -1,0 +1,379 @@
+"""Two runs beside each other: what is marked, what is not, and what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from framehaul.__main__ import main
+from framehaul.errors import ResultsError
+from framehaul.reporting import comparison
+from framehaul.results import compare, store
+from framehaul.results.compare import KEY, ComparisonError, Run
+from framehaul.results.store import Writer
+from framehaul.settings import PROJECT
+from framehaul.studies.registry import read_run
+from framehaul.studies.transfers import STUDIES as TRANSFERS
+from tests.results.test_store import result
+
+REFERENCE = PROJECT / "reference" / "1000000"
+STEADY = (1.0, 1.01, 0.99)
+
+
+def write_run(out: Path, changes: Any = None, **seconds: Any) -> Path:
+    """A directory as `make all` leaves it: techniques with the seconds of their passes; `changes` of some of them."""
+    with Writer(out / "results" / "clickhouse_read.csv") as writer:
+        for name, passes in seconds.items():
+            for number, taken in enumerate(passes, 1):
+                writer.write(result(name, number, taken, **(changes or {}).get(name, {})))
+    return out
+
+
+def write_facts(out: Path, **changes: Any) -> None:
+    """The file beside the results that says where and with what they were made."""
+    made = {"started": "2026-01-01 10:00 UTC", "rows": 1000, "passes": 3, "warmup": 1, "seed": 7, "servers": "embedded",
+            "server": {"version": "26.9", "settings": {"max_threads": "2"}}}  # fmt: skip
+    facts = {
+        "machine": {"cpu": "one", "cores": 2, "memory_gib": 8.0, "system": "Linux 6"}, "python": "3.13.0",
+        "commit": "abc", "libraries": {"psycopg": "3.3.1", "polars": "2.1.0"},
+    }  # fmt: skip
+    server = made["server"] | changes.pop("server", {})
+    content = facts | changes | {"runs": {"04_clickhouse_read": made | {"server": server}}}
+    store.write_environment(out / "results" / "environment.json", content)
+
+
+def of(found: compare.Comparison) -> dict[str, tuple[str, str]]:
+    """Verdict and why of each technique."""
+    return {row["technique"]: (row["verdict"], row["why"]) for row in found.found.to_dicts()}
+
+
+def both(a: Path, b: Path, wanted: str = "", by: compare.By = "raw") -> compare.Comparison:
+    return compare.compare(read_run(a), read_run(b), wanted, by)
+
+
+def steady(count: int = 12, **others: Any) -> dict[str, Any]:
+    return {f"steady_{number}": STEADY for number in range(count)} | others
+
+
+def test_a_technique_of_half_the_speed_is_marked_and_one_of_double_too(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", **steady(slow=STEADY, fast=STEADY))
+    b = write_run(tmp_path / "b", **steady(slow=(2.0, 2.02, 1.98), fast=(0.5, 0.51, 0.49)))
+    found = both(a, b)
+    assert of(found)["slow"] == ("regression", "slower")
+    assert of(found)["fast"] == ("improvement", "faster")
+    assert found.found["technique"][0] == "slow"
+    assert (found.count("regression"), found.count("improvement"), found.count("no difference seen")) == (1, 1, 12)
+    assert found.status == 1
+    slow = found.found.row(0, named=True)
+    assert slow["ratio"] == pytest.approx(0.5)
+    assert slow["ratio_low"] < 0.5 < slow["ratio_high"] < 1
+    assert both(b, a).found["technique"][0] == "fast"
+
+
+def test_passes_that_overlap_are_never_marked(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", **steady(wide=(1.0, 1.0, 1.5)))
+    b = write_run(tmp_path / "b", **steady(wide=(1.4, 3.0, 3.0)))
+    assert of(both(a, b))["wide"] == ("no difference seen", "")
+    assert both(a, b).status == 0
+
+
+def test_passes_that_part_by_less_than_others_scatter_are_not_marked(tmp_path: Path) -> None:
+    noisy: dict[str, Any] = {f"noisy_{number}": (1.0, 1.3, 0.8) for number in range(12)}
+    a = write_run(tmp_path / "a", **noisy, lucky=(1.0, 1.001, 0.999))
+    b = write_run(tmp_path / "b", **noisy, lucky=(1.1, 1.101, 1.099))
+    assert of(both(a, b))["lucky"] == ("no difference seen", "")
+
+
+def test_two_passes_say_nothing_of_speed_and_that_is_no_success(tmp_path: Path) -> None:
+    a, b = (write_run(tmp_path / name, one=(1.0, taken)) for name, taken in (("a", 1.0), ("b", 9.0)))
+    found = both(a, b)
+    assert of(found)["one"] == ("not compared", "too few passes: 2 and 2")
+    assert found.status == 2
+    assert "no speed could be compared" in comparison.render(found)
+
+
+def simulated(truth: pl.DataFrame, random: np.random.Generator, passes: int = 3, slower: str = "") -> Run:
+    """A run of techniques whose speeds scatter as in the reference run, all of them as fast as there but one."""
+    parts = []
+    for number in range(1, passes + 1):
+        scatter = np.exp(truth["spread"].to_numpy() * random.standard_normal(len(truth)))
+        factor = np.where(truth["technique"] == slower, 0.5, 1.0)
+        speeds = pl.Series("rows_per_s", truth["median_rows_per_s"].to_numpy() * scatter * factor)
+        parts.append(truth.with_columns(speeds, pl.lit(number).alias("pass")))
+    missing = [
+        pl.lit(None, dtype=kind).alias(name) for name, kind in store.SCHEMA.items() if name not in parts[0].columns
+    ]
+    frame = pl.concat(parts).with_columns(*missing).with_columns(status=pl.lit("ok"))
+    return Run("simulated", frame.select(*store.SCHEMA), {"runs": {}})
+
+
+@pytest.fixture(scope="module")
+def truth() -> pl.DataFrame:
+    """The techniques of the committed run at a million rows: their speeds, and how far their passes scattered."""
+    found = read_run(REFERENCE).statistics
+    assert len(found) > 100
+    return found.select(*KEY, "label", "origin", "family", "driver", "frame", "dtypes", "median_rows_per_s", "spread")
+
+
+def test_runs_that_differ_in_nothing_rarely_mark_anything(truth: pl.DataFrame) -> None:
+    random = np.random.default_rng(20260407)
+    comparisons = [compare.compare(simulated(truth, random), simulated(truth, random)) for _ in range(50)]
+    parted = sum(
+        len(found.found.filter(pl.col("max_rows_per_s_b") < pl.col("min_rows_per_s"))) for found in comparisons
+    )
+    # What parting alone would have marked: about one in twenty techniques.
+    assert parted / 50 > 3
+    assert sum(found.status for found in comparisons) <= 5
+
+
+def test_splits_of_one_real_run_rarely_mark_anything() -> None:
+    # Rounds of the reference run, in two: what differs between them is noise of a real machine.
+    passes, random = read_run(REFERENCE).passes, np.random.default_rng(1)
+    for _ in range(5):
+        order = [int(number) + 1 for number in random.permutation(5)]
+        # Three passes each take one round twice; the same passes in both would only hide a difference.
+        a, b = (Run("x", passes.filter(pl.col("pass").is_in(part)), {"runs": {}}) for part in (order[:3], order[2:]))
+        assert compare.compare(a, b).count("regression") <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_half_the_speed_is_found_among_many(truth: pl.DataFrame, seed: int) -> None:
+    random, slow = np.random.default_rng(seed), "polars_asyncpg_copy_decoded"
+    found = compare.compare(simulated(truth, random), simulated(truth, random, slower=slow))
+    assert of(found)[slow] == ("regression", "slower")
+
+
+def test_a_machine_that_drifted_is_seen_past_relative_to_all(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", **steady(slow=STEADY))
+    b = write_run(tmp_path / "b", **dict.fromkeys(steady(), (2.0, 2.02, 1.98)), slow=(6.0, 6.06, 5.94))
+    assert both(a, b).count("regression") == 13
+    found = both(a, b, by="relative")
+    assert found.drift == pytest.approx(0.5)
+    assert [name for name, (verdict, _) in of(found).items() if verdict == "regression"] == ["slow"]
+    assert found.found.row(0, named=True)["ratio"] == pytest.approx(1 / 3)
+    assert "median ratio of the 13 that both have a speed of: 0.50x: ratios are relative to it" in comparison.render(
+        found
+    )
+
+
+def test_relative_to_a_few_is_refused(tmp_path: Path) -> None:
+    a, b = (write_run(tmp_path / name, one=STEADY) for name in "ab")
+    with pytest.raises(ComparisonError, match="compare with BY=raw"):
+        both(a, b, by="relative")
+
+
+def test_changes_of_status_and_dtypes(tmp_path: Path) -> None:
+    failed, skipped = {"status": "failed", "reason": "content differs"}, {"status": "skipped", "reason": "no extension"}
+    nothing = (None, None, None)
+    a = write_run(
+        tmp_path / "a",
+        {"heals": failed, "absent": skipped, "appears": skipped, "lost": failed, "drifter": {"dtypes": "x:str"}},
+        breaks=STEADY, heals=nothing, absent=nothing, appears=nothing, vanishes=STEADY, lost=nothing, drifts=STEADY,
+        drifter=STEADY, old=STEADY,
+    )  # fmt: skip
+    b = write_run(
+        tmp_path / "b",
+        {"breaks": failed, "absent": skipped, "vanishes": skipped, "lost": failed, "drifts": {"dtypes": "x:str"},
+         "drifter": {"dtypes": "x:object"}},
+        breaks=nothing, heals=STEADY, absent=nothing, appears=STEADY, vanishes=nothing, lost=nothing, drifts=STEADY,
+        drifter=STEADY, new=STEADY,
+    )  # fmt: skip
+    found = both(a, b)
+    assert of(found) == {
+        "breaks": ("regression", "ok -> failed: content differs"),
+        "drifts": ("regression", "dtypes exact -> x:str"),
+        "heals": ("improvement", "failed -> ok"),
+        "drifter": ("no difference seen", "dtypes x:str -> x:object"),
+        "absent": ("not compared", "skipped in both: no extension"),
+        "appears": ("not compared", "skipped -> ok"),
+        "vanishes": ("not compared", "ok -> skipped: no extension"),
+        "lost": ("not compared", "failed in both: content differs"),
+        "new": ("new", ""),
+        "old": ("gone", ""),
+    }
+    assert found.status == 1
+    assert of(both(b, a))["drifts"] == ("improvement", "dtypes x:str -> exact")
+
+
+def test_one_failed_pass_of_three_is_a_failure(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", one=STEADY)
+    b = write_run(tmp_path / "b", one=STEADY)
+    path = b / "results" / "clickhouse_read.csv"
+    path.write_text(path.read_text().replace("exact,ok,", "exact,failed,wrong", 1))
+    assert of(both(a, b))["one"] == ("regression", "ok -> failed: wrong")
+
+
+def test_only_techniques_of_the_same_study_and_size_are_compared(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"large": {"rows": 2000}}, small=STEADY, large=STEADY)
+    b = write_run(tmp_path / "b", {"large": {"rows": 4000}}, small=STEADY, large=STEADY)
+    rows = both(a, b).found.select("technique", "rows", "verdict").rows()
+    assert sorted(rows) == [
+        ("large", 2000, "gone"), ("large", 4000, "new"), ("small", 1000, "no difference seen")
+    ]  # fmt: skip
+    only_large = [Run(run.name, run.passes.filter(technique="large"), run.facts) for run in (read_run(a), read_run(b))]
+    with pytest.raises(ComparisonError, match=r"04 at 2,000 rows.*04 at 4,000 rows.*share no technique"):
+        compare.compare(only_large[0], only_large[1])
+
+
+def test_what_differs_between_the_runs_is_said(tmp_path: Path) -> None:
+    a, b = (write_run(tmp_path / name, one=STEADY) for name in "ab")
+    write_facts(a)
+    write_facts(
+        b, machine={"cpu": "another", "cores": 2, "memory_gib": 8.0, "system": "Linux 7"}, commit="def",
+        libraries={"psycopg": "3.3.2", "polars": "2.1.0", "numba": "0.68"},
+        server={"version": "26.10", "settings": {"max_threads": "4"}},
+    )  # fmt: skip
+    found = both(a, b)
+    assert found.warnings == [
+        "the machine's cpu: one -> another", "server version: 26.9 -> 26.10 (04_clickhouse_read)",
+        "server setting max_threads: 2 -> 4 (04_clickhouse_read)",
+    ]  # fmt: skip
+    assert found.changes == [
+        "the machine's system: Linux 6 -> Linux 7", "commit abc -> def", "psycopg 3.3.1 -> 3.3.2", "numba none -> 0.68"
+    ]  # fmt: skip
+    text = comparison.render(found)
+    assert "WARNING: the machine's cpu: one -> another" in text
+    assert "psycopg 3.3.1 -> 3.3.2" in text
+    assert both(a, a).warnings == both(a, a).changes == []
+
+
+def test_a_run_without_facts_or_with_an_unfinished_file_is_a_warning(tmp_path: Path) -> None:
+    a, b = (write_run(tmp_path / name, one=STEADY) for name in "ab")
+    (b / "results" / "postgres_write.partial.csv").write_text("half")
+    warnings = both(a, b).warnings
+    assert warnings[0].startswith("A has no environment.json")
+    assert "B holds an unfinished run of postgres_write, which is left out" in warnings
+
+
+def test_wanted_techniques_by_name_and_column(tmp_path: Path) -> None:
+    changes = {"polars_b": {"driver": "httpx"}, "pandas_b": {"driver": "httpx", "frame": "pandas"}}
+    a, b = (write_run(tmp_path / name, changes, polars_a=STEADY, polars_b=STEADY, pandas_b=STEADY) for name in "ab")
+    assert set(of(both(a, b, "_b"))) == {"polars_b", "pandas_b"}
+    assert set(of(both(a, b, "driver=httpx, frame=polars"))) == {"polars_b"}
+    assert both(a, b, "polars_a").compared == 1
+    for wanted, said in (
+        ("nothing_of_it", "fits no technique"), ("driver=pgpq", "there are httpx, urllib"),
+        ("colour=red", "'colour' is not known; give one of database"),
+    ):  # fmt: skip
+        with pytest.raises(ComparisonError, match=said):
+            both(a, b, wanted)
+
+
+def test_a_run_is_a_directory_its_results_or_a_file(tmp_path: Path) -> None:
+    out = write_run(tmp_path / "out", one=STEADY)
+    paths = (out, out / "results", out / "results" / "clickhouse_read.csv")
+    assert [len(read_run(path).passes) for path in paths] == [3, 3, 3]
+    assert {*read_run(REFERENCE).passes["notebook"]} == {study.notebook for study in TRANSFERS}
+
+
+def test_what_is_no_run_is_named_with_the_remedy(tmp_path: Path) -> None:
+    header = ",".join(store.SCHEMA)
+    (tmp_path / "interrupted" / "results").mkdir(parents=True)
+    (tmp_path / "interrupted" / "results" / "postgres_read.partial.csv").write_text(header)
+    (tmp_path / "empty").mkdir()
+    whole = (write_run(tmp_path / "out", one=STEADY) / "results" / "clickhouse_read.csv").read_text()
+    files = {
+        "foreign.csv": ("a,b\n1,2\n", "has other columns"), "nothing.csv": ("", "cannot be read"),
+        "text.csv": (whole.replace(",1000,", ",many,"), "cannot be read"), "none.csv": (header, "holds no passes"),
+        "cut.csv": (whole.rstrip()[:-20], "cut off"), "x.partial.csv": (whole, "interrupted run left"),
+    }  # fmt: skip
+    for name, (content, said) in files.items():
+        (tmp_path / name).write_text(content + "\n" * bool(content))
+        with pytest.raises(ResultsError, match=f"{name}.*{said}"):
+            read_run(tmp_path / name)
+    for name, said in (
+        ("interrupted", "left of postgres_read"),
+        ("empty", "run make all"),
+        ("gone", "does not exist"),
+    ):
+        with pytest.raises(ResultsError, match=f"{name}.*{said}"):
+            read_run(tmp_path / name)
+    (tmp_path / "out" / "results" / "environment.json").write_text('{"runs": ')
+    with pytest.raises(ResultsError, match=r"environment\.json cannot be read"):
+        read_run(tmp_path / "out")
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit status of a command, carried out in this process: a fresh one imports dataframes for seconds."""
+    monkeypatch.setattr(sys, "argv", ["framehaul", *arguments])
+    return main()
+
+
+def test_the_command_ends_with_0_1_or_2_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write_run(tmp_path / "a", **steady(slow=STEADY))
+    b = write_run(tmp_path / "b", **steady(slow=(2.0, 2.02, 1.98)))
+    commands: list[tuple[int, str, list[str]]] = [
+        (1, "1 regression, 0 improvement, 12 no difference seen", [str(a), str(b)]),
+        (0, "12 in all: 0 regression", [str(a), str(b), "--techniques=steady"]),
+        (1, "ratios are relative to it", [str(a), str(b), "--by=relative"]),
+        (2, "does not exist", [str(a), str(tmp_path / "c")]),
+        (2, "takes two runs", [str(a), ""]),
+        (2, "takes two runs", [str(a)]),
+        (2, "fits no technique", [str(a), str(b), "--techniques=other"]),
+        (2, "FORMAT='html'", [str(a), str(b), "--format=html"]),
+        (2, "BY='luck'", [str(a), str(b), "--by=luck"]),
+    ]
+    for status, said, arguments in commands:
+        assert command(monkeypatch, "compare", *arguments) == status
+        told = capsys.readouterr()
+        assert said in (told.err if status == 2 else told.out)
+    with pytest.raises(SystemExit) as stopped:
+        command(monkeypatch, "stop", str(a))
+    assert stopped.value.code == 2
+    assert "stop takes no" in capsys.readouterr().err
+
+
+def test_make_compare_passes_on_what_it_is_given_and_starts_no_server(tmp_path: Path) -> None:
+    a, b = (write_run(tmp_path / f"with space {name}", one=STEADY) for name in "ab")
+    c = write_run(tmp_path / "c", one=(2.0, 2.02, 1.98))
+    # Without what `make test` hands down: below another make it says which directory it enters.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    for after, status in ((b, 0), (c, 2)):  # make's own status, whatever the command's
+        done = subprocess.run(
+            ["make", "compare", f"A={a}", f"B={after}", "FORMAT=csv"], cwd=PROJECT, capture_output=True, text=True,
+            check=False, env=environment | {"FRAMEHAUL_STATE_DIR": str(tmp_path / "state")},
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+        assert done.stdout.startswith("notebook,database,direction,technique,rows,label")
+        assert ("slower" in done.stdout) == bool(status)
+    assert not (tmp_path / "state").exists()
+
+
+def test_comparing_needs_nothing_of_jupyter() -> None:
+    code = (
+        "import sys, framehaul.__main__, framehaul.results.compare; print({'IPython', 'papermill'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_text_markdown_and_csv_hold_the_same(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"one": {"label": "with | in it"}}, one=STEADY)
+    b = write_run(tmp_path / "b", {"one": {"status": "failed", "reason": "a | b"}}, one=(None, None, None))
+    found = both(a, b)
+    text, markdown, table = (comparison.render(found, form) for form in ("text", "markdown", "csv"))
+    assert "regression  04" in text
+    assert r"| ok -> failed: a \| b |" in markdown
+    assert pl.read_csv(table.encode()).select("technique", "verdict", "why").rows() == [
+        ("one", "regression", "ok -> failed: a | b")
+    ]
+    lines = [line for line in text.splitlines() if "one" in line or line.startswith("verdict")]
+    assert lines[0].index("technique") == lines[1].index("one")
+
+
+def test_facts_of_the_committed_runs_are_compared() -> None:
+    found = both(REFERENCE, REFERENCE)
+    assert (found.status, found.drift, found.warnings) == (0, 1.0, [])
+    assert json.loads((REFERENCE / "results" / "environment.json").read_text())["machine"]["cpu"] in comparison.render(
+        found
+    )

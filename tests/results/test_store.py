@@ -1,0 +1,135 @@
+"""Results files and what is derived from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from framehaul.errors import ResultsError
+from framehaul.results import statistics, store
+from framehaul.results.store import Result, Writer, columns_of
+from framehaul.studies.transfers.study import read_all
+
+
+def result(
+    technique: str = "polars_urllib_csv", number: int = 1, seconds: float | None = 0.5, **changes: Any
+) -> Result:
+    values: dict[str, Any] = {
+        "run_id": "r", "notebook": "04_clickhouse_read", "database": "clickhouse", "direction": "read",
+        "technique": technique, "label": technique.upper(), "origin": "published", "family": "http_csv",
+        "driver": "urllib", "frame": "polars", "rows": 1000, "pass_": number, "seconds": seconds,
+        "rows_per_s": 1000 / seconds if seconds else None, "client_cpu_s": 0.1, "server_cpu_s": None,
+        "peak_rss_bytes": 5, "wire_bytes": None, "dtypes": "exact", "status": "ok", "reason": None,
+    }  # fmt: skip
+    return Result(**(values | changes))
+
+
+def passes(*rows: Result, directory: Path) -> pl.DataFrame:
+    with Writer(directory / "clickhouse_read.csv") as writer:
+        for row in rows:
+            writer.write(row)
+    return store.read(directory / "clickhouse_read.csv")
+
+
+def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
+    passes(result(), directory=tmp_path)
+    header = (tmp_path / "clickhouse_read.csv").read_text().splitlines()[0]
+    assert header == (
+        "run_id,notebook,database,direction,technique,label,origin,family,driver,frame,rows,pass,seconds,rows_per_s,"
+        "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason"
+    )
+    assert header.split(",") == columns_of(Result)
+
+
+def test_missing_numbers_are_empty_and_come_back_as_null(tmp_path: Path) -> None:
+    frame = passes(result(seconds=None, status="failed", reason='it said "no", twice\nreally'), directory=tmp_path)
+    assert frame["seconds"].to_list() == [None]
+    assert frame["server_cpu_s"].to_list() == [None]
+    assert frame["wire_bytes"].to_list() == [None]
+    assert frame["reason"].to_list() == ['it said "no", twice\nreally']
+
+
+def test_an_interrupted_run_keeps_what_it_finished_and_the_earlier_results(tmp_path: Path) -> None:
+    path = tmp_path / "clickhouse_read.csv"
+    passes(result("polars_urllib_csv"), directory=tmp_path)
+    with pytest.raises(KeyboardInterrupt), Writer(path) as writer:
+        writer.write(result("pandas_urllib_csv"))
+        raise KeyboardInterrupt
+    assert store.read(path)["technique"].to_list() == ["polars_urllib_csv"]
+    assert "pandas_urllib_csv" in path.with_suffix(".partial.csv").read_text()
+    assert len(read_all(tmp_path)) == 1
+
+
+def test_every_row_is_on_disk_before_the_next(tmp_path: Path) -> None:
+    with Writer(tmp_path / "clickhouse_read.csv") as writer:
+        for number in (1, 2, 3):
+            writer.write(result(number=number))
+            assert len((tmp_path / "clickhouse_read.partial.csv").read_text().splitlines()) == number + 1
+
+
+def test_unwritable_out_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file where a directory should be")
+    with pytest.raises(ResultsError, match="choose a writable OUT"), Writer(tmp_path / "results" / "x.csv"):
+        pass
+
+
+def test_missing_or_foreign_results_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="NOTEBOOKS='04'"):
+        store.read(tmp_path / "clickhouse_read.csv")
+    (tmp_path / "clickhouse_read.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ResultsError, match="other columns"):
+        store.read(tmp_path / "clickhouse_read.csv")
+
+
+def test_summary_has_the_published_statistics(tmp_path: Path) -> None:
+    frame = passes(*(result(number=n, seconds=s) for n, s in ((1, 0.5), (2, 1.0), (3, 2.0))), directory=tmp_path)
+    row = statistics.summary(frame).row(0, named=True)
+    assert row["passes"] == 3
+    assert row["avg_s"] == pytest.approx(3.5 / 3)
+    assert row["mean_rows_per_s"] == pytest.approx((2000 + 1000 + 500) / 3)
+    assert (row["min_rows_per_s"], row["median_rows_per_s"], row["max_rows_per_s"]) == (500, 1000, 2000)
+    assert row["unstable"]
+
+
+def test_a_technique_that_failed_once_has_no_speed(tmp_path: Path) -> None:
+    frame = passes(
+        result("good", 1, 1.0), result("good", 2, 1.0),
+        result("bad", 1, 0.1), result("bad", 2, None, status="failed", reason="content differs in x"),
+        directory=tmp_path,
+    )  # fmt: skip
+    summary = statistics.summary(frame)
+    assert summary["technique"].to_list() == ["good", "bad"]
+    bad = summary.row(1, named=True)
+    assert (bad["status"], bad["median_rows_per_s"], bad["ratio"]) == ("failed", None, None)
+    assert bad["reason"] == "content differs in x"
+
+
+def test_ratio_is_to_the_fastest_published_technique_and_pairs_rounds(tmp_path: Path) -> None:
+    # The machine halves its speed in round 2: the ratio within each round stays 2.
+    frame = passes(
+        *(result("base", n, s) for n, s in ((1, 1.0), (2, 2.0), (3, 1.0))),
+        *(result("new", n, s / 2, origin="beyond") for n, s in ((1, 1.0), (2, 2.0), (3, 1.0))),
+        directory=tmp_path,
+    )
+    ratios = {row["technique"]: row for row in statistics.summary(frame).to_dicts()}
+    assert ratios["base"]["ratio"] == 1
+    assert ratios["new"]["ratio"] == pytest.approx(2)
+    assert ratios["new"]["ratio_low"] == pytest.approx(2)
+    assert ratios["new"]["ratio_high"] == pytest.approx(2)
+
+
+def test_interval_widens_with_spread(tmp_path: Path) -> None:
+    frame = passes(
+        *(result("base", n, 1.0) for n in (1, 2, 3)),
+        *(result("noisy", n, s) for n, s in ((1, 1.2), (2, 3.0), (3, 2.0))),
+        directory=tmp_path,
+    )
+    noisy = statistics.summary(frame).filter(technique="noisy").row(0, named=True)
+    assert noisy["ratio_low"] < noisy["ratio"] < noisy["ratio_high"]
+
+
+def test_run_ids_differ() -> None:
+    assert store.new_run_id() != store.new_run_id()

@@ -1,0 +1,534 @@
+"""The studies of drivers: loops and latencies, what counts as right, the programs, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psycopg
+import pytest
+
+from framehaul.errors import ServerError, UnavailableError
+from framehaul.reporting.study import Study
+from framehaul.reporting.tables import missing_table
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.settings import PROJECT, Settings
+from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, program, runner
+from framehaul.studies.drivers import study as drivers
+from framehaul.studies.drivers.catalog import Contender, Program, ProgramError, started
+from framehaul.studies.drivers.driver import Driver
+from framehaul.studies.drivers.runner import ClickHouseGround, Load, Measurement, PostgresGround, Task
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, RECORDS, Shape
+
+SHAPES = {shape.name: shape for shape in POSTGRES_SHAPES}
+NOT_OFFERED = {("aiopg", "copy"), ("aiopg_dict", "copy"), ("node_pg_native", "copy")}
+TOOLS = {"Go": "go", "Node": "npm"}
+DUMMY = Shape("one", "one", "fetch", "SELECT 1")
+
+
+def measured(out: Path, study: Study) -> pl.DataFrame:
+    return store.read(out / "results" / study.results, Measurement)
+
+
+# What a run leaves behind
+
+
+def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> None:
+    passes = measured(out, POSTGRES)
+    expected = {(one.name, shape.name, number) for one in catalog.POSTGRES for shape in POSTGRES_SHAPES
+                for number in (1, 2)}  # fmt: skip
+    assert set(passes.select("driver", "shape", "pass").rows()) == expected
+    assert len(passes) == len(expected)
+    missing_tools = {language for language, tool in TOOLS.items() if shutil.which(tool) is None}
+    for row in passes.to_dicts():
+        assert (row["status"] == "ok") == (row["reason"] is None) == (row["seconds"] is not None), row
+        if row["status"] != "ok":
+            assert row["status"] == "skipped", row
+            unbuilt = row["driver"] == "node_pg_native" and "pg-native is not built" in row["reason"]
+            assert (row["driver"], row["shape"]) in NOT_OFFERED or row["language"] in missing_tools or unbuilt, row
+
+
+def test_figures_of_a_pass_fit_together(out: Path) -> None:
+    passes = measured(out, POSTGRES).filter(status="ok")
+    assert len(passes) > 150
+    rows_of = {"integers": 1000, "blobs": 100, "arrays": 100, "copy": 10_000, "insert": 1000, "one": 1}
+    for row in passes.to_dicts():
+        assert row["queries"] >= 1
+        assert row["rows"] == row["queries"] * rows_of.get(row["shape"], row["rows"] // row["queries"])
+        assert row["rows_per_s"] == pytest.approx(row["rows"] / row["seconds"])
+        assert row["queries_per_s"] == pytest.approx(row["queries"] / row["seconds"])
+        percentiles = [row[f"latency_{name}_ms"] for name in
+                       ("min", "p25", "p50", "p75", "p90", "p99", "p999", "p9999", "max")]  # fmt: skip
+        assert percentiles == sorted(percentiles)
+        assert row["latency_min_ms"] <= row["latency_mean_ms"] <= row["latency_max_ms"]
+        assert row["client_cpu_s"] >= 0
+        assert row["unserved"] == 0
+
+
+def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
+    passes = measured(out, CLICKHOUSE)
+    assert set(passes["status"]) == {"ok"}, passes.filter(pl.col("status") != "ok")
+    shapes = [("flat", 1), ("flat", 4), ("flat", 16), ("texts", 1), ("nested", 1)]
+    expected = {(one.name, *shape, number) for one in catalog.CLICKHOUSE for shape in shapes for number in (1, 2)}
+    assert set(passes.select("driver", "shape", "connections", "pass").rows()) == expected
+    assert passes.filter(pl.col("queries") != pl.col("connections")).is_empty()
+    assert passes.filter(pl.col("rows") != pl.col("connections") * (300 // pl.col("connections"))).is_empty()
+
+
+def test_tasks_are_interleaved_and_shuffled(out: Path) -> None:
+    for study in STUDIES:
+        passes = measured(out, study)
+        assert passes["pass"].is_sorted()
+        first, second = (passes.filter(pl.col("pass") == number).select("driver", "shape").rows() for number in (1, 2))
+        assert sorted(first) == sorted(second)
+        assert first != second
+
+
+def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
+    blocks = drivers.readme_blocks(out / "results")
+    for one in catalog.POSTGRES:
+        assert f"| {one.label} |" in blocks["drivers"]
+    assert blocks["drivers-claims"].count("\n") == 2 + len(drivers.CLAIMS)
+    for one in catalog.CLICKHOUSE:
+        assert f"| {one.label} |" in blocks["clients"]
+    page = (out / "reports" / "10_postgres_drivers.html").read_text()
+    assert "psycopg2 cannot COPY over an asynchronous connection" in page
+    facts = json.loads((out / "results" / "environment.json").read_text())["runs"][POSTGRES.notebook]
+    assert facts["what"] == "2 connections, closed loop, 0.1 s after 0.05 s of warm-up, 2 passes"
+    assert set(facts["toolchains"]) == {name for name, tool in (("Go", "go"), ("Node", "node")) if shutil.which(tool)}
+
+
+# Each program
+
+
+@pytest.fixture(scope="module")
+def ground(servers: Servers) -> Iterator[PostgresGround]:
+    with PostgresGround(servers.postgres).made() as made:
+        yield made
+
+
+@pytest.fixture(params=catalog.POSTGRES, ids=lambda one: one.name)
+def running(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Program]:
+    try:
+        command = request.param.command(settings)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    with started(command) as found:
+        yield found
+
+
+def measure(
+    address: dict[str, Any], shape: Shape, seconds: float, rate: float = 0, connections: int = 2
+) -> dict[str, Any]:
+    return address | {
+        "do": "measure", "shape": dataclasses.asdict(shape), "connections": connections, "warmup_seconds": 0,
+        "seconds": seconds, "rate": rate,
+    }  # fmt: skip
+
+
+def test_a_driver_tells_of_an_error_and_goes_on(running: Program, ground: PostgresGround) -> None:
+    broken = dataclasses.replace(SHAPES["one"], sql="SELECT no_such_column")
+    wrong = {"dsn": ground.address()["dsn"].replace("@", "wrong@", 1)}
+    try:
+        for request in (
+            measure(ground.address(), broken, 0.05),
+            ground.address() | {"do": "check", "shape": dataclasses.asdict(broken)},
+        ):
+            with pytest.raises(ProgramError, match="no_such_column"):
+                running.ask(request)
+        with pytest.raises(ProgramError) as refused:
+            running.ask(measure(wrong, SHAPES["one"], 0.05))
+        assert wrong["dsn"] not in str(refused.value)
+        assert wrong["dsn"].partition("@")[0].rpartition(":")[2] not in str(refused.value)
+        assert running.ask(ground.address() | {"do": "check", "shape": dataclasses.asdict(SHAPES["one"])}) == {
+            "rows": [[2]]
+        }
+    except UnavailableError as error:
+        pytest.skip(str(error))
+
+
+def test_an_open_loop_sends_at_its_rate_and_counts_what_it_could_not_send(
+    running: Program, ground: PostgresGround
+) -> None:
+    try:
+        easy = running.ask(measure(ground.address(), SHAPES["one"], 0.3, rate=100))
+        # Two connections answer at most 20 of these in a second.
+        slow = dataclasses.replace(SHAPES["one"], sql="SELECT pg_sleep(0.1)::text")
+        hard = running.ask(measure(ground.address(), slow, 0.5, rate=100))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert easy["queries"] + easy["unserved"] == len(easy["latencies_ns"]) == 30
+    assert min(easy["latencies_ns"]) > 0, "sent before it was due"
+    assert hard["queries"] + hard["unserved"] == len(hard["latencies_ns"]) == 50
+    assert hard["unserved"] > 0
+    # What is due while others wait, waits as well: each latency counts from when its query was due.
+    assert max(hard["latencies_ns"]) > 0.3e9
+    assert sum(latency > 0.15e9 for latency in hard["latencies_ns"]) > 10
+
+
+# The loop of Python's drivers
+
+
+class Stalling:
+    """A client whose first query stalls."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def fetch(self) -> list[int]:
+        time.sleep(self.seconds)
+        self.seconds = 0
+        return [1]
+
+
+STALLING = Driver(Stalling, lambda client, _: client.fetch(), close=lambda _: None)
+
+
+def drive(rate: float, seconds: float = 0.3, stall: float = 0.2) -> dict[str, Any]:
+    return program.answered(STALLING, stall, measure({}, DUMMY, seconds, rate, connections=1))
+
+
+def test_a_stall_is_felt_by_all_that_it_delays_in_an_open_loop_only() -> None:
+    closed, opened = drive(rate=0), drive(rate=100)
+    assert sum(latency > 0.05e9 for latency in closed["latencies_ns"]) == 1
+    assert closed["queries"] > 1
+    # Twenty were due while the first stalled; those of its first 0.15 s waited for more than 0.05 s.
+    assert sum(latency > 0.05e9 for latency in opened["latencies_ns"]) >= 15
+    assert opened["queries"] + opened["unserved"] == 30
+
+
+def test_what_was_never_sent_counts_with_the_time_that_it_waited() -> None:
+    answer = drive(rate=100, seconds=0.2, stall=0.3)
+    assert answer["queries"] == 1
+    assert answer["unserved"] == 19
+    assert sorted(answer["latencies_ns"])[:3] == [10_000_000, 20_000_000, 30_000_000]
+    assert max(answer["latencies_ns"]) >= 0.3e9
+
+
+def test_a_connection_sends_at_least_one_query() -> None:
+    answer = program.answered(STALLING, 0, measure({}, DUMMY, drivers.ONE_QUERY_SECONDS, connections=5))
+    assert answer["queries"] == answer["rows"] == 5
+
+
+def test_a_query_that_fails_stops_the_others() -> None:
+    def fetch(client: list[int], _: Shape) -> list[int]:
+        client.append(1)
+        if len(client) == 3:
+            raise ValueError("the third\nfails")
+        return [1]
+
+    clients: list[list[int]] = []
+
+    def opened(_: object) -> list[int]:
+        clients.append([])
+        return clients[-1]
+
+    answer = program.answered(Driver(opened, fetch, close=lambda _: None), None, measure({}, DUMMY, 3600))
+    assert answer == {"error": "ValueError: the third fails"}
+
+
+@pytest.mark.parametrize("loop", ["threads", "asyncio", "uvloop"])
+def test_connections_are_closed_also_after_an_error(loop: Any) -> None:
+    closed: list[int] = []
+
+    def failing(*_: object) -> list[int]:
+        raise ValueError("no")
+
+    async def failing_async(*_: object) -> list[int]:
+        return failing()
+
+    async def opened_async(_: object) -> int:
+        return 7
+
+    driver = (
+        Driver(lambda _: 7, failing, close=closed.append) if loop == "threads"
+        else Driver(opened_async, failing_async, loop=loop, close=closed.append)
+    )  # fmt: skip
+    assert program.answered(driver, None, measure({}, DUMMY, 0.01)) == {"error": "ValueError: no"}
+    assert closed == [7, 7]
+
+
+def test_latencies_are_exact() -> None:
+    times = list(np.random.default_rng(1).integers(1, 10**9, 5000))
+    found = runner.latencies([int(value) for value in times])
+    assert found["latency_p50_ms"] == pytest.approx(np.median(times) / 1e6)
+    assert found["latency_p999_ms"] == pytest.approx(np.percentile(times, 99.9) / 1e6)
+    assert found["latency_max_ms"] == max(times) / 1e6
+    assert found["latency_std_ms"] == pytest.approx(np.std(times) / 1e6)
+    assert set(found) <= {field.name for field in dataclasses.fields(Measurement)}
+
+
+# What counts as right
+
+
+@pytest.mark.parametrize(
+    ("got", "said"),
+    [
+        ([[1, "a", [1, 2]]], None),
+        ([[1, "61", [1, 2]]], None),
+        ([["1", "a", [1, 2]]], "row 0 holds '1' instead of 1"),
+        ([[1, "a", [1, 3]]], "instead of [1, 2]"),
+        ([[1, "a", "{1,2}"]], "instead of [1, 2]"),
+        ([[1, "a"]], "row 0 has 2 values instead of 3"),
+        ([[True, "a", [1, 2]]], "holds True"),
+        ([[1, None, [1, 2]]], "holds None"),
+        ([], "0 rows instead of 1"),
+    ],
+)
+def test_a_difference_is_found(got: list[list[Any]], said: str | None) -> None:
+    found = runner.difference(got, [[1, "a", [1, 2]]], arrays_as_text=False)
+    assert found is None if said is None else found is not None and said in found
+
+
+def test_arrays_may_stay_text_where_that_is_what_is_compared() -> None:
+    assert runner.difference([["{1,2}"]], [[[1, 2]]], arrays_as_text=True) is None
+    assert runner.difference([["{1,3}"]], [[[1, 2]]], arrays_as_text=True)
+    assert runner.difference([[11]], [["11"]], arrays_as_text=False) is None  # an oid, which JSON quotes
+    assert runner.difference([["6162"]], [["\\x6162"]], arrays_as_text=False) is None
+
+
+FAKE = """
+import json, os, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["do"] == "check" and {honest}:
+        print(json.dumps({check}), flush=True)
+        continue
+    {deed}
+"""
+MEASURED = {
+    "queries": 2,
+    "rows": 2,
+    "all_rows": 2,
+    "seconds": 1,
+    "cpu_seconds": 0,
+    "unserved": 0,
+    "latencies_ns": [1, 2],
+}
+
+
+def fake(name: str, deed: str, check: object = None, *, honest: bool = True) -> Contender:
+    script = FAKE.format(deed=deed, check=check or {"rows": [[2]]}, honest=honest)
+    return Contender(name, name, "Python", "beyond", lambda _: [sys.executable, "-c", script])
+
+
+def answering(answer: object) -> str:
+    return f"print(json.dumps({answer!r}), flush=True)"
+
+
+def outcomes(tasks: list[Task], ground: runner.Ground, settings: Settings, passes: int = 2) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    runner.rounds(
+        tasks, ground, settings, warmup=0, passes=passes, seed=1, stop=threading.Event(), progress=lambda _: None,
+        record=lambda task, number, outcome: found.setdefault(task.contender.name, []).append(outcome),
+    )  # fmt: skip
+    return found
+
+
+def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
+    ground: PostgresGround, settings: Settings
+) -> None:
+    def unavailable(_: Settings) -> list[str]:
+        raise UnavailableError("install it")
+
+    one, load = SHAPES["one"], Load(2, 0.01, 0, 0)
+    found = outcomes(
+        [
+            Task(fake("honest", answering(MEASURED)), one, load),
+            Task(fake("lies", answering(MEASURED), {"rows": [[3]]}), one, load),
+            Task(fake("loses", answering(MEASURED | {"rows": 1})), one, load),
+            Task(fake("dies", "sys.exit('out of luck')"), one, load),
+            Task(fake("raises", answering({"error": "no such thing"})), one, load),
+            Task(fake("cannot", answering({"unavailable": "use another"})), one, load),
+            Task(Contender("missing", "missing", "Go", "beyond", unavailable), one, load),
+            Task(catalog.POSTGRES[0], one, load),
+        ],
+        ground, settings,
+    )  # fmt: skip
+    said = {
+        name: [(outcome.get("status", "ok"), outcome.get("reason")) for outcome in both] for name, both in found.items()
+    }
+    assert said == {
+        "honest": [("ok", None)] * 2,
+        "lies": [("failed", "row 0 holds 3 instead of 2")] * 2,
+        "loses": [("failed", "1 rows in 2 queries of 1 each")] * 2,
+        "dies": [("failed", "out of luck")] * 2,
+        "raises": [("failed", "no such thing")] * 2,
+        "cannot": [("skipped", "use another")] * 2,
+        "missing": [("skipped", "install it")] * 2,
+        catalog.POSTGRES[0].name: [("ok", None)] * 2,
+    }
+    assert found["honest"][0]["rows_per_s"] == 2
+    assert found["honest"][0]["latency_max_ms"] == 2e-6
+
+
+def test_a_driver_that_never_answers_is_ended(
+    ground: PostgresGround, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
+    task = Task(fake("hangs", "time.sleep(3600)", honest=False), SHAPES["one"], Load(2, 0.01, 0, 0))
+    assert outcomes([task], ground, settings) == {"hangs": [{"status": "failed", "reason": "no answer within 1 s"}] * 2}
+
+
+def test_rows_that_were_not_stored_are_missed(ground: PostgresGround, settings: Settings, servers: Servers) -> None:
+    task = Task(fake("boasts", answering(MEASURED), {"rows": 1000}), SHAPES["insert"], Load(2, 0.01, 0, 0))
+    assert outcomes([task], ground, settings, 1)["boasts"] == [
+        {"status": "failed", "reason": "0 rows are stored instead of 1000, 0 of them wrong"}
+    ]
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(f"INSERT INTO {RECORDS} VALUES (10, 11, 10, 'TESTTESTTEST', 10.333, 12341234, 'other')")
+    assert ground.check_moved(SHAPES["copy"], {"all_rows": 1}) == "1 rows are stored instead of 1, 1 of them wrong"
+    # What somebody left is no fault of the next.
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(f"INSERT INTO {RECORDS} VALUES (1)")
+    found = outcomes([Task(catalog.POSTGRES[0], SHAPES["copy"], Load(2, 0.01, 0, 0))], ground, settings, 1)
+    assert "status" not in found["asyncpg"][0]
+
+
+def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings) -> None:
+    shape, load = CLICKHOUSE_TABLES[0].shape(50), Load(1, 0.01, 0, 0)
+    rows = [program.json_row(CLICKHOUSE_TABLES[0].row(at)) for at in range(50)]
+    right = {"rows": 50, "digest": program.digest(rows)}
+    rows[-1][1] = "2024-12-14T07:20:50+00:00"
+    with ClickHouseGround(servers.clickhouse, 50).made() as ground:
+        found = outcomes(
+            [
+                Task(fake("honest", answering(MEASURED | {"rows": 100}), right), shape, load),
+                Task(fake("other", answering(MEASURED), right | {"digest": program.digest(rows)}), shape, load),
+                Task(fake("fewer", answering(MEASURED), right | {"rows": 49}), shape, load),
+                Task(fake("loses", answering(MEASURED | {"rows": 99}), right), shape, load),
+            ],
+            ground, settings, 1,
+        )  # fmt: skip
+    assert {name: one[0].get("reason") for name, one in found.items()} == {
+        "honest": None, "other": "other values than the server made", "fewer": "49 rows of 50",
+        "loses": "99 rows in 2 queries of 50 each",
+    }  # fmt: skip
+
+
+def test_a_table_of_our_name_that_is_not_ours_is_refused_and_stays(servers: Servers) -> None:
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(f"DROP TABLE IF EXISTS {RECORDS}")
+        connection.execute(f"CREATE TABLE {RECORDS} (precious int)")
+        try:
+            with pytest.raises(ServerError, match=f"holds a table {RECORDS}"), PostgresGround(servers.postgres).made():
+                pass
+            assert connection.execute(f"SELECT precious FROM {RECORDS}").fetchall() == []
+        finally:
+            connection.execute(f"DROP TABLE {RECORDS}")
+
+
+# Programs of other languages
+
+
+@pytest.mark.parametrize(("language", "remedy"), [("Go", "https://go.dev/dl/"), ("Node", "https://nodejs.org")])
+def test_a_missing_toolchain_is_named_with_what_it_takes(
+    language: str, remedy: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for one in catalog.POSTGRES:
+        if one.language == language:
+            with pytest.raises(UnavailableError, match=remedy):
+                one.command(settings)
+    assert catalog.versions() == {}
+
+
+@pytest.mark.parametrize(("language", "said"), [("Go", "were not built"), ("Node", "were not installed")])
+def test_a_build_that_fails_says_why(
+    language: str, said: str, open_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if shutil.which(TOOLS[language]) is None:
+        pytest.skip(f"there is no {TOOLS[language]}")
+    (tmp_path / "go").mkdir()
+    (tmp_path / "go" / "go.mod").write_text("module broken\n")
+    (tmp_path / "go" / "main.go").write_text("package main\nfunc main() { nonsense }\n")
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "package-lock.json").write_text("{}")
+    monkeypatch.setattr(catalog, "SOURCES", tmp_path)
+    one = next(one for one in catalog.POSTGRES if one.language == language)
+    with pytest.raises(UnavailableError, match=said):
+        one.command(Settings(state_dir=tmp_path / "state"))
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
+def test_the_go_program_is_clean_and_its_tests_pass(settings: Settings) -> None:
+    for command in (["gofmt", "-l", "."], ["go", "vet", "./..."], ["go", "test", "./..."]):
+        done = subprocess.run(command, cwd=PROJECT / "drivers" / "go", capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert command[0] != "gofmt" or not done.stdout
+
+
+def test_an_unknown_driver_ends_a_program_with_a_usage(settings: Settings) -> None:
+    for one in catalog.POSTGRES:
+        if one.name not in ("go_pgx", "node_pg") or shutil.which(TOOLS[one.language]) is None:
+            continue
+        command = [*one.command(settings)[:-1], "unknown"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "pgx" in done.stderr or "pg_native" in done.stderr
+
+
+# Tables
+
+
+def passes_of(speeds: dict[str, list[float]], shape: str = "pg_type") -> pl.DataFrame:
+    """Passes of drivers at these rows/s; one at 0 has failed."""
+    schema = store.schema_of(Measurement)
+    figures = dict.fromkeys((name for name in schema if "latency" in name), 1.0)
+    figures |= {"queries": 1, "rows": 1, "seconds": 1.0, "client_cpu_s": 0.5, "unserved": 0}
+    rows = [
+        {"driver": driver, "label": driver, "language": "Python", "origin": "beyond", "shape": shape, "connections": 8,
+         "pass": number, "rows_per_s": speed, "queries_per_s": speed, "status": "ok" if speed else "failed",
+         "reason": None if speed else "broken", **figures}
+        for driver, given in speeds.items()
+        for number, speed in enumerate(given, 1)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=schema)
+
+
+def test_a_driver_that_was_wrong_once_has_no_figure() -> None:
+    found = drivers.summary(passes_of({"a": [10.0, 20.0, 30.0], "b": [10.0, 0, 30.0]}))
+    assert found.filter(driver="a").select("rows_per_s", "min_rows_per_s", "max_rows_per_s").row(0) == (20, 10, 30)
+    assert found.filter(driver="b").select("rows_per_s", "status", "reason").row(0) == (None, "failed", "broken")
+
+
+def test_the_geometric_mean_is_over_the_published_shapes_and_only_where_all_are_there() -> None:
+    parts = [
+        passes_of({"a": [speed]}, shape)
+        for shape, speed in zip(PUBLISHED_SHAPES, (1.0, 10.0, 100.0, 1000.0), strict=True)
+    ]
+    everything = drivers.with_overall(pl.concat([*parts, passes_of({"b": [5.0]}), passes_of({"a": [7e6]}, "one")]))
+    overall = everything.filter(shape=drivers.OVERALL)
+    assert overall["driver"].to_list() == ["a"]
+    assert overall["rows_per_s"][0] == pytest.approx(10**1.5)
+    assert overall["client_cores"][0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("left", "verdict"),
+    [
+        ([3.1, 3.2, 3.3], "holds"), ([2.0, 2.1, 2.2], "does not hold"), ([2.5, 3.1, 3.6], "not told apart"),
+        ([], "not measured"),
+    ],
+)  # fmt: skip
+def test_a_claim_is_judged_by_the_interval(left: list[float], verdict: str) -> None:
+    passes = passes_of({"left": left, "right": [1.0] * 3})
+    found = drivers.ratio(passes, "pg_type", "left", "right")
+    assert drivers._verdict(found["ratio_low"], found["ratio_high"], 3) == verdict
+
+
+def test_what_did_not_run_is_listed_with_its_reason() -> None:
+    some, none = (drivers.summary(passes_of(speeds)) for speeds in ({"a": [1.0], "b": [0.0]}, {"a": [1.0]}))
+    assert "| b | failed | pg_type | broken |" in missing_table(some, "driver", "shape")
+    assert missing_table(none, "driver", "shape") == "Everything ran."

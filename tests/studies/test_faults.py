@@ -1,0 +1,78 @@
+"""A query that fails midway must raise: a short frame would look like a whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+
+import httpx
+import psycopg
+import pytest
+
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.errors import UnavailableError
+from framehaul.servers import Servers
+from framehaul.techniques import Technique, techniques
+from tests.conftest import EXTENSIONS, call
+
+# More than any buffer on the way holds, so that much of it has been sent when the last row fails.
+ROWS = 300_000
+FAILING = Table(
+    "framehaul_failing", (Column("id", ColumnType.INT64), Column("text", ColumnType.TEXT)), ("id",)
+)  # fmt: skip
+WHOLE = FAILING.renamed("framehaul_whole")
+
+
+@pytest.fixture(scope="module")
+def views(servers: Servers) -> Iterator[None]:
+    """Views that look like tables: one fails in its last row, the other is the same without failing."""
+    postgres = f"SELECT g::bigint AS id, repeat('x', 100) AS text FROM generate_series(1, {ROWS}) AS g"
+    clickhouse = f"SELECT toInt64(number + 1) AS id, repeat('x', 100) AS text FROM numbers({ROWS})"
+    condition = {FAILING: (f"1 / ({ROWS} - g) >= 0", f"throwIf(number + 1 = {ROWS}) = 0"), WHOLE: ("true", "true")}
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        for view, (in_postgres, in_clickhouse) in condition.items():
+            connection.execute(f"CREATE VIEW {view.postgres_name} AS {postgres} WHERE {in_postgres}".encode())
+            run_clickhouse(servers, f"CREATE VIEW {view.clickhouse_name} AS {clickhouse} WHERE {in_clickhouse}")
+        yield
+        for view in condition:
+            connection.execute(f"DROP VIEW {view.postgres_name}".encode())
+            run_clickhouse(servers, f"DROP VIEW {view.clickhouse_name}")
+
+
+def run_clickhouse(servers: Servers, query: str) -> None:
+    server = servers.clickhouse
+    httpx.post(server.url, auth=(server.user, server.password), params={"query": query}).raise_for_status()
+
+
+def readers() -> list[Any]:
+    return [
+        pytest.param(found, id=f"{found.database}-{found.origin}-{found.name}")
+        for found in techniques()
+        if found.direction == "read" and found.origin != "limit"
+    ]
+
+
+@pytest.mark.parametrize("found", readers())
+def test_a_query_that_fails_midway_raises(found: Technique, servers: Servers, views: None) -> None:
+    try:
+        with pytest.raises(Exception, match=r"\w") as raised:
+            call(found, servers, FAILING)
+        if isinstance(raised.value, UnavailableError):
+            raise raised.value
+        if isinstance(raised.value, HTTPError):
+            raised.value.close()  # urllib's error is the response as well
+    except UnavailableError as error:
+        assert not EXTENSIONS, "the extension was named and is not there"
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("found", readers())
+def test_the_same_query_without_the_failure_gives_all_rows(found: Technique, servers: Servers, views: None) -> None:
+    if "_two_" in found.name:
+        pytest.skip("splits by pages or partitions, which a view does not have")
+    try:
+        assert len(call(found, servers, WHOLE)) == ROWS
+    except UnavailableError as error:
+        assert not EXTENSIONS, "the extension was named and is not there"
+        pytest.skip(str(error))

@@ -1,0 +1,179 @@
+"""The faults do what they say, and what is said of each path is true."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pytest
+
+from framehaul.results import store
+from framehaul.servers.tables import tables_of
+from framehaul.studies.faults import FAULTS
+from framehaul.studies.faults import STUDY as FAULTS_STUDY
+from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
+from framehaul.studies.faults.held import hold_load, survives_a_crash
+from framehaul.studies.faults.trial import Cell, Frames, SourceError, run_cells
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.registry import Database
+from framehaul.techniques.streaming import copy_batches, insert_batches
+
+ROWS = {"postgres": 6_000, "clickhouse": 100_000}
+
+
+@pytest.fixture(scope="module")
+def cells(out: Path) -> pl.DataFrame:
+    """Every technique with every fault, as the notebook found them."""
+    return store.read_cells(out / "results" / FAULTS_STUDY.results)
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[BreakableServers]:
+    with breakable() as found:
+        yield found
+
+
+def named(database: Database, direction: str, name: str) -> Technique:
+    return next(found for found in techniques(database) if found.direction == direction and found.name == name)
+
+
+def verdicts(broken: BreakableServers, *chosen: Technique) -> dict[tuple[str, str], Cell]:
+    found: list[Cell] = []
+    run_cells(broken, list(chosen), found.append, lambda _, reason: pytest.fail(reason), threading.Event(), ROWS)
+    return {(cell.technique, cell.fault): cell for cell in found}
+
+
+def test_every_technique_met_every_fault(cells: pl.DataFrame) -> None:
+    tried = set(cells.select("database", "direction", "technique").unique().rows())
+    everything = {(t.database, t.direction, t.name) for t in techniques() if t.origin != "limit"}
+    assert {name for _, _, name in everything - tried} <= {t.name for t in techniques() if t.family == "pg_parquet"}
+    faults = {fault.name for fault in FAULTS}
+    assert set(cells["fault"]) >= faults - {"disk full"}
+    assert len(cells) == len(cells.unique(["database", "direction", "technique", "fault"]))
+
+
+def test_no_path_loses_rows_without_a_word(cells: pl.DataFrame) -> None:
+    silent = cells.filter(verdict="silent").select("origin", "fault", "technique").rows()
+    # Published: what is no text becomes NULL when pandas escapes it for TSV, and NULL becomes empty text in ClickHouse.
+    assert {(origin, fault) for origin, fault, _ in silent} <= {("published", "source fails")}
+    assert all(name.startswith("pandas_") and name.endswith("_tsv") for _, _, name in silent)
+
+
+def test_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
+    beyond = cells.filter(pl.col("origin") == "beyond", database="postgres", direction="write")
+    left = beyond.filter(~pl.col("verdict").is_in(["safe", "unaffected"]))
+    assert left.filter(~pl.col("technique").str.contains("_two_")).select("technique", "fault", "rows").rows() == []
+
+
+def test_the_safe_ways_into_clickhouse_are_safe(cells: pl.DataFrame) -> None:
+    here = cells.filter(database="clickhouse", direction="write").filter(pl.col("fault") != "duplicate key")
+    exchange = here.filter(technique="polars_http_client_arrow_exchange")
+    assert set(exchange["verdict"]) == {"safe"}
+    lost = here.filter(fault="answer lost, tried again")
+    assert lost.filter(technique="polars_http_client_arrow_deduplicated")["verdict"].to_list() == ["safe"]
+    assert lost.filter(technique="polars_http_client_arrow_stream")["verdict"].to_list() == ["doubled"]
+
+
+def test_faults_reach_what_they_are_aimed_at(broken: BreakableServers) -> None:
+    found = verdicts(
+        broken,
+        named("postgres", "write", "polars_psycopg_copy_text"),
+        named("postgres", "write", "polars_pgpq_copy_binary"),
+        named("clickhouse", "write", "polars_http_client_arrow_stream"),
+        named("clickhouse", "read", "polars_http_client_arrow_preallocated"),
+        named("postgres", "read", "polars_asyncpg_copy_decoded"),
+    )
+    said = {
+        ("polars_pgpq_copy_binary", "value refused"): "CheckViolation",
+        ("polars_pgpq_copy_binary", "duplicate key"): "UniqueViolation",
+        ("polars_pgpq_copy_binary", "time-out"): "statement timeout",
+        ("polars_pgpq_copy_binary", "connection cut"): "OperationalError",
+        ("polars_pgpq_copy_binary", "server killed"): "OperationalError",
+        # A statement that commits by itself; of a transaction the COMMIT, which comes after that answer, was not sent.
+        ("polars_psycopg_copy_text", "answer lost, tried again"): "then: UniqueViolation",
+        ("polars_pgpq_copy_binary", "answer lost, tried again"): "then: no error",
+        ("polars_http_client_arrow_stream", "value refused"): "VIOLATED_CONSTRAINT",
+        ("polars_http_client_arrow_stream", "time-out"): "TIMEOUT_EXCEEDED",
+        ("polars_http_client_arrow_stream", "answer lost, tried again"): "then: no error",
+    }
+    if broken.small_disk is not None:
+        said["polars_pgpq_copy_binary", "disk full"] = "DiskFull"
+        said["polars_http_client_arrow_stream", "disk full"] = "NOT_ENOUGH_SPACE"
+    for key, words in said.items():
+        assert words in found[key].detail, found[key]
+    for cell in found.values():
+        assert cell.verdict != "silent", cell
+        if cell.direction == "read":
+            assert cell.verdict == "safe", cell
+
+
+def test_a_path_that_says_nothing_is_found(broken: BreakableServers) -> None:
+    honest = named("postgres", "write", "polars_psycopg_copy_binary")
+
+    def deaf(connection: Any, table: Any, frame: Any) -> None:
+        try:
+            honest.function(connection, table, frame)
+        except (psycopg.Error, RuntimeError):
+            return
+
+    found = verdicts(broken, replace(honest, function=deaf))
+    assert {cell.verdict for cell in found.values() if cell.fault in ("value refused", "connection cut")} == {"silent"}
+
+
+def test_acknowledged_rows_outlive_both_servers(broken: BreakableServers) -> None:
+    assert survives_a_crash(broken) == {"postgres": (20_000, 20_000), "clickhouse": (20_000, 20_000)}
+
+
+@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+def test_a_held_load_accounts_for_every_row(broken: BreakableServers, database: Database) -> None:
+    held = hold_load(broken, database, 2, threading.Event())
+    assert held.rows_found == held.ids_found == held.rows_written > 0
+    assert held.sum_found_is_sum_sent
+    assert held.frames_read > 0
+    assert held.frames_read_wrong == 0
+
+
+def test_no_error_tells_a_password(broken: BreakableServers) -> None:
+    # Those that take it in a URL, a connection string or a statement.
+    chosen = [found for found in techniques() if found.driver in ("connectorx", "duckdb", "chdb", "adbc", "sqlalchemy")]
+    told: list[Cell] = []
+    cut = tuple(fault for fault in FAULTS if fault.name in ("connection cut", "query fails", "value refused"))
+    run_cells(broken, chosen, told.append, lambda _, reason: pytest.fail(reason), threading.Event(), ROWS, cut)
+    both = broken.servers
+    assert {cell.technique for cell in told} >= {"polars_connectorx_read", "polars_duckdb_scan", "polars_chdb_remote"}
+    for password in (both.postgres.password, both.clickhouse.password):
+        assert [cell.technique for cell in told if password in cell.detail] == []
+
+
+def failing_batches(rows: int) -> Iterator[pa.RecordBatch]:
+    """All batches but the last."""
+    content = Frames(rows).content
+    yield from content.slice(0, rows * 9 // 10).to_batches(max_chunksize=BLOCK_ROWS)
+    raise SourceError("the source of the data failed")
+
+
+def test_a_stream_whose_source_fails_raises_its_error(broken: BreakableServers) -> None:
+    table = TABLE.renamed("framehaul_stream")
+    for database, client in (("postgres", "psycopg"), ("clickhouse", "http_client")):
+        server = broken.servers.of(database)
+        insert: Any = {"postgres": copy_batches, "clickhouse": insert_batches}[database]
+        tables = tables_of(server)
+        tables.create(table)
+        opening: Any = CLIENTS[client](server)
+        with opening as connection, pytest.raises(SourceError):
+            insert(connection, table, failing_batches(ROWS[database]))
+        stored = len(tables.content(table))
+        # ClickHouse keeps the blocks that it had finished.
+        assert stored == 0 if database == "postgres" else stored < ROWS[database]
+
+
+def test_other_accounts_can_read_nothing_of_it(broken: BreakableServers) -> None:
+    home = broken.postgres_process.state_dir
+    assert not [path.name for path in (home, *home.iterdir()) if path.stat().st_mode & 0o066]

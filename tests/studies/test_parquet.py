@@ -1,0 +1,342 @@
+"""The anatomy of Parquet files: what each writer writes, what counts as wrong, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from framehaul.errors import ResultsError, UnavailableError
+from framehaul.reporting.tables import missing_table
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.settings import Settings
+from framehaul.studies.parquet import STUDY, files, writers
+from framehaul.studies.parquet import study as parquet
+from framehaul.studies.parquet.files import Bench, Chunk, Pass, Task, difference, spared, tasks_of
+from framehaul.studies.parquet.writers import GZIP, NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
+from framehaul.studies.warehouse import buildings
+
+ROWS = 3000
+CONTENT = buildings.table(ROWS, 1)
+NAMED = {writer.name: writer for writer in WRITERS}
+
+
+@contextmanager
+def bench_of(servers: Servers, directory: Path, *chosen: Writer, content: pa.Table = CONTENT) -> Iterator[Bench]:
+    with Bench(content, servers.postgres, directory).opened(chosen) as bench:
+        yield bench
+
+
+def chunks(ratios: list[float], codec: str = "SNAPPY", label: str = "pyarrow") -> pl.DataFrame:
+    """Chunks of a file that nobody wrote."""
+    rows = [
+        Chunk("made_up", "pyarrow", label, "published", at, 10, "column", "INT32", codec, "PLAIN", "no", "no", "no",
+              "no", round(1000 * ratio), 1000, ratio)
+        for at, ratio in enumerate(ratios)
+    ]  # fmt: skip
+    return pl.DataFrame([dataclasses.asdict(row) for row in rows], schema=store.schema_of(Chunk))
+
+
+# Each writer
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
+def test_every_file_of_a_writer_holds_the_table(writer: Writer, servers: Servers, tmp_path: Path) -> None:
+    assert all(column.null_count for column in CONTENT.columns)
+    tasks = tasks_of((writer,))
+    assert {task.codec for task in tasks} == set(writer.offers)
+    with bench_of(servers, tmp_path, writer) as bench:
+        for task in tasks:
+            found, in_file = bench.attempt(task)
+            if found.get("status") == "skipped":
+                assert writer.name == "pg_parquet"
+                pytest.skip(found["reason"])
+            assert "status" not in found, (task.name, found)
+            assert sum(chunk.rows for chunk in in_file if chunk.column == "geom") == ROWS
+            drift = {"polars": "geom:large_string;h3_7:large_string;h3_8:large_string;h3_9:large_string",
+                     "fastparquet": "from_date:timestamp[ms];to_date:timestamp[ms]"}  # fmt: skip
+            assert found["types"] == drift.get(writer.name, "exact")
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
+def test_row_groups_are_of_the_size_that_was_asked_for(writer: Writer, servers: Servers, tmp_path: Path) -> None:
+    content = buildings.table(20_000, 1)
+    task = Task("groups", "published", writer, SNAPPY, Options(SNAPPY, row_group_rows=8192))
+    with bench_of(servers, tmp_path, writer, content=content) as bench:
+        found, in_file = bench.attempt(task)
+    if found.get("status") == "skipped":
+        assert writer.name == "pg_parquet"
+        pytest.skip(found["reason"])
+    groups = {chunk.row_group: chunk.rows for chunk in in_file}
+    assert sum(groups.values()) == len(content)
+    assert found["row_groups"] == len(groups) > 1
+    # ClickHouse cuts where the blocks of its threads end.
+    assert groups[0] == 8192 or (writer.name == "clickhouse" and groups[0] > 8192)
+
+
+def test_a_level_leaves_fewer_bytes(servers: Servers, tmp_path: Path) -> None:
+    sizes = {}
+    for writer in WRITERS:
+        tasks = [Task(f"zstd {level}", "codec", writer, codec, Options(codec))
+                 for level in (1, 9) for codec in [Codec("zstd", level)]]  # fmt: skip
+        with bench_of(servers, tmp_path, writer) as bench:
+            found = [bench.attempt(task)[0] for task in tasks]
+        if found[0].get("status") != "skipped":
+            sizes[writer.name] = [one["file_bytes"] for one in found]
+    assert len(sizes) >= len(WRITERS) - 1
+    for name, (low, high) in sizes.items():
+        assert high < low, name
+
+
+def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
+    task = Task("groups", "codec", PYARROW, ZSTD_3, Options(ZSTD_3, 1000))
+    path = tmp_path / "file.parquet"
+    PYARROW.save(None, CONTENT, path, task.options)
+    metadata = pq.read_metadata(path)
+    found = files.chunks_of(task, metadata)
+    assert len(found) == 3 * len(CONTENT.schema)
+    for group in range(metadata.num_row_groups):
+        mine = [chunk for chunk in found if chunk.row_group == group]
+        assert sum(chunk.uncompressed_bytes for chunk in mine) == metadata.row_group(group).total_byte_size
+        assert {chunk.rows for chunk in mine} == {metadata.row_group(group).num_rows}
+    overhead = path.stat().st_size - sum(chunk.compressed_bytes for chunk in found) - metadata.serialized_size
+    assert 0 <= overhead <= 16  # magic numbers at both ends, and the length of the footer
+    sizes = files.sizes_of(metadata)
+    assert {name: pair[0] for name, pair in sizes.items()} == {
+        name: sum(chunk.compressed_bytes for chunk in found if chunk.column == name) for name in CONTENT.schema.names
+    }
+
+
+def test_codecs_of_single_columns_are_used(servers: Servers, tmp_path: Path) -> None:
+    with bench_of(servers, tmp_path, PYARROW) as bench:
+        survey = bench.survey(PYARROW)
+        for task in files.tasks_per_column(PYARROW, survey):
+            found, in_file = bench.attempt(task)
+            assert "status" not in found, found
+            assert {chunk.column for chunk in in_file if chunk.codec == "UNCOMPRESSED"} == {
+                name for name, codec in task.options.columns.items() if codec == NONE
+            }
+            if task.name == "pyarrow_least":
+                assert sum(chunk.compressed_bytes for chunk in in_file) == sum(
+                    min(survey[codec][name][0] for codec in survey) for name in CONTENT.schema.names
+                )
+
+
+def test_a_writer_without_codecs_for_columns_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Polars takes one codec for all columns"):
+        NAMED["polars"].save(None, CONTENT, tmp_path / "file", Options(columns={"geom": NONE}))
+
+
+# What counts as wrong
+
+
+def other_value(client: Any, content: pa.Table, path: Path, options: Options) -> None:
+    geom = content.column("geom").to_pylist()
+    geom[1234] = "0102"
+    PYARROW.write(client, content.set_column(3, "geom", pa.array(geom)), path, options)
+
+
+def null_as_zero(client: Any, content: pa.Table, path: Path, options: Options) -> None:
+    PYARROW.write(client, content.set_column(0, "revision", content["revision"].fill_null(0)), path, options)
+
+
+def one_row_less(client: Any, content: pa.Table, path: Path, options: Options) -> None:
+    PYARROW.write(client, content.slice(1), path, options)
+
+
+def not_midnight(client: Any, content: pa.Table, path: Path, options: Options) -> None:
+    late = pa.compute.add(content["to_date"].cast(pa.timestamp("ms")), pa.scalar(1000, pa.duration("ms")))
+    PYARROW.write(client, content.set_column(2, "to_date", late), path, options)
+
+
+def ignores_options(client: Any, content: pa.Table, path: Path, options: Options) -> None:
+    PYARROW.write(client, content, path, Options(GZIP))
+
+
+def broken(client: Any, content: pa.Table, path: Path, options: Options) -> None:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (other_value, "other values than were sent (in columns"),
+        (null_as_zero, "columns revision"),
+        (one_row_less, "2999 rows"),
+        (not_midnight, "column to_date"),
+        (ignores_options, "compressed with GZIP instead of SNAPPY"),
+        (broken, "OSError: the disk is full"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_wrong_file_is_failed(write: writers.Write, reason: str, servers: Servers, tmp_path: Path) -> None:
+    wrong = dataclasses.replace(PYARROW, write=write)
+    with bench_of(servers, tmp_path, wrong) as bench:
+        found, in_file = bench.attempt(tasks_of((wrong,))[1])
+    assert found["status"] == "failed"
+    assert reason in found["reason"]
+    assert "write_seconds" not in found
+    assert not in_file
+
+
+def test_rows_may_change_places_and_types_may_drift() -> None:
+    moved = pa.concat_tables([CONTENT.slice(1000), CONTENT.slice(0, 1000)])
+    assert difference(CONTENT, CONTENT) == (None, "exact", "kept")
+    assert difference(moved, CONTENT) == (None, "exact", "changed")
+    floats = CONTENT.set_column(0, "revision", CONTENT["revision"].cast(pa.float64()))
+    assert difference(floats, CONTENT) == (None, "revision:double", "kept")
+    twice = pa.concat_tables([CONTENT.slice(1), CONTENT.slice(1, 1)])
+    assert difference(twice, CONTENT)[0] is not None
+
+
+def test_a_missing_writer_is_skipped_with_the_remedy(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(_server: object) -> Any:
+        raise UnavailableError("point FRAMEHAUL_POSTGRES_EXTENSIONS at a directory where it is built")
+
+    monkeypatch.setattr(writers, "open_psycopg_parquet_stream", unavailable)
+    tasks = tasks_of((NAMED["pg_parquet"], PYARROW))
+    recorded: list[tuple[Task, dict[str, Any]]] = []
+    with bench_of(servers, tmp_path, NAMED["pg_parquet"], PYARROW) as bench:
+        files.rounds(
+            tasks, bench, warmup=0, passes=1, seed=1, progress=lambda _: None, stop=threading.Event(),
+            record=lambda task, number, found, _: recorded.append((task, found)),
+        )  # fmt: skip
+    for task, found in recorded:
+        skipped = task.writer.name == "pg_parquet"
+        assert (found.get("status") == "skipped") == skipped
+        assert not skipped or "FRAMEHAUL_POSTGRES_EXTENSIONS" in found["reason"]
+    frame = pl.DataFrame(
+        [dataclasses.asdict(files.pass_of("run", task, ROWS, 1, found)) for task, found in recorded],
+        schema={field.name: kind for field, kind in zip(
+            dataclasses.fields(Pass), store.schema_of(Pass).values(), strict=True)},
+    )  # fmt: skip
+    told = missing_table(parquet.summary(frame.rename({"pass_": "pass"})), "writer", "trial")
+    assert "| pg_parquet | skipped |" in told
+    assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in told
+
+
+# What is computed
+
+
+def test_chunks_barely_worth_compressing_are_counted() -> None:
+    assert parquet.barely_share(chunks([0.4, 0.86, 0.899, 0.9, 1.01])) == pytest.approx(2 / 5)
+    assert parquet.barely_share(chunks([1.0, 1.0], codec="UNCOMPRESSED")) is None
+    counts = parquet.to_one_decimal(chunks([0.4, 0.84, 0.86, 0.899, 0.9, 1.04]))
+    assert counts == Counter({"0.9": 3, "0.4": 1, "0.8": 1, "1.0": 1})
+    assert parquet.published_share(counts) == pytest.approx(4 / 6)
+
+
+def test_published_figures_are_the_articles() -> None:
+    assert sum(parquet.PUBLISHED_RATIOS.values()) == 7 * 1987
+    assert parquet.published_share(parquet.PUBLISHED_RATIOS) > 0.3
+    _, published, made = (line.split(" | ") for line in parquet.published_table(chunks([0.5, 0.95])).split("\n")[1:])
+    assert published[4:6] == ["2.6:1", "31%"]
+    assert made[4:6] == ["2.0:1", "50%"]
+
+
+def test_columns_that_barely_shrink_are_spared() -> None:
+    sizes = {"geom": (50, 100), "revision": (90, 100), "to_date": (89, 100), "from_date": (101, 100)}
+    assert spared(SNAPPY, sizes) == {"geom": SNAPPY, "revision": NONE, "to_date": SNAPPY, "from_date": NONE}
+    survey = {
+        NONE: {"a": (10, 10), "b": (10, 10)},
+        SNAPPY: {"a": (11, 10), "b": (5, 10)},
+        GZIP: {"a": (10, 10), "b": (4, 10)},
+    }
+    assert files.least(survey) == {"a": NONE, "b": GZIP}
+
+
+def test_the_unbeaten_are_smaller_or_faster_than_all_others() -> None:
+    assert parquet.unbeaten([(3, 1), (1, 5), (2, 6), (2, 2), (4, 1)]) == [(1, 5), (2, 2), (3, 1)]
+
+
+def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
+    """Passes of pyarrow that nobody made, by trial, of 10 rows that take so long to write."""
+    rows = [
+        {"trial": trial, "rows": 10, "pass": at, "write_seconds": one, "status": "ok"}
+        for trial, times in seconds.items()
+        for at, one in enumerate(times)
+    ]
+    return pl.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "verdict"),
+    [
+        ([1, 1.1, 0.9], [2, 2.3, 1.7], "faster"),
+        ([2, 2.3, 1.7], [1, 1.1, 0.9], "slower"),
+        ([1, 2, 3], [3, 2, 1], "not told apart,"),
+        ([1], [2], "not told apart by one round"),
+        ([], [1, 2], "not measured"),
+    ],
+)
+def test_only_what_an_interval_shows_is_claimed(left: list[float], right: list[float], verdict: str) -> None:
+    passes = passes_of({"left": left, "right": right})
+    assert parquet._verdict(parquet.ratio(passes, "left", "right", "write")).startswith(verdict)
+
+
+# What a run leaves behind
+
+
+@pytest.fixture(scope="module")
+def run_out(servers: Servers, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        out = tmp_path_factory.mktemp("anatomy")
+        patch.setenv("FRAMEHAUL_OUT", str(out))
+        patch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+        parquet.run(rows=300, passes=2, warmup=1, seed=7)
+        yield out
+
+
+def test_every_offered_codec_was_tried_in_every_pass(run_out: Path) -> None:
+    passes = store.read(run_out / "results" / STUDY.results, Pass)
+    tried = passes.filter(pl.col("part").is_in(["defaults", "codec"])).select("writer", "codec", "level", "pass").rows()
+    assert Counter(tried) == Counter(
+        (writer.name, codec.name, codec.level, number) for writer in WRITERS for codec in writer.offers
+        for number in (1, 2)
+    )  # fmt: skip
+    for row in passes.to_dicts():
+        assert (row["status"] == "ok") == (row["write_seconds"] is not None) == (row["reason"] is None), row
+        assert row["status"] == "ok" or (row["status"], row["writer"]) == ("skipped", "pg_parquet"), row
+    first, second = (passes.filter(pl.col("pass") == number)["trial"].to_list() for number in (1, 2))
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
+    study = parquet.load()
+    assert len(study.chunks.filter(trial="pyarrow_snappy")) == len(buildings.SCHEMA)
+    names = ["writers", "encodings", "codecs", "column_codecs", "per_column", "published", "findings", "missing",
+             "versions"]  # fmt: skip
+    shown = {name: getattr(study, name)().data for name in names}
+    assert all(shown.values())
+    for writer in WRITERS:
+        assert f"| {writer.label} |" in shown["writers"]
+    assert "300 rows, 2 passes after 1 warm-up, seed 7" in shown["versions"]
+    for name in ("columns", "row_groups", "codecs"):
+        getattr(study, "codecs_chart" if name == "codecs" else name)()
+        assert (run_out / "figures" / f"parquet_{name}.svg").read_text().startswith("<?xml")
+    blocks = parquet.readme_blocks(run_out / "results")
+    assert blocks["parquet-writers"] == shown["writers"]
+    assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
+
+
+def test_parameters_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="ROWS"):
+        parquet.run(rows=0, passes=1, warmup=0, seed=1)
+
+
+def test_there_is_nothing_to_load_before_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="run the notebook"):
+        parquet.readme_blocks(tmp_path)

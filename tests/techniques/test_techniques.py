@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import ast
+import csv
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.errors import UnavailableError
+from framehaul.harness.verify import Sent
+from framehaul.servers import Servers
+from framehaul.servers.tables import tables_of
+from framehaul.studies.summary import published
+from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
+from framehaul.techniques.clients import CLIENTS
+from tests.conftest import EXTENSIONS, call
+from tests.second_table import SECOND_TABLE
+
+ROWS = 2000
+TABLES = {"standard": ANALYTICS_METRICS, "second": SECOND_TABLE}
+DATABASES = ("postgres", "clickhouse")
+
+type Loaded = dict[tuple[str, str], tuple[Table, Sent, pa.Table]]
+
+
+def every_technique() -> list[Any]:
+    return [
+        pytest.param(found, id=f"{found.origin}-{found.database}-{found.direction}-{found.name}")
+        for found in techniques()
+    ]
+
+
+@pytest.fixture(scope="module")
+def loaded(servers: Servers) -> Iterator[Loaded]:
+    """Each table on each server: loaded for the readers, beside a reference for the writers."""
+    found: Loaded = {}
+    for database in DATABASES:
+        tables = tables_of(getattr(servers, database))
+        for key, table in TABLES.items():
+            content = generator.arrow_table(table, ROWS, 42)
+            sent = Sent(table, content)
+            sent.keep_reference(tables, table.renamed(f"{table.name} sent"))
+            found[database, key] = table, sent, content
+    yield found
+    for (database, _), (table, _, _) in found.items():
+        tables = tables_of(getattr(servers, database))
+        tables.drop(table)
+        tables.drop(table.renamed(f"{table.name} sent"))
+
+
+def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
+    """What the technique returns; skips the test when the server lacks pg_parquet, which nothing else may lack."""
+    try:
+        return call(found, servers, *arguments)
+    except UnavailableError as error:
+        assert found.family == "pg_parquet"
+        assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in str(error)
+        assert not EXTENSIONS, "the extension was named and is not there"
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("key", TABLES)
+@pytest.mark.parametrize("found", every_technique())
+def test_technique_moves_exactly_what_it_is_given(found: Technique, key: str, servers: Servers, loaded: Loaded) -> None:
+    table, sent, content = loaded[found.database, key]
+    tables = tables_of(getattr(servers, found.database))
+    tables.create(table)
+    if found.direction == "write":
+        source: Any = table.renamed(f"{table.name} sent")
+        if found.frame != "none":
+            frames = {"polars": generator.polars_frame, "pandas": generator.pandas_frame}
+            source = frames[found.frame](table, ROWS, 42)
+        returned = call_or_skip(found, servers, table, source)
+        if returned is None:
+            assert sent.difference_on_server(tables) is None
+        else:
+            assert (found.origin, returned) == ("limit", ROWS)
+    else:
+        tables.load(table, content)
+        returned = call_or_skip(found, servers, table)
+        if isinstance(returned, int):
+            assert found.origin == "limit"
+            assert returned >= ROWS
+        else:
+            assert sent.difference(returned) is None
+
+
+@pytest.mark.parametrize("found", every_technique())
+def test_name_says_frame_and_driver_and_matches_the_functions_types(found: Technique) -> None:
+    frame, _, rest = found.name.partition("_")
+    assert frame == found.frame
+    assert rest.startswith(f"{found.driver}_")
+    library = {"pandas": "pd.DataFrame", "polars": "pl.DataFrame", "none": None}[found.frame]
+    annotations = inspect.get_annotations(found.function)
+    if library is None:
+        assert found.origin == "limit"
+        assert annotations["source"] == "Table" if found.direction == "write" else annotations["return"] == "int"
+    else:
+        assert annotations["frame" if found.direction == "write" else "return"] == library
+    assert annotations["table"] == "Table"
+    assert found.driver in DRIVERS
+    assert found.family in FAMILIES
+    assert found.client in CLIENTS
+
+
+@pytest.mark.parametrize("found", every_technique())
+def test_source_is_the_function_and_nothing_else(found: Technique) -> None:
+    assert found.source.startswith(("def ", "async def "))
+    (function,) = ast.parse(found.source).body
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert function.name == found.name
+
+
+def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:
+    with published.PATH.open(newline="") as file:
+        rows = [(row["database"], row["direction"], row["technique"]) for row in csv.DictReader(file)]
+    ours = [(found.database, found.direction, found.label) for found in techniques() if found.origin == "published"]
+    assert len(rows) == 56
+    assert sorted(ours) == sorted(rows)
+
+
+def test_names_and_labels_are_unique_for_a_database_and_direction() -> None:
+    for attribute in ("name", "label"):
+        keys = [(found.database, found.direction, getattr(found, attribute)) for found in techniques()]
+        assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("direction", ["write", "read"])
+def test_techniques_can_be_had_by_database_and_direction(database: Any, direction: Any) -> None:
+    wanted = [found for found in techniques() if (found.database, found.direction) == (database, direction)]
+    assert wanted
+    assert techniques(database, direction) == wanted
+
+
+def function_called(name: str) -> Callable[[], None]:
+    def function() -> None: ...
+
+    function.__name__, function.__module__ = name, "framehaul.techniques.published.postgres_write"
+    return function
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "complaint"),
+    [
+        ("numpy_asyncpg_copy", "copy_text", "not of the form frame_driver_method"),
+        ("polars_asyncpg", "copy_text", "not of the form frame_driver_method"),
+        ("polars_oracle_copy", "copy_text", "not of the form frame_driver_method"),
+        ("asyncpg_polars_copy", "copy_text", "not of the form frame_driver_method"),
+        ("polars_asyncpg_new", "smoke_signals", "unknown family 'smoke_signals'"),
+        ("polars_asyncpg_copy_binary", "copy_binary", "two techniques polars_asyncpg_copy_binary"),
+    ],
+)
+def test_bad_registration_is_refused_and_leaves_nothing(name: str, family: str, complaint: str) -> None:
+    before = techniques()
+    with pytest.raises(ValueError, match=complaint):
+        technique(family=family, label="x")(function_called(name))
+    assert techniques() == before

@@ -1,0 +1,77 @@
+"""The rooms of the library: imports go one way, and who looks at results loads no driver."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framehaul.settings import PROJECT
+from framehaul.studies.registry import studies
+
+LIBRARY = PROJECT / "lib" / "framehaul"
+HEAVY = (
+    "numba", "psycopg", "asyncpg", "adbc_driver_postgresql", "duckdb", "clickhouse_driver", "clickhouse_connect",
+    "asynch", "chdb", "httpx", "aiohttp", "urllib3", "sqlalchemy", "connectorx", "pgpq", "framehaul.servers",
+)  # fmt: skip
+
+
+def contracts_of(library: Path) -> subprocess.CompletedProcess[str]:
+    """What import-linter says of a copy of the library in `library`."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()"]
+    return subprocess.run(
+        [*command, f"--config={PROJECT / 'pyproject.toml'}", "--no-cache"], cwd=library, capture_output=True, text=True,
+        check=False, env={"PYTHONPATH": str(library)},
+    )  # fmt: skip
+
+
+def test_imports_go_one_way_and_in_no_circle() -> None:
+    done = contracts_of(LIBRARY.parent)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("data/schema.py", "from framehaul.servers import docker"),
+        ("harness/rounds.py", "import framehaul.reporting.charts"),
+        ("results/store.py", "from framehaul.studies import pgbench"),
+        ("servers/ports.py", "from framehaul.servers import docker"),
+    ],
+)  # fmt: skip
+def test_an_import_the_wrong_way_is_found(module: str, line: str, tmp_path: Path) -> None:
+    shutil.copytree(LIBRARY, tmp_path / "framehaul")
+    changed = tmp_path / "framehaul" / module
+    changed.write_text(f"{changed.read_text()}\n{line}\n")
+    assert contracts_of(tmp_path).returncode == 1
+
+
+def test_nothing_below_the_studies_knows_one_by_name() -> None:
+    names = "|".join(study.notebook for study in studies())
+    for path in LIBRARY.rglob("*.py"):
+        if path.relative_to(LIBRARY).parts[0] != "studies":
+            assert not re.findall(names, path.read_text()), path
+
+
+def test_every_room_has_the_name_of_its_notebooks() -> None:
+    rooms = {path.name for path in (LIBRARY / "studies").iterdir() if (path / "__init__.py").exists()}
+    several = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"}
+    drivers = {"postgres_drivers", "clickhouse_clients"}
+    assert {study.name for study in studies()} - several - drivers == rooms - {"transfers", "drivers"}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "import framehaul.__main__", "import framehaul.results.compare, framehaul.reporting.comparison",
+        "import framehaul.studies.explorer.explorer", "from framehaul.studies.registry import studies; studies()",
+    ],
+)  # fmt: skip
+def test_who_looks_at_results_loads_no_driver_and_no_server(what: str) -> None:
+    told = f"{what}; import sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
