@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, COMMENT
 from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.ports import choose_port
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import OUR_MERGES, ClickHouseTables, tables_of
 
 THEIRS = ANALYTICS_METRICS.renamed("somebody's table")
 BOTH_DATABASES = pytest.mark.parametrize("database", ["postgres", "clickhouse"])
@@ -111,3 +112,41 @@ def test_unreachable_port_is_an_error_that_names_the_server_and_not_the_password
     with pytest.raises(ServerError, match=rf"at 127\.0\.0\.1:{port} cannot be used: .*refused") as raised:
         tables_of(unreachable).drop(ANALYTICS_METRICS)
     assert server.password not in str(raised.value)
+
+
+def test_nobody_waits_for_the_merges_of_others(servers: Servers) -> None:
+    tables = tables_of(servers.clickhouse)
+    assert isinstance(tables, ClickHouseTables)
+    tables.run("CREATE TABLE merging (n UInt64, text String) ENGINE = MergeTree ORDER BY text")
+    try:
+        for _ in range(2):
+            tables.run("INSERT INTO merging SELECT number, toString(rand()) FROM numbers(1000000)")
+        merge = threading.Thread(target=lambda: tables.run("OPTIMIZE TABLE merging FINAL"))
+        merge.start()
+        seen = False
+        while merge.is_alive():
+            counts = tables.rows(f"SELECT (SELECT count() FROM system.merges WHERE table = 'merging'), ({OUR_MERGES})")
+            seen |= counts[0][0] == "1"
+            assert counts[0][1] == "0"
+        merge.join()
+        assert seen, "the merge was over too soon: nothing was tried"
+    finally:
+        tables.run("DROP TABLE merging SYNC")
+
+
+def test_our_own_merges_are_waited_for(servers: Servers) -> None:
+    tables, table = tables_of(servers.clickhouse), ANALYTICS_METRICS.renamed("framehaul_merging")
+    assert isinstance(tables, ClickHouseTables)
+    tables.create(table)
+    try:
+        tables.load(table, generator.arrow_table(table, 200_000, 1))
+        merge = threading.Thread(target=lambda: tables.run(f"OPTIMIZE TABLE {table.clickhouse_name} FINAL"))
+        merge.start()
+        while merge.is_alive() and tables.rows(OUR_MERGES)[0][0] == "0":
+            pass
+        assert merge.is_alive(), "the merge was over too soon: nothing was tried"
+        tables.settle()
+        assert tables.rows("SELECT count() FROM system.merges WHERE table = 'framehaul_merging'")[0][0] == "0"
+        merge.join()
+    finally:
+        tables.drop(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -513,6 +514,16 @@ def test_the_geometric_mean_is_over_the_published_shapes_and_only_where_all_are_
     assert overall["driver"].to_list() == ["a"]
     assert overall["rows_per_s"][0] == pytest.approx(10**1.5)
     assert overall["client_cores"][0] == pytest.approx(0.5)
+
+
+def test_a_driver_that_was_wrong_in_one_pass_of_one_shape_has_no_mean() -> None:
+    parts = [
+        passes_of({"a": [1.0, 2.0], "b": [1.0, 0 if shape == PUBLISHED_SHAPES[0] else 2.0]}, shape)
+        for shape in PUBLISHED_SHAPES
+    ]
+    everything = drivers.with_overall(pl.concat(parts))
+    assert set(everything.filter(shape=drivers.OVERALL)["driver"]) == {"a"}
+    assert math.isnan(drivers.ratio(everything, PUBLISHED_SHAPES[0], "a", "b")["ratio"])
 
 
 @pytest.mark.parametrize(

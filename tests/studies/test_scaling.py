@@ -143,3 +143,13 @@ def test_a_quantity_that_could_not_be_measured_leaves_its_panel_empty(tmp_path: 
     drawn = [bool(axes.lines) for axes in figure.axes]
     assert drawn == [True, False, True, False, False]
     assert "2k at 10 | 2k at 100 | 1.00x" in scaling.growth_table(scaling.medians(frame))
+
+
+def test_what_was_wrong_once_has_no_speed_at_that_size(tmp_path: Path) -> None:
+    name, _ = scaling.COMPARED[("clickhouse", "read")]
+    frame = passes(
+        result(name, 1, rows=10), result(name, 2, rows=10, status="failed", seconds=None, reason="x"),
+        result(name, 1, rows=100), result(name, 2, rows=100),
+        directory=tmp_path,
+    )  # fmt: skip
+    assert scaling.medians(frame)["rows"].to_list() == [100]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
-from framehaul.data.frames import arrow_stream, from_polars, to_polars, with_uuid_bytes
+from framehaul.data.frames import arrow_stream, from_polars, in_clickhouse_order, to_pandas, to_polars, with_uuid_bytes
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
@@ -107,11 +107,54 @@ def test_chdb_never_tells_the_password(found: Technique, servers: Servers) -> No
     assert servers.clickhouse.password not in str(raised.value)
 
 
+WITNESS = "framehaul_witness"
+"""What a transaction that writes into the table commits with, noted as its last act."""
+
+
+@pytest.fixture
+def witness(servers: Servers, postgres_table: Table) -> Iterator[Callable[[], set[tuple[str, str]]]]:
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(
+            f"""
+            CREATE TABLE {WITNESS} (committed text, kind text);
+            CREATE FUNCTION {WITNESS}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO {WITNESS} SELECT current_setting('synchronous_commit'), relpersistence
+                FROM pg_class WHERE oid = TG_RELID;
+                RETURN NULL;
+            END $$;
+            CREATE CONSTRAINT TRIGGER {WITNESS} AFTER INSERT ON {postgres_table.postgres_name}
+                DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {WITNESS}();
+        """.encode()
+        )
+        try:
+            yield lambda: set(connection.execute(f"SELECT committed, kind FROM {WITNESS}".encode()).fetchall())
+        finally:
+            connection.execute(f"DROP FUNCTION {WITNESS}() CASCADE; DROP TABLE {WITNESS}".encode())
+
+
 @pytest.mark.parametrize("found", [t for t in techniques("postgres", "write") if t.origin == "beyond"],
                          ids=lambda found: found.name)  # fmt: skip
-def test_no_technique_weakens_durability(found: Any) -> None:
-    for word in ("unlogged", "synchronous_commit", "fsync"):
-        assert word not in found.source.lower()
+def test_no_technique_weakens_durability(
+    found: Technique, servers: Servers, postgres_table: Table, witness: Callable[[], set[tuple[str, str]]]
+) -> None:
+    frame = generator.polars_frame(postgres_table, 20, 1)
+    call(
+        found,
+        servers,
+        postgres_table,
+        frame if found.frame == "polars" else to_pandas(from_polars(frame, TABLE), TABLE),
+    )
+    assert witness() == {("on", "p")}
+
+
+def test_a_weakened_transaction_is_seen(
+    servers: Servers, postgres_table: Table, witness: Callable[[], set[tuple[str, str]]]
+) -> None:
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        connection.execute("SET LOCAL synchronous_commit = off")  # as a helper of a technique might
+        frame = generator.polars_frame(postgres_table, 2, 1)
+        postgres_write.polars_psycopg_copy_text_streamed(connection, postgres_table, frame)
+    assert witness() == {("off", "p")}
 
 
 def test_page_ranges_hold_every_row_once(servers: Servers, postgres_table: Table) -> None:
@@ -209,3 +252,16 @@ def test_conversions_lose_nothing(table: Table) -> None:
         if column.type.name == "UUID":
             found, sent = raw.column(column.name).to_pylist(), frame[column.name].to_list()
             assert [value and value.hex() for value in found] == [value and value.replace("-", "") for value in sent]
+
+
+def test_presorted_rows_are_in_the_order_of_the_server(servers: Servers, clickhouse_table: Table) -> None:
+    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
+    tables_of(servers.clickhouse).load(clickhouse_table, from_polars(frame, clickhouse_table))
+    name = clickhouse_table.clickhouse_order[0]
+    with open_http_client(servers.clickhouse) as connection:
+        query = f"SELECT {name} FROM {clickhouse_table.clickhouse_name} ORDER BY {clickhouse_table.clickhouse_key}"
+        ordered = connection.post(f"{query} FORMAT TSV").read().decode().split()
+    assert (
+        in_clickhouse_order(frame.sample(fraction=1, shuffle=True, seed=2), clickhouse_table)[name].to_list() == ordered
+    )
+    assert frame.sort(name)[name].to_list() != ordered, "text sorts alike: nothing was tried"

@@ -47,6 +47,18 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     return frame[wanted] if isinstance(frame, pd.DataFrame) else frame.select(wanted)
 
 
+def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The rows in the order of the table's sorting key as ClickHouse has it: UUIDs go by their second half.
+
+    https://clickhouse.com/docs/sql-reference/data-types/uuid
+    """
+    uuids, keys = table.columns_of(ColumnType.UUID), list[pl.Expr]()
+    for name in table.clickhouse_order:
+        text = pl.col(name).str.to_lowercase()
+        keys += [text.str.slice(19), text.str.slice(0, 18)] if name in uuids else [pl.col(name)]
+    return frame.sort(keys)
+
+
 def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     """A pandas frame as an Arrow table in `table.arrow_schema`; text is already Arrow inside pandas 3.
 

@@ -148,11 +148,19 @@ def medians(passes: pl.DataFrame, keys: list[str], *also: pl.Expr, speed: str = 
     )
 
 
-def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> dict[str, float]:
-    """The ratio of median rows/s of two sets of passes, with its bootstrap 95% interval; NaN where one is empty.
+def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The passes that are `ok` of whom no pass failed: what was ever wrong has no speed. `keys` tell who it is."""
+    return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
 
-    `speed` is another column to compare.
+
+def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> dict[str, float]:
+    """The ratio of median rows/s of two sets of passes, with its bootstrap 95% interval.
+
+    NaN where one is empty, or a pass of it failed. `speed` is another column to compare.
     """
-    one, other = (side.filter(status="ok").select("pass", pl.col(speed).alias("rows_per_s")) for side in (left, right))
+    one, other = (
+        side.filter((pl.col("status") != "failed").all(), status="ok").select("pass", pl.col(speed).alias("rows_per_s"))
+        for side in (left, right)
+    )
     found = ratio_with_interval(one, other)
     return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))

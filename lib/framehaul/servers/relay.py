@@ -35,6 +35,8 @@ class Relay:
         self._listeners = {socket.create_server(("127.0.0.1", 0)): target for target in targets}
         self.ports: list[int] = [listener.getsockname()[1] for listener in self._listeners]
         self.total_bytes = 0
+        self.connections = 0
+        """How many were accepted so far."""
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._over = threading.Event()
@@ -89,6 +91,7 @@ class Relay:
                 client.close()
                 continue
             with self._lock:
+                self.connections += 1
                 self._serving = [*filter(threading.Thread.is_alive, self._serving), thread]
 
     def _serve(self, client: socket.socket, target: tuple[str, int]) -> None:

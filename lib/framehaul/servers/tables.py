@@ -26,6 +26,10 @@ from framehaul.data.schema import COMMENT, ColumnType, Table, quote_clickhouse, 
 from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer
 
+OUR_MERGES = f"""
+SELECT count() FROM system.merges WHERE database = currentDatabase()
+    AND table IN (SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = '{COMMENT}')
+"""
 LOAD_ROWS = 2_500_000
 """Rows that ClickHouse takes as one block when a table is loaded: some 300 bytes of memory for each."""
 
@@ -284,7 +288,8 @@ class ClickHouseTables:
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
     def settle(self) -> None:
-        while int(self.rows("SELECT count() FROM system.merges WHERE database = currentDatabase()")[0][0]):
+        # Of our tables alone: a database that others use may merge for ever.
+        while int(self.rows(OUR_MERGES)[0][0]):
             time.sleep(0.02)
 
     def load(self, table: Table, content: pa.Table) -> None:

@@ -16,6 +16,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, ratio_text
 from framehaul.results import statistics
 from framehaul.settings import load_settings
+from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 
@@ -119,8 +120,8 @@ class Levers:
         return Markdown(levers_table(self.table))
 
     def chart(self) -> SVG:
-        """The ratios with their intervals, also saved as `figures/{STUDY.name}.svg`."""
-        return SVG(charts.save(_figure(self.table), self._figures / "{STUDY.name}.svg"))
+        """The ratios with their intervals, also saved as `figures/ablations.svg`."""
+        return SVG(charts.save(_figure(self.table), self._figures / f"{STUDY.name}.svg"))
 
     def first(self) -> Markdown:
         """What to change first."""

@@ -26,7 +26,7 @@ from framehaul.reporting.study import Study
 from framehaul.reporting.tables import markdown_table, missing_table, ratio_text, thousands
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
-from framehaul.results.statistics import medians
+from framehaul.results.statistics import medians, never_wrong
 from framehaul.results.statistics import ratio as ratio_of
 from framehaul.servers import Servers
 from framehaul.settings import load_settings
@@ -248,7 +248,8 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
 def with_overall(passes: pl.DataFrame) -> pl.DataFrame:
     """The passes with client CPU per row, per query and per second, and the geometric means of the published shapes.
 
-    The means are those of a driver that did all of these shapes in a pass; they stand there as a shape of their own.
+    The means are those of a driver that did all of these shapes in a pass, and none of them wrong in any; they stand
+    there as a shape of their own.
     """
     cpu = pl.col("client_cpu_s")
     passes = passes.with_columns(
@@ -256,7 +257,7 @@ def with_overall(passes: pl.DataFrame) -> pl.DataFrame:
         (cpu / pl.col("seconds")).alias("client_cores"),
     )  # fmt: skip
     means = (
-        passes.filter(pl.col("shape").is_in(PUBLISHED_SHAPES), status="ok")
+        never_wrong(passes.filter(pl.col("shape").is_in(PUBLISHED_SHAPES)), ["driver"])
         .group_by("driver", "label", "language", "origin", "connections", "pass", maintain_order=True)
         .agg(
             pl.col("^(queries|rows)_per_s|client_c.*_per_.*|client_cores|latency_.*$").log().mean().exp(),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, missing_table, ratio_text, thousands
-from framehaul.results.statistics import medians, ratio
+from framehaul.results.statistics import medians, never_wrong, ratio
 from framehaul.studies.scale_out.model import BUSY, Cost, Fit, fitted
 from framehaul.techniques.registry import DATABASES
 
@@ -130,7 +130,7 @@ def saturation_table(passes: pl.DataFrame, machine: Machine) -> str:
 def law(passes: pl.DataFrame, here: pl.DataFrame) -> Fit | str:
     """The law fitted to the passes of a sweep over workers, or why there is none."""
     labels = across_workers(here)["label"].to_list()
-    found = passes.filter(pl.col("label").is_in(labels), status="ok")
+    found = never_wrong(passes.filter(pl.col("label").is_in(labels)), ["label"])
     return fitted(found["workers"].to_list(), found["pass"].to_list(), found["rows_per_s"].to_list())
 
 

@@ -36,6 +36,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, thousands
 from framehaul.reporting.versions import versions_text
 from framehaul.results import committed, store
+from framehaul.results.statistics import never_wrong
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.settings import load_settings
@@ -162,9 +163,10 @@ def load(facts: dict[str, Any] | None = None) -> Scaling:
 
 def medians(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per technique and size, in ascending size, with the medians over passes."""
+    who = ["database", "direction", "technique", "label", "origin", "rows"]
     return (
-        passes.filter(status="ok")
-        .group_by("database", "direction", "technique", "label", "origin", "rows", maintain_order=True)
+        never_wrong(passes, who)
+        .group_by(who, maintain_order=True)
         .agg(pl.col(*PANELS, "seconds").median(), pl.col("rows_per_s").min().alias("min_rows_per_s"),
              pl.col("rows_per_s").max().alias("max_rows_per_s"))
         .sort("rows", maintain_order=True)
@@ -344,7 +346,8 @@ def read_streams(directory: Path) -> pl.DataFrame:
 
 def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
     """Of the passes of the scaling study, those of the streamed moves."""
-    return growth.filter(pl.col("technique").str.starts_with("stream_"), status="ok")
+    streamed = growth.filter(pl.col("technique").str.starts_with("stream_"))
+    return never_wrong(streamed, ["technique", "rows"])
 
 
 def readme_blocks(_: Path) -> dict[str, str]:

@@ -19,7 +19,15 @@ import polars as pl
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
-from framehaul.data.frames import arrow_stream, check_text, fitting, from_pandas, from_polars, in_table_order
+from framehaul.data.frames import (
+    arrow_stream,
+    check_text,
+    fitting,
+    from_pandas,
+    from_polars,
+    in_clickhouse_order,
+    in_table_order,
+)
 from framehaul.data.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.clients import ChdbRemote, HttpConnection
 from framehaul.techniques.registry import technique
@@ -129,7 +137,7 @@ def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", needs_key=True)
 def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server finds its sorting done; whether that pays for sorting here is the question."""
-    insert_arrow(connection, table, to_arrow(in_table_order(frame, table).sort(table.clickhouse_order), table))
+    insert_arrow(connection, table, to_arrow(in_clickhouse_order(in_table_order(frame, table), table), table))
 
 
 @technique(
