@@ -20,7 +20,8 @@ def result(
     values: dict[str, Any] = {
         "run_id": "r", "notebook": "04_clickhouse_read", "database": "clickhouse", "direction": "read",
         "technique": technique, "label": technique.upper(), "origin": "published", "family": "http_csv",
-        "driver": "urllib", "frame": "polars", "rows": 1000, "pass_": number, "seconds": seconds,
+        "driver": "urllib", "frame": "polars", "connections": 1, "contract": None, "rows": 1000, "pass_": number,
+        "seconds": seconds,
         "rows_per_s": 1000 / seconds if seconds else None, "client_cpu_s": 0.1, "server_cpu_s": None,
         "peak_rss_bytes": 5, "wire_bytes": None, "dtypes": "exact", "status": "ok", "reason": None,
     }  # fmt: skip
@@ -39,7 +40,7 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
     header = (tmp_path / "clickhouse_read.csv").read_text().splitlines()[0]
     assert header == (
         "run_id,notebook,database,direction,technique,label,origin,family,driver,frame,rows,pass,seconds,rows_per_s,"
-        "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason"
+        "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason,connections,contract"
     )
     assert header.split(",") == columns_of(Result)
 

@@ -46,7 +46,8 @@ def result(
     return store.Result(
         run_id=run_id, notebook=notebook, database=technique.database, direction=technique.direction,
         technique=technique.name, label=technique.label, origin=technique.origin, family=technique.family,
-        driver=technique.driver, frame=technique.frame, rows=rows, pass_=number,
+        driver=technique.driver, frame=technique.frame, connections=technique.connections,
+        contract=technique.contract.kind if technique.contract else None, rows=rows, pass_=number,
         seconds=outcome.seconds, rows_per_s=rows / outcome.seconds if outcome.seconds else None,
         client_cpu_s=usage.client_cpu_s if usage else None, server_cpu_s=usage.server_cpu_s if usage else None,
         peak_rss_bytes=usage.peak_rss_bytes if usage else None, wire_bytes=wire_bytes if ok else None,

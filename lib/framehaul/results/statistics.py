@@ -43,7 +43,7 @@ def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFra
     failed = passes.group_by(names).agg((pl.col("status") == "failed").any().alias("any_failed"))
     ok = pl.col("status") == "ok"
     timed = passes.group_by([*names, "label", "origin", "family", "driver", "frame"], maintain_order=True).agg(
-        *(pl.col(name).first() for name in ("rows",) if name not in names),
+        *(pl.col(name).first() for name in ("rows", "connections", "contract") if name not in names),
         ok.sum().alias("passes"),
         pl.col("seconds").filter(ok).mean().alias("avg_s"),
         pl.col("rows_per_s").filter(ok).mean().alias("mean_rows_per_s"),

@@ -51,6 +51,9 @@ class Result:
     dtypes: str | None
     status: Status
     reason: str | None
+    connections: int
+    contract: str | None
+    """`append` or `bulk_load`; of a write."""
 
 
 def columns_of(kind: type[DataclassInstance]) -> list[str]:

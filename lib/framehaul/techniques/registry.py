@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from framehaul.techniques.contract import APPEND, Contract
+
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "none"]
@@ -73,6 +75,10 @@ class Technique:
     family: str
     label: str
     origin: Origin
+    contract: Contract | None = None
+    """Of a write, its terms."""
+    connections: int = 1
+    """How many it moves its rows over."""
     needs_key: bool = False
     """Whether it is about the order of the key, and so nothing for a table without one."""
 
@@ -116,10 +122,17 @@ _TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}
 
 
 def technique[F: Callable[..., Any]](
-    *, family: str, label: str, client: str | None = None, needs_key: bool = False
+    *,
+    family: str,
+    label: str,
+    client: str | None = None,
+    connections: int = 1,
+    contract: Contract | None = None,
+    needs_key: bool = False,
 ) -> Callable[[F], F]:
     """Register a function; its module says origin, database and direction, its name says frame and driver.
 
+    A write without a contract of its own appends, as its database does.
     Raises ValueError when the name does not follow the grammar `frame_driver_method` or is taken.
     """
 
@@ -138,7 +151,8 @@ def technique[F: Callable[..., Any]](
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         _TECHNIQUES[key] = Technique(
             function, key[0], key[1], cast("Frame", frame), driver, client or driver, family, label,
-            cast("Origin", origin), needs_key,
+            cast("Origin", origin), (contract or APPEND[database]) if direction == "write" else None, connections,
+            needs_key,
         )  # fmt: skip
         return function
 

@@ -21,6 +21,7 @@ from framehaul.data.schema import Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
 from framehaul.techniques.clients import UTF8, HttpConnection
+from framehaul.techniques.contract import APPEND
 from framehaul.techniques.registry import Database, Direction
 
 
@@ -137,7 +138,8 @@ def _move(
     function: Callable[..., None], database: Database, direction: Direction, driver: str, label: str
 ) -> Technique:
     client = "psycopg" if driver == "pgpq" else driver
-    return Technique(function, database, direction, "polars", driver, client, "arrow", label, "beyond")
+    contract = APPEND[database] if direction == "write" else None
+    return Technique(function, database, direction, "polars", driver, client, "arrow", label, "beyond", contract)
 
 
 MOVES = (

@@ -46,6 +46,8 @@ class Contender:
     language: str
     origin: str
     command: Command
+    arrays_as_text: bool = False
+    """Whether it leaves arrays as the text that came from the server."""
 
 
 class ProgramError(RuntimeError):
@@ -283,7 +285,7 @@ POSTGRES = (
     Contender("adbc", "ADBC to Arrow, threads", "Python", "beyond", python("postgres", "adbc")),
     Contender("go_pgx", "Go pgx", "Go", "beyond", go("pgx")),
     Contender("go_pq", "Go lib/pq, all decoded", "Go", "beyond", go("pq")),
-    Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded")),
+    Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded"), True),
     Contender("node_pg", "Node pg", "Node", "published", node("pg")),
     Contender("node_pg_native", "Node pg-native", "Node", "published", node("pg_native")),
 )  # fmt: skip

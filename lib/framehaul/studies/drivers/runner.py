@@ -264,7 +264,7 @@ class PostgresGround:
             # pg_type grows when anybody makes a table.
             if expected == self._expected(task.shape):
                 self._fetched[task.shape.name] = len(expected)
-                return difference(got, expected, arrays_as_text="undecoded" in task.contender.name)
+                return difference(got, expected, arrays_as_text=task.contender.arrays_as_text)
 
     def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
         """Each fetch gave all rows; or all rows that were sent are there, none of them another, and are removed."""

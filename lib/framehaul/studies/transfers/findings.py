@@ -66,15 +66,10 @@ def past_published(summary: pl.DataFrame) -> list[Past]:
         published = timed.filter(origin="published").to_dicts()
         beyond = timed.filter(origin="beyond", dtypes="exact").to_dicts()
         if published and beyond:
-            single = next((row for row in beyond if not on_two_connections(row)), None)
+            single = next((row for row in beyond if row["connections"] == 1), None)
             limits = timed_limits(group).to_dicts()
             found.append(Past(str(database), str(direction), published[0], beyond[0], single, limits))
     return found
-
-
-def on_two_connections(row: dict[str, Any]) -> bool:
-    """Whether a technique moves its rows over more than one connection, as its name says."""
-    return "_two_" in row["technique"]
 
 
 def busy_cores(row: dict[str, Any]) -> float | None:
@@ -94,7 +89,7 @@ def choices(summary: pl.DataFrame) -> list[tuple[str, dict[str, Any], str]]:
     cases: list[tuple[str, list[dict[str, Any]]]] = [
         ("Polars frame", [row for row in exact if row["frame"] == "polars"]),
         ("pandas frame", [row for row in exact if row["frame"] == "pandas"]),
-        ("one connection, Polars", [row for row in exact if row["frame"] == "polars" and not on_two_connections(row)]),
+        ("one connection, Polars", [row for row in exact if row["frame"] == "polars" and row["connections"] == 1]),
         ("no driver but the usual one", [row for row in exact if row["driver"] in USUAL_DRIVERS]),
     ]
     found = [(case, rows[0], f"{thousands(rows[0]['median_rows_per_s'])} rows/s") for case, rows in cases if rows]

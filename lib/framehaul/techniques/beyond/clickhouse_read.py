@@ -150,6 +150,7 @@ def polars_http_client_arrow_library_writer(connection: HttpConnection, table: T
     family="arrow",
     label="http.client SELECT ... FORMAT ArrowStream, two connections by partition -> Polars dataframe",
     client="http_client_pair",
+    connections=2,
 )
 def polars_http_client_arrow_two_connections(
     connections: tuple[HttpConnection, HttpConnection], table: Table

@@ -30,6 +30,7 @@ from framehaul.data.frames import (
 )
 from framehaul.data.schema import FLOATS, ColumnType, Table
 from framehaul.techniques.clients import ChdbRemote, HttpConnection
+from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
 
 # What they hold: https://clickhouse.com/docs/sql-reference/data-types/date and .../date32
@@ -144,6 +145,7 @@ def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table,
     family="arrow",
     label="http.client INSERT FORMAT ArrowStream, two connections, from Polars",
     client="http_client_pair",
+    connections=2,
 )
 def polars_http_client_arrow_two_connections(
     connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pl.DataFrame
@@ -160,6 +162,7 @@ def polars_http_client_arrow_two_connections(
     family="arrow",
     label="http.client INSERT FORMAT ArrowStream, two connections, from Pandas",
     client="http_client_pair",
+    connections=2,
 )
 def pandas_http_client_arrow_two_connections(
     connections: tuple[HttpConnection, HttpConnection], table: Table, frame: pd.DataFrame
@@ -175,6 +178,7 @@ def pandas_http_client_arrow_two_connections(
 @technique(
     family="arrow",
     label="http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars",
+    contract=REPLACED,
 )
 def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """All or nothing: readers see the table as it was until it is, at once, all of the frame and nothing but it.
@@ -191,7 +195,11 @@ def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, 
         connection.post(f"DROP TABLE {loading.clickhouse_name} SYNC").read()
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars")
+@technique(
+    family="arrow",
+    label="http.client INSERT FORMAT ArrowStream with a deduplication token, from Polars",
+    contract=IDEMPOTENT,
+)
 def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """May be tried again when no answer came: the server drops blocks that it has under the same token.
 

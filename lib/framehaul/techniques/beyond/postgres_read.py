@@ -85,6 +85,7 @@ def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     family="arrow",
     label="ADBC fetch as Arrow, two connections, one snapshot -> Polars dataframe",
     client="adbc_pair",
+    connections=2,
 )
 def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnection], table: Table) -> pl.DataFrame:
     """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
@@ -142,6 +143,7 @@ async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
     family="copy_binary",
     label="asyncpg binary COPY decoded by numba, two connections, one snapshot -> Polars dataframe",
     client="asyncpg_pair",
+    connections=2,
 )
 async def polars_asyncpg_copy_decoded_two_connections(
     connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table
@@ -241,6 +243,7 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     family="copy_text",
     label="psycopg COPY TO STDOUT delimited text, typed, two connections, one snapshot -> Polars dataframe",
     client="psycopg_pair",
+    connections=2,
 )
 def polars_psycopg_copy_text_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table

@@ -33,6 +33,7 @@ from framehaul.data.frames import (
 )
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.clients import UTF8, check_encoding
+from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
@@ -132,6 +133,8 @@ def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, fra
     family="copy_binary",
     label="pgpq COPY, presorted by key, two connections (two transactions), from Polars",
     client="psycopg_pair",
+    connections=2,
+    contract=HALVES,
     needs_key=True,
 )
 def polars_pgpq_presorted_two_connections(
@@ -167,6 +170,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
     family="copy_binary",
     label="pgpq COPY, then the primary key, in one transaction, from Polars",
     client="psycopg",
+    contract=LOCKED,
     needs_key=True,
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
@@ -178,6 +182,7 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
     family="copy_binary",
     label="pgpq COPY, then the primary key, in one transaction, from Pandas",
     client="psycopg",
+    contract=LOCKED,
     needs_key=True,
 )
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
@@ -189,6 +194,7 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
     family="copy_binary",
     label="pgpq COPY with FREEZE into an empty table, in one transaction, from Polars",
     client="psycopg",
+    contract=LOCKED,
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows arrive as VACUUM FREEZE would leave them, never to be rewritten; raises ValueError on a table with rows."""

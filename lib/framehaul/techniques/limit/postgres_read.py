@@ -33,6 +33,7 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
     family="server",
     label="limit: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)",
     client="asyncpg_pair",
+    connections=2,
 )
 async def none_asyncpg_copy_binary_two_connections(
     connections: tuple[asyncpg.Connection[Any], asyncpg.Connection[Any]], table: Table

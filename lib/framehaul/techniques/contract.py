@@ -1,0 +1,36 @@
+"""What a write asks of a table and of its other users, and what it leaves: the terms that its speed is had on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+ContractKind = Literal["append", "bulk_load"]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The terms of a write."""
+
+    kind: ContractKind
+    """`append`: rows come to those that are there, beside whoever else works with the table; `bulk_load`: the table is
+    empty, or replaced, or nobody's but ours meanwhile."""
+    locks: str
+    others_see: str
+    """Of the rows, while it runs."""
+    after_failure: str
+    """What is left in the table."""
+
+
+POSTGRES_APPEND = Contract("append", "nothing but its own rows", "nothing until it commits", "nothing")
+CLICKHOUSE_APPEND = Contract("append", "nothing", "every block as soon as it is written", "the blocks written before")
+"""An INSERT is atomic by the block: https://clickhouse.com/docs/guides/inserting-data#characteristics-of-inserts"""
+
+APPEND = {"postgres": POSTGRES_APPEND, "clickhouse": CLICKHOUSE_APPEND}
+"""Of a plain INSERT or COPY, by database."""
+HALVES = replace(
+    POSTGRES_APPEND, others_see="each half as soon as it commits", after_failure="the half of the other connection"
+)
+LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
+REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
+IDEMPOTENT = replace(CLICKHOUSE_APPEND, after_failure="the blocks written before; tried again, each of them once")
