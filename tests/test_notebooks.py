@@ -89,17 +89,17 @@ def test_rounds_are_interleaved_and_shuffled(out: Path) -> None:
 
 
 def test_environment_is_recorded(out: Path) -> None:
-    facts = json.loads((out / "results" / "environment.json").read_text())
-    assert set(facts["runs"]) == {
+    metadata = json.loads((out / "results" / "environment.json").read_text())
+    assert set(metadata["runs"]) == {
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
         "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
         "12_warehouse", "13_parquet", "14_json_parquet",
         "15_pgbench", "21_scale_out",
     }  # fmt: skip
-    assert facts["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
-    assert facts["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
-    assert facts["libraries"]["polars"]
-    assert facts["machine"]["cores"] >= 1
+    assert metadata["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
+    assert metadata["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
+    assert metadata["libraries"]["polars"]
+    assert metadata["machine"]["cores"] >= 1
 
 
 def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:

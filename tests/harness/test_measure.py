@@ -117,7 +117,7 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
         named("clickhouse", "write", "polars_urllib_parquet", killing_the_server),
         named("clickhouse", "write", "polars_httpx_parquet"),
     ]
-    # Servers of its own: the keeper starts both anew, under other process ids.
+    # Servers of its own: the supervisor starts both anew, under other process ids.
     with running(Settings(state_dir=open_dir / "dying")) as servers:
         recorded = run(chosen, servers.clickhouse, Parameters(200, 2, 0, 1))
     assert killed

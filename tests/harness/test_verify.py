@@ -16,7 +16,7 @@ from framehaul.data import generator
 from framehaul.data.frames import to_pandas
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import ServerError
-from framehaul.harness.verify import EXACT, Sent, dtype_drift, invalid
+from framehaul.harness.verify import EXACT, Expected, dtype_drift, invalid
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.studies.fidelity.places import without_encoding
@@ -114,7 +114,7 @@ def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) 
     content = generator.arrow_table(table, ROWS, 42)
     backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
     for received in (make(content, table), make(backwards, table)):
-        assert Sent(table, content).difference(received) is None
+        assert Expected(table, content).difference(received) is None
         assert dtype_drift(received, table) == EXACT
 
 
@@ -126,11 +126,11 @@ def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) 
 def test_one_changed_value_is_named_by_its_column(name: str, make: Make) -> None:
     column, content = changed(name)
     received = make(content, EVERY_TYPE)
-    assert Sent(EVERY_TYPE, every_type()).difference(received) == f"content differs in {column}"
+    assert Expected(EVERY_TYPE, every_type()).difference(received) == f"content differs in {column}"
 
 
 def test_null_for_nan_is_detected() -> None:
-    sent = Sent(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
+    sent = Expected(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
     assert sent.difference(polars(every_type(maybe_float64=[1.5, float("nan")]))) is None
     assert sent.difference(polars(every_type())) == "content differs in maybe_float64"
 
@@ -140,7 +140,7 @@ def test_pandas_has_many_ways_of_saying_null_and_none_of_them_is_a_value(missing
     received = pandas(every_type())
     for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
         received[name] = pd.Series([received[name][0], missing], dtype=object)
-    sent = Sent(EVERY_TYPE, every_type())
+    sent = Expected(EVERY_TYPE, every_type())
     assert sent.difference(received) is None
     received["text"] = pd.Series(["a", missing], dtype=object)
     assert sent.difference(received) == "content differs in text"
@@ -150,7 +150,7 @@ def test_pandas_has_many_ways_of_saying_null_and_none_of_them_is_a_value(missing
 @BOTH_TABLES
 def test_missing_and_doubled_rows_are_detected(make: Make, table: Table) -> None:
     content = generator.arrow_table(table, ROWS, 42)
-    sent = Sent(table, content)
+    sent = Expected(table, content)
     assert sent.difference(make(content.slice(1), table)) == f"{ROWS - 1} rows instead of {ROWS}"
     doubled = pa.concat_tables([content, content.slice(0, 1)])
     assert sent.difference(make(doubled, table)) == f"{ROWS + 1} rows instead of {ROWS}"
@@ -173,13 +173,15 @@ def test_values_swapped_between_rows_are_detected(make: Make, table: Table) -> N
     content = generator.arrow_table(table, ROWS, 42)
     for name in table.column_names:
         if name not in table.key:
-            assert Sent(table, content).difference(make(swapped(content, name), table)) == f"content differs in {name}"
+            assert (
+                Expected(table, content).difference(make(swapped(content, name), table)) == f"content differs in {name}"
+            )
 
 
 @BOTH_FRAMES
 def test_other_columns_or_another_order_of_them_is_detected(make: Make) -> None:
     received = make(every_type(), EVERY_TYPE)
-    sent = Sent(EVERY_TYPE, every_type())
+    sent = Expected(EVERY_TYPE, every_type())
     assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[::-1]]))
     assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[:-1]]))
 
@@ -208,7 +210,7 @@ def drifted_polars() -> pl.DataFrame:
 
 
 def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
-    sent = Sent(EVERY_TYPE, every_type())
+    sent = Expected(EVERY_TYPE, every_type())
     assert sent.difference(drifted_pandas()) is None
     assert dtype_drift(drifted_pandas(), EVERY_TYPE) == (
         "uuid:object;date:str;int32:int64;maybe_uuid:object;maybe_date:datetime64[us];maybe_int32:float64"
@@ -221,7 +223,7 @@ def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() ->
 
 
 def test_days_since_1970_are_dates_and_a_column_of_nulls_has_any_type() -> None:
-    sent = Sent(EVERY_TYPE, every_type(maybe_text=[None, None]))
+    sent = Expected(EVERY_TYPE, every_type(maybe_text=[None, None]))
     received = polars(every_type()).with_columns(
         pl.col("date").cast(pl.Int32).cast(pl.UInt16), pl.lit(None).alias("maybe_text")
     )
@@ -246,7 +248,7 @@ def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
     column: str, values: list[Any], dtype: Any
 ) -> None:
     received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
-    assert Sent(EVERY_TYPE, every_type()).difference(received) is not None
+    assert Expected(EVERY_TYPE, every_type()).difference(received) is not None
 
 
 def unchecked(*values: bytes | None) -> pa.Array:
@@ -266,7 +268,7 @@ def with_text(make: Make, text: pa.Array) -> pl.DataFrame | pd.DataFrame:
 @BOTH_FRAMES
 @pytest.mark.parametrize("raw", [b"\xff\xfeA", b"\xed\xa0\x80", b"\xe2\x82", b"long enough for no view\xc0\x80"])
 def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes) -> None:
-    sent = Sent(EVERY_TYPE, every_type())
+    sent = Expected(EVERY_TYPE, every_type())
     assert sent.difference(with_text(make, unchecked(b"a", raw))) == "column maybe_text, row 1: text that is no UTF-8"
     assert sent.difference(with_text(make, unchecked(b"a", None))) is None
 
@@ -292,7 +294,7 @@ def past_its_dictionary() -> pa.Array:
     ids=["category", "Arrow-backed"],
 )
 def test_an_index_past_its_dictionary_is_found(column: pd.Series[Any]) -> None:
-    found = Sent(EVERY_TYPE, every_type()).difference(pandas(every_type()).assign(maybe_text=column))
+    found = Expected(EVERY_TYPE, every_type()).difference(pandas(every_type()).assign(maybe_text=column))
     assert found is not None
     assert found.startswith("column maybe_text is not valid: ")
     assert "5" in found
@@ -347,7 +349,7 @@ class TestOnTheServer:
     def prepared(self, servers: Servers, database: str, table: Table, sent: pa.Table, written: pa.Table) -> str | None:
         """What `difference_on_server` says when `written` has taken the place of `sent`."""
         tables, reference = tables_of(getattr(servers, database)), table.renamed(f"{table.name} sent")
-        expected = Sent(table, sent)
+        expected = Expected(table, sent)
         expected.keep_reference(tables, reference)
         tables.create(table)
         tables.load(table, written)
@@ -391,5 +393,7 @@ class TestOnTheServer:
         short = polars(every_type())[1:]
         tables_that_lose_rows = type("Lossy", (type(tables),), {"content": lambda self, table: short})
         with pytest.raises(ValueError, match="the reference table itself is wrong: 1 rows instead of 2"):
-            Sent(EVERY_TYPE, every_type()).keep_reference(tables_that_lose_rows(getattr(servers, database)), reference)
+            Expected(EVERY_TYPE, every_type()).keep_reference(
+                tables_that_lose_rows(getattr(servers, database)), reference
+            )
         tables.drop(reference)

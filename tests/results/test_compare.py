@@ -37,16 +37,16 @@ def write_run(out: Path, changes: Any = None, **seconds: Any) -> Path:
     return out
 
 
-def write_facts(out: Path, **changes: Any) -> None:
+def write_metadata(out: Path, **changes: Any) -> None:
     """The file beside the results that says where and with what they were made."""
     made = {"started": "2026-01-01 10:00 UTC", "rows": 1000, "passes": 3, "warmup": 1, "seed": 7, "servers": "embedded",
             "server": {"version": "26.9", "settings": {"max_threads": "2"}}}  # fmt: skip
-    facts = {
+    metadata = {
         "machine": {"cpu": "one", "cores": 2, "memory_gib": 8.0, "system": "Linux 6"}, "python": "3.13.0",
         "commit": "abc", "libraries": {"psycopg": "3.3.1", "polars": "2.1.0"},
     }  # fmt: skip
     server = made["server"] | changes.pop("server", {})
-    content = facts | changes | {"runs": {"04_clickhouse_read": made | {"server": server}}}
+    content = metadata | changes | {"runs": {"04_clickhouse_read": made | {"server": server}}}
     store.write_environment(out / "results" / "environment.json", content)
 
 
@@ -218,15 +218,17 @@ def test_only_techniques_of_the_same_study_and_size_are_compared(tmp_path: Path)
     assert sorted(rows) == [
         ("large", 2000, "gone"), ("large", 4000, "new"), ("small", 1000, "no difference seen")
     ]  # fmt: skip
-    only_large = [Run(run.name, run.passes.filter(technique="large"), run.facts) for run in (read_run(a), read_run(b))]
+    only_large = [
+        Run(run.name, run.passes.filter(technique="large"), run.metadata) for run in (read_run(a), read_run(b))
+    ]
     with pytest.raises(ComparisonError, match=r"04 at 2,000 rows.*04 at 4,000 rows.*share no technique"):
         compare.compare(only_large[0], only_large[1])
 
 
 def test_what_differs_between_the_runs_is_said(tmp_path: Path) -> None:
     a, b = (write_run(tmp_path / name, one=STEADY) for name in "ab")
-    write_facts(a)
-    write_facts(
+    write_metadata(a)
+    write_metadata(
         b, machine={"cpu": "another", "cores": 2, "memory_gib": 8.0, "system": "Linux 7"}, commit="def",
         libraries={"psycopg": "3.3.2", "polars": "2.1.0", "numba": "0.68"},
         server={"version": "26.10", "settings": {"max_threads": "4"}},

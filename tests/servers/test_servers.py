@@ -52,7 +52,7 @@ from pathlib import Path
 from framehaul import servers
 from framehaul.settings import Settings
 with servers.running(Settings(state_dir=Path(sys.argv[1]))) as found:
-    print(found.keeper_process_id, found.postgres.process_id, found.clickhouse.process_id, flush=True)
+    print(found.supervisor_process_id, found.postgres.process_id, found.clickhouse.process_id, flush=True)
     sys.stdin.read()
 """
 
@@ -157,9 +157,9 @@ def test_passwords_are_in_private_files_only(servers: Servers, settings: Setting
     ]
     assert {path.name for path in holding} == {"password", "servers.json"}
     assert {path.stat().st_mode & 0o777 for path in holding} == {0o600}
-    assert servers.keeper_process_id
-    keeper = psutil.Process(servers.keeper_process_id)
-    for process in (keeper, *keeper.children(recursive=True)):
+    assert servers.supervisor_process_id
+    supervisor = psutil.Process(servers.supervisor_process_id)
+    for process in (supervisor, *supervisor.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             assert not [secret for secret in secrets if secret in " ".join(process.cmdline())]
 
@@ -186,7 +186,7 @@ def test_a_state_directory_that_nobody_reaches_works_and_its_parents_stay_as_the
 def test_data_survives_a_stop_and_passwords_stay(own: Settings) -> None:
     with all_servers.running(own) as first:
         _write(first)
-        process_ids = [first.keeper_process_id, first.postgres.process_id, first.clickhouse.process_id]
+        process_ids = [first.supervisor_process_id, first.postgres.process_id, first.clickhouse.process_id]
     assert gone([pid for pid in process_ids if pid])
     assert not is_kept(own.state_dir)
     with all_servers.running(own) as second:
@@ -225,12 +225,12 @@ def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: si
     assert not is_kept(own.state_dir)
 
 
-def test_nothing_is_left_when_the_keeper_itself_is_killed(own: Settings) -> None:
+def test_nothing_is_left_when_the_supervisor_itself_is_killed(own: Settings) -> None:
     servers = all_servers.start(own)
     children = [pid for pid in (servers.postgres.process_id, servers.clickhouse.process_id) if pid]
-    assert servers.keeper_process_id
-    os.kill(servers.keeper_process_id, signal.SIGKILL)
-    eventually(lambda: gone(children), f"{children} outlived their keeper")
+    assert servers.supervisor_process_id
+    os.kill(servers.supervisor_process_id, signal.SIGKILL)
+    eventually(lambda: gone(children), f"{children} outlived their supervisor")
     with all_servers.running(own) as again:
         assert answers(again)
 

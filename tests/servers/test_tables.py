@@ -88,10 +88,10 @@ def test_our_own_table_is_made_anew_and_dropped_as_often_as_asked(servers: Serve
 @BOTH_DATABASES
 def test_settling_and_asking_for_facts_tells_the_version(servers: Servers, database: str) -> None:
     tables = tables_of(getattr(servers, database))
-    tables.settle()
-    facts = tables.facts()
-    assert any(character.isdigit() for character in facts["version"])
-    assert facts["settings"]["fsync" if database == "postgres" else "async_insert"] in {"on", "0"}
+    tables.quiesce()
+    metadata = tables.metadata()
+    assert any(character.isdigit() for character in metadata["version"])
+    assert metadata["settings"]["fsync" if database == "postgres" else "async_insert"] in {"on", "0"}
 
 
 @BOTH_DATABASES
@@ -145,7 +145,7 @@ def test_our_own_merges_are_waited_for(servers: Servers) -> None:
         while merge.is_alive() and tables.rows(OUR_MERGES)[0][0] == "0":
             pass
         assert merge.is_alive(), "the merge was over too soon: nothing was tried"
-        tables.settle()
+        tables.quiesce()
         assert tables.rows("SELECT count() FROM system.merges WHERE table = 'framehaul_merging'")[0][0] == "0"
         merge.join()
     finally:

@@ -105,9 +105,11 @@ def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
         assert f"| {one.label} |" in blocks["clients"]
     page = (out / "reports" / "10_postgres_drivers.html").read_text()
     assert "psycopg2 cannot COPY over an asynchronous connection" in page
-    facts = json.loads((out / "results" / "environment.json").read_text())["runs"][POSTGRES.notebook]
-    assert facts["what"] == "2 connections, closed loop, 0.1 s after 0.05 s of warm-up, 2 passes"
-    assert set(facts["toolchains"]) == {name for name, tool in (("Go", "go"), ("Node", "node")) if shutil.which(tool)}
+    metadata = json.loads((out / "results" / "environment.json").read_text())["runs"][POSTGRES.notebook]
+    assert metadata["what"] == "2 connections, closed loop, 0.1 s after 0.05 s of warm-up, 2 passes"
+    assert set(metadata["toolchains"]) == {
+        name for name, tool in (("Go", "go"), ("Node", "node")) if shutil.which(tool)
+    }
 
 
 # Each program

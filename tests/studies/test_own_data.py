@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.harness import measure
 from framehaul.harness.recording import Recording
-from framehaul.harness.verify import EXACT, Sent, dtype_drift
+from framehaul.harness.verify import EXACT, Expected, dtype_drift
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
@@ -255,7 +255,7 @@ def test_any_frame_becomes_a_table_that_holds_it(content: pa.Table) -> None:
     assert [column.nullable for column in found.table.columns] == [array.null_count > 0 for array in content.columns]
     for name in content.column_names:
         assert found.content[name].to_pylist() == content[name].to_pylist()
-    assert Sent(found.table, found.content).difference(to_pandas(found.content, found.table)) is None
+    assert Expected(found.table, found.content).difference(to_pandas(found.content, found.table)) is None
 
 
 # Files
@@ -410,7 +410,7 @@ def test_parquet_of_other_writers_goes_to_both_servers_and_back(
 
 def both_ways(found: Derived, database: str, write_name: str, read_name: str, servers: Servers) -> None:
     tables, reference = tables_of(servers.of(database)), found.table.renamed(f"{found.table.name}_sent")
-    sent = Sent(found.table, found.content)
+    sent = Expected(found.table, found.content)
     known = {(technique.direction, technique.name): technique for technique in techniques(database)}  # type: ignore[arg-type]
     try:
         sent.keep_reference(tables, reference)
@@ -519,7 +519,7 @@ def test_rows_without_a_key_are_compared_whatever_their_order(change: str) -> No
         "order only": pl.DataFrame({"a": [1, 2, 1], "b": [1.5, -0.0, 0.0]}),
     }[change]
     found = derive(content, "x")
-    assert (Sent(found.table, found.content).difference(received) is None) == (change == "order only")
+    assert (Expected(found.table, found.content).difference(received) is None) == (change == "order only")
 
 
 # DDL as its reader edits it
@@ -638,8 +638,8 @@ def test_real_flights_get_a_recommendation_with_code(own_settings: Settings, ser
     assert "the only one that is exact" in told
     assert "polars_urllib_csv" not in told
     assert "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe | failed | ClickHouse read" in study.missing().data
-    facts = json.loads((tmp_path / "results" / "environment.json").read_text())["runs"]["20_own_data"]
-    assert facts["what"] == "1,000 rows of flights.parquet, 2 passes"
+    metadata = json.loads((tmp_path / "results" / "environment.json").read_text())["runs"]["20_own_data"]
+    assert metadata["what"] == "1,000 rows of flights.parquet, 2 passes"
     for text in (shown, told, study.code().data, study.versions().data):
         assert str(tmp_path) not in text
     assert left_in_postgres(servers) == []

@@ -27,7 +27,7 @@ from framehaul.__main__ import main
 from framehaul.data import generator
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError
-from framehaul.harness.verify import Sent
+from framehaul.harness.verify import Expected
 from framehaul.reporting.notebooks import _failures
 from framehaul.results import store
 from framehaul.servers import Servers
@@ -36,7 +36,7 @@ from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.own_data import STUDY, addresses
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.bundle import Module, Shaken, SnippetError
+from framehaul.studies.own_data.bundle import Bundle, Module, SnippetError
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import snippet
 from framehaul.techniques import Technique, techniques
@@ -139,13 +139,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Derived]:
 
 
 @pytest.fixture(scope="module")
-def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str, Sent]]:
+def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str, Expected]]:
     """The frame's reference on both servers; its table stays there for the readers."""
     found = hostile[1]
-    sent: dict[str, Sent] = {}
+    sent: dict[str, Expected] = {}
     reference = found.table.renamed(f"{found.table.name}_sent")
     for database in DATABASES:
-        sent[database] = Sent(found.table, found.content)
+        sent[database] = Expected(found.table, found.content)
         sent[database].keep_reference(tables_of(servers.of(database)), reference)
         tables_of(servers.of(database)).create(found.table)
     yield sent
@@ -155,7 +155,7 @@ def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str
 
 
 def check_snippet(
-    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Sent], servers: Servers
+    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Expected], servers: Servers
 ) -> None:
     """Run the code of a technique and compare what it did with what was sent."""
     tables, table = tables_of(servers.of(found.database)), derived.table
@@ -186,7 +186,7 @@ SHOWN = [found for found in techniques() if found.frame != "none" and found.orig
 
 @pytest.mark.parametrize("path", mine.PATHS, ids=" ".join)
 def test_the_code_of_every_technique_runs_without_framehaul(
-    path: tuple[Database, Direction], hostile: tuple[Path, Derived], loaded: dict[str, Sent], servers: Servers,
+    path: tuple[Database, Direction], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     data, derived = hostile
@@ -232,7 +232,7 @@ WITH_HIDDEN_NEEDS = {
 
 @pytest.mark.parametrize("found", [found for found in SHOWN if found.name in WITH_HIDDEN_NEEDS], ids=lambda at: at.name)
 def test_code_needs_no_more_installed_than_it_says(
-    found: Technique, hostile: tuple[Path, Derived], loaded: dict[str, Sent], servers: Servers, tmp_path: Path
+    found: Technique, hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
 ) -> None:
     data, derived = hostile
     made = snippet(found, derived.table, "", "parquet")
@@ -269,7 +269,7 @@ def test_code_reads_the_files_it_was_made_for(kind: str, servers: Servers, tmp_p
     WRITERS[path.name](path)
     frame = mine.open_frame(str(path), key="id")
     found = next(technique for technique in SHOWN if technique.name == "polars_pgpq_copy_binary")
-    sent, tables = Sent(frame.table, frame.derived.content), PostgresTables(servers.postgres)
+    sent, tables = Expected(frame.table, frame.derived.content), PostgresTables(servers.postgres)
     runner = Runner(servers, path, set(), tmp_path)
     try:
         tables.create(frame.table)
@@ -281,7 +281,7 @@ def test_code_reads_the_files_it_was_made_for(kind: str, servers: Servers, tmp_p
 
 
 def test_code_is_a_script(
-    hostile: tuple[Path, Derived], loaded: dict[str, Sent], servers: Servers, tmp_path: Path
+    hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
 ) -> None:
     data, derived = hostile
     known = {found.name: found for found in SHOWN if found.database == "postgres"}
@@ -305,7 +305,7 @@ def test_two_things_of_one_name_are_not_mixed_up() -> None:
     with pytest.raises(
         SnippetError, match=r"storable is defined by framehaul.*_write and by framehaul.*_write: rename one"
     ):
-        Shaken(Module("main", source))
+        Bundle(Module("main", source))
 
 
 @pytest.mark.parametrize(

@@ -355,9 +355,9 @@ def test_a_study_of_one_service_of_each_kind(
     for row in limited.filter(test="io_write", status="ok").to_dicts():
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
         assert row["disk_writes_per_s"] < 3 * presets.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
-    facts = (tmp_path / "results" / "environment.json").read_text()
-    assert json.loads(facts)["runs"][STUDY.notebook]["left"] == []
-    for text in (facts, (tmp_path / "results" / "pgbench.csv").read_text()):
+    metadata = (tmp_path / "results" / "environment.json").read_text()
+    assert json.loads(metadata)["runs"][STUDY.notebook]["left"] == []
+    for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
         assert "hidden" not in text
         assert servers.postgres.password not in text
     assert "0.36" in str(found.cost().data)

@@ -27,7 +27,7 @@ from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.harness.measure import called, opened
 from framehaul.harness.verify import content_fingerprint
 from framehaul.results import store
-from framehaul.results.store import read_facts
+from framehaul.results.store import read_metadata
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
@@ -659,7 +659,7 @@ def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
         assert row["rows_per_s"] == pytest.approx(300 / row["seconds"])
         assert row["wire_bytes"] > 300 * 50
         assert row["server_cpu_s"] is not None
-    found = study.ScaleOut(passes, read_facts(out / "results"), tmp_path)
+    found = study.ScaleOut(passes, read_metadata(out / "results"), tmp_path)
     told = "\n".join(one.data for one in (found.table(), found.saturation(), found.model(), found.findings()))
     assert "ClickHouse, two shards write" in told
     assert "Amdahl's law" in told

@@ -15,7 +15,7 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS
-from framehaul.harness.verify import Sent
+from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
@@ -64,7 +64,7 @@ def test_a_file_is_read_without_being_kept(tmp_path: Path) -> None:
 def test_moves_move_exactly_what_is_there(move: Technique, servers: Servers, tmp_path: Path) -> None:
     server = servers.of(move.database)
     tables, content, file = tables_of(server), generator.arrow_table(TABLE, ROWS, 1), tmp_path / "rows.parquet"
-    sent, reference = Sent(TABLE, content), TABLE.renamed("framehaul_moved_sent")
+    sent, reference = Expected(TABLE, content), TABLE.renamed("framehaul_moved_sent")
     tables.create(TABLE)
     opened = CLIENTS[move.client](server)
     assert isinstance(opened, AbstractContextManager)

@@ -12,7 +12,7 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.verify import Sent
+from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.summary import published
@@ -25,7 +25,7 @@ ROWS = 2000
 TABLES = {"standard": ANALYTICS_METRICS, "second": SECOND_TABLE}
 DATABASES = ("postgres", "clickhouse")
 
-type Loaded = dict[tuple[str, str], tuple[Table, Sent, pa.Table]]
+type Loaded = dict[tuple[str, str], tuple[Table, Expected, pa.Table]]
 
 
 def every_technique() -> list[Any]:
@@ -43,7 +43,7 @@ def loaded(servers: Servers) -> Iterator[Loaded]:
         tables = tables_of(getattr(servers, database))
         for key, table in TABLES.items():
             content = generator.arrow_table(table, ROWS, 42)
-            sent = Sent(table, content)
+            sent = Expected(table, content)
             sent.keep_reference(tables, table.renamed(f"{table.name} sent"))
             found[database, key] = table, sent, content
     yield found

@@ -90,12 +90,12 @@ def surrogate_in(frame: pd.DataFrame) -> ValueError:
 def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     """A Polars frame as an Arrow table with plain strings, which every reader knows, instead of string views.
 
-    Raises as `fitting` does, and ValueError for text that is not UTF-8.
+    Raises as `conform` does, and ValueError for text that is not UTF-8.
     """
-    return validated(fitting(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest()))
+    return validated(conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
-def fitting(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame in the columns and dtypes of `table.polars_schema`, at no cost where it has them already.
 
     Raises as `in_table_order` does, and ValueError where a value does not fit its column, and for NULL where there may

@@ -21,7 +21,7 @@ from framehaul.settings import PROJECT
 from framehaul.techniques.registry import DATABASES
 
 
-def facts() -> dict[str, Any]:
+def metadata() -> dict[str, Any]:
     """Machine, operating system, Python, the project's direct dependencies, and the commit."""
     return {
         "machine": {
@@ -92,4 +92,4 @@ def _commit() -> str | None:
 
 def server_versions(both: Servers) -> dict[str, str]:
     """The version of each server, by the database's name."""
-    return {name: tables_of(both.of(name)).facts()["version"] for name in DATABASES}
+    return {name: tables_of(both.of(name)).metadata()["version"] for name in DATABASES}

@@ -25,7 +25,7 @@ from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.meter import Meter, Usage
-from framehaul.harness.verify import EXACT, Sent, dtype_drift
+from framehaul.harness.verify import EXACT, Expected, dtype_drift
 from framehaul.results.store import Status
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.relay import Relay, relayed
@@ -123,14 +123,14 @@ class _Run:
         }  # fmt: skip
         kinds = {technique.frame for technique in self._techniques if technique.direction == "write"}
         self._frames = {kind: convert[kind](content, self._table) for kind in kinds & convert.keys()}
-        self._sent = Sent(self._table, content)
+        self._expected = Expected(self._table, content)
         try:
             if any(technique.direction == "write" for technique in self._techniques):
-                self._sent.keep_reference(self._tables, self._reference)
+                self._expected.keep_reference(self._tables, self._reference)
             if any(technique.direction == "read" for technique in self._techniques):
                 self._tables.create(self._table)
                 self._tables.load(self._table, content)
-                self._tables.settle()
+                self._tables.quiesce()
             del content
             for number in range(1 - self._parameters.warmup, self._parameters.passes + 1):
                 order = list(self._techniques)
@@ -167,7 +167,7 @@ class _Run:
         try:
             if technique.direction == "write":
                 self._tables.create(self._table)
-                self._tables.settle()
+                self._tables.quiesce()
             with self._counting_relay(number) as (server, relay):
                 async with opened(technique, server) as client:
                     bytes_before = relay.total_bytes if relay else 0
@@ -190,8 +190,8 @@ class _Run:
             rows = self._parameters.rows
             return (None if returned >= rows else f"only {returned} of {rows} rows moved"), None
         if returned is None:
-            return self._sent.difference_on_server(self._tables), EXACT
-        return self._sent.difference(returned), dtype_drift(returned, self._table)
+            return self._expected.difference_on_server(self._tables), EXACT
+        return self._expected.difference(returned), dtype_drift(returned, self._table)
 
     async def _timed(self, technique: Technique, client: object) -> tuple[Returned, float, Usage]:
         arguments = [client, self._table]
@@ -216,7 +216,7 @@ class _Run:
         deadline = time.monotonic() + SERVER_RETURN_SECONDS
         while True:
             try:
-                self._tables.facts()
+                self._tables.metadata()
             except ServerError as error:
                 if time.monotonic() > deadline:
                     raise ServerError(

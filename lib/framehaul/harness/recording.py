@@ -29,12 +29,12 @@ def made(
     }  # fmt: skip
 
 
-def keep_facts(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
+def keep_metadata(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
     """Record this run beside those of the other notebooks."""
     directory = settings.out / "results"
-    facts = environment.facts() | {"runs": store.read_facts(directory)["runs"] | {notebook: made}}
-    store.write_environment(directory / "environment.json", facts)
-    return facts
+    metadata = environment.metadata() | {"runs": store.read_metadata(directory)["runs"] | {notebook: made}}
+    store.write_environment(directory / "environment.json", metadata)
+    return metadata
 
 
 def result(
@@ -56,11 +56,11 @@ def result(
 
 
 class Recording:
-    """A run as it goes: its passes are written as they end; `facts` are what is said of it at its end."""
+    """A run as it goes: its passes are written as they end; `metadata` are what is said of it at its end."""
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
         self.settings, self.run_id, self.write = settings, store.new_run_id(), writer.write
-        self.facts: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         self._bar = bar
 
     def expect(self, steps: int) -> None:
@@ -88,4 +88,4 @@ def recording(notebook: str, file: str, kind: type[DataclassInstance], unit: str
         made = Recording(settings, writer, bar)
         yield made
     told = {"run_id": made.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
-    keep_facts(settings, notebook, told | made.facts)
+    keep_metadata(settings, notebook, told | made.metadata)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from framehaul.harness.recording import keep_facts
+from framehaul.harness.recording import keep_metadata
 from framehaul.results import store
 from framehaul.settings import Settings
 from framehaul.techniques import Technique, techniques
@@ -81,5 +81,9 @@ class Run[T: Tried]:
         }
         self._trials.sort(key=lambda trial: place[trial.database, trial.direction, trial.technique])
         store.write_cells(settings.out / "results" / file, self._trials)
-        facts = {"run_id": self._id, "started": f"{self._started:%Y-%m-%d %H:%M} UTC", "unavailable": self.unavailable}
-        keep_facts(settings, notebook, facts | made)
+        metadata = {
+            "run_id": self._id,
+            "started": f"{self._started:%Y-%m-%d %H:%M} UTC",
+            "unavailable": self.unavailable,
+        }
+        keep_metadata(settings, notebook, metadata | made)

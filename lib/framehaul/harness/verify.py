@@ -23,7 +23,7 @@ TIMESTAMP_TEXT = (
 )
 
 
-class Sent:
+class Expected:
     """What was sent, ready to be compared with what is found."""
 
     def __init__(self, table: Table, content: pa.Table) -> None:
@@ -130,7 +130,7 @@ def _canonical(values: pl.Series | pd.Series, column: Column) -> pl.Series:
     """The values in the table's own Polars dtype; raises when one cannot be converted without loss."""
     series, wanted = _as_series(values, column), column.types.polars
     if isinstance(wanted, pl.Datetime):
-        series = _moments(series, wanted)
+        series = _timestamps(series, wanted)
     match column.type:
         case ColumnType.UUID if series.dtype == pl.Binary or isinstance(series.dtype, pl.Array):
             series = uuid_text(series)
@@ -166,7 +166,7 @@ def _in_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     return frame[bits.hash_rows(0).arg_sort()]
 
 
-def _moments(series: pl.Series, wanted: pl.Datetime) -> pl.Series:
+def _timestamps(series: pl.Series, wanted: pl.Datetime) -> pl.Series:
     """Timestamps from their text, or in another unit where nothing is cut off; raises ValueError where it would be."""
     if series.dtype == pl.String:
         parts = series.str.extract_groups(TIMESTAMP_TEXT).struct.unnest()

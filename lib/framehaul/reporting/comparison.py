@@ -85,8 +85,10 @@ def _ratio(row: dict[str, Any]) -> str:
 
 def _made(run: Run) -> str:
     """When and where a run was made."""
-    machine = run.facts.get("machine")
-    started = sorted(made["started"] for name, made in run.facts["runs"].items() if name in set(run.passes["notebook"]))
+    machine = run.metadata.get("machine")
+    started = sorted(
+        made["started"] for name, made in run.metadata["runs"].items() if name in set(run.passes["notebook"])
+    )
     where = (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" if machine else "machine not known"
     )

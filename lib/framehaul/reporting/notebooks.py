@@ -143,4 +143,4 @@ def _make_index(reports: Path, known: Sequence[Study], problems: dict[str, str])
     # What has something to say at the top comes first below it as well.
     first = {study.notebook for study in known if study.headline}
     entries.sort(key=lambda entry: entry.name not in first)
-    pages.write_index(reports, entries, store.read_facts(results), "\n".join(headlines))
+    pages.write_index(reports, entries, store.read_metadata(results), "\n".join(headlines))

@@ -54,18 +54,18 @@ def title_of(content: nbformat.NotebookNode) -> str:
     return first.lstrip("# ")
 
 
-def write_index(reports: Path, entries: list[Entry], facts: dict[str, Any], headline: str) -> None:
+def write_index(reports: Path, entries: list[Entry], metadata: dict[str, Any], headline: str) -> None:
     """Write `index.html`, where a reader starts: the headline, one line per notebook, and where the runs were made."""
     lines = []
     for entry in entries:
-        made = facts["runs"].get(entry.name)
+        made = metadata["runs"].get(entry.name)
         when = f"{made.get('what') or _size(made)}, {made['started']}" if made else ""
         trouble = f' <strong class="problem">{html.escape(entry.problem)}</strong>' if entry.problem else ""
         lines.append(
             f'<li><a href="{html.escape(entry.link)}">{html.escape(entry.title)}</a>{trouble}'
             f"<br><small>{html.escape(when)}</small></li>"
         )
-    machine = facts.get("machine")
+    machine = metadata.get("machine")
     where = (
         f"<p>Measured on {html.escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"{html.escape(machine['system'])}.</p>"

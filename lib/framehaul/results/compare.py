@@ -56,7 +56,7 @@ class Run:
 
     name: str
     passes: pl.DataFrame
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     unfinished: tuple[str, ...] = ()
 
     @cached_property
@@ -98,7 +98,7 @@ def _run(name: str, directory: Path, files: list[Path], unfinished: tuple[str, .
     passes = pl.concat([store.read(file) for file in files])
     if passes.is_empty():
         raise ResultsError(f"{files[0]} holds no passes; run again the notebook that writes it")
-    return Run(name, passes, store.read_facts(directory), unfinished)
+    return Run(name, passes, store.read_metadata(directory), unfinished)
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
     changes: list[str] = []
     for run, other in ((a, b), (b, a)):
         which = "A" if run is a else "B"
-        if "machine" not in run.facts:
+        if "machine" not in run.metadata:
             warnings.append(
                 f"{which} has no environment.json: nobody knows whether machine, servers and libraries differ"
             )
@@ -289,13 +289,13 @@ def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
             warnings.append(f"{which} holds an unfinished run of {', '.join(run.unfinished)}, which is left out")
         if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
             warnings.append(f"only {which} has {', '.join(alone)}")
-    if "machine" in a.facts and "machine" in b.facts:
-        for name, before, after in _changed(a.facts["machine"], b.facts["machine"]):
+    if "machine" in a.metadata and "machine" in b.metadata:
+        for name, before, after in _changed(a.metadata["machine"], b.metadata["machine"]):
             (changes if name == "system" else warnings).append(f"the machine's {name}: {before} -> {after}")
         changes += [f"{name} {before} -> {after}" for name, before, after in _changed(*_named(a, b))]
     told: dict[str, list[str]] = {}
-    for notebook in sorted(set(a.facts["runs"]) & set(b.facts["runs"]) & set(a.passes["notebook"])):
-        before, after = (_conditions(run.facts["runs"][notebook]) for run in (a, b))
+    for notebook in sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"])):
+        before, after = (_conditions(run.metadata["runs"][notebook]) for run in (a, b))
         for name, was, now in _changed(before, after):
             told.setdefault(f"{name}: {was} -> {now}", []).append(notebook)
     for text, notebooks in told.items():
@@ -306,7 +306,7 @@ def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
 def _named(a: Run, b: Run) -> Iterator[dict[str, Any]]:
     """Versions of each run's libraries, with Python's and the commit."""
     for run in (a, b):
-        yield {"Python": run.facts["python"], "commit": run.facts["commit"], **run.facts["libraries"]}
+        yield {"Python": run.metadata["python"], "commit": run.metadata["commit"], **run.metadata["libraries"]}
 
 
 def _conditions(made: dict[str, Any]) -> dict[str, Any]:

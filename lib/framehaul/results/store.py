@@ -157,20 +157,20 @@ def read_cells(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
 
 
-def write_environment(path: Path, facts: dict[str, Any]) -> None:
+def write_environment(path: Path, metadata: dict[str, Any]) -> None:
     """Record where and with what a run was made, as sorted, indented JSON."""
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf8")
+    fresh.write_text(json.dumps(metadata, indent=2, sort_keys=True) + "\n", encoding="utf8")
     fresh.replace(path)
 
 
-def read_facts(directory: Path) -> dict[str, Any]:
+def read_metadata(directory: Path) -> dict[str, Any]:
     """The content of `environment.json`; empty runs when there is none, ResultsError when it is damaged."""
     path = directory / "environment.json"
     if not path.exists():
         return {"runs": {}}
     try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        metadata: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
     except ValueError as error:
         raise ResultsError(f"{path} cannot be read ({error}); delete it and run again") from error
-    return facts
+    return metadata

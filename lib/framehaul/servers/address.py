@@ -81,7 +81,7 @@ class Servers:
     postgres: PostgresServer
     clickhouse: ClickHouseServer
     mode: str
-    keeper_process_id: int | None = None
+    supervisor_process_id: int | None = None
 
     def of(self, database: str) -> PostgresServer | ClickHouseServer:
         """The server of a database, by the name that techniques give: `postgres` or `clickhouse`."""
@@ -102,7 +102,7 @@ class Servers:
             postgres=PostgresServer(**postgres),
             clickhouse=ClickHouseServer(**values["clickhouse"]),
             mode=values["mode"],
-            keeper_process_id=values["keeper_process_id"],
+            supervisor_process_id=values["supervisor_process_id"],
         )
 
 

@@ -18,8 +18,8 @@ from framehaul.servers.address import Servers
 from framehaul.settings import Settings
 
 ADDRESSES = "servers.json"
-LOCK = "keeper.lock"
-LOG = "keeper.log"
+LOCK = "supervisor.lock"
+LOG = "supervisor.log"
 LOG_LINES = 10
 START_SECONDS = 90
 
@@ -33,40 +33,40 @@ def running(settings: Settings) -> Iterator[Servers]:
     if is_kept(settings.state_dir):
         yield _wait_for_addresses(settings.state_dir, None)
         return
-    keeper = _start_keeper(settings, detached=False)
+    supervisor = _start_supervisor(settings, detached=False)
     try:
-        yield _wait_for_addresses(settings.state_dir, keeper)
+        yield _wait_for_addresses(settings.state_dir, supervisor)
     finally:
-        assert keeper.stdin is not None
-        keeper.stdin.close()
-        keeper.wait()
+        assert supervisor.stdin is not None
+        supervisor.stdin.close()
+        supervisor.wait()
 
 
 def start(settings: Settings) -> Servers:
     """Start servers that outlive this process; those that are kept already are returned as they are."""
-    keeper = None if is_kept(settings.state_dir) else _start_keeper(settings, detached=True)
-    if keeper is not None:
-        _detached.append(keeper)
-    return _wait_for_addresses(settings.state_dir, keeper)
+    supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, detached=True)
+    if supervisor is not None:
+        _detached.append(supervisor)
+    return _wait_for_addresses(settings.state_dir, supervisor)
 
 
 def stop(settings: Settings) -> bool:
     """Stop the servers kept in the state directory, whoever started them; false when there are none."""
     if not is_kept(settings.state_dir):
         return False
-    keeper = _wait_for_addresses(settings.state_dir, None).keeper_process_id
-    assert keeper is not None
-    os.kill(keeper, signal.SIGTERM)
+    supervisor = _wait_for_addresses(settings.state_dir, None).supervisor_process_id
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGTERM)
     while is_kept(settings.state_dir):
         time.sleep(0.05)
-    for process in [process for process in _detached if process.pid == keeper]:
+    for process in [process for process in _detached if process.pid == supervisor]:
         process.wait()  # it has let go of the servers, and is about to end
         _detached.remove(process)
     return True
 
 
 def is_kept(state_dir: Path) -> bool:
-    """Whether a keeper lives: it holds a lock that ends with it, so no stale file or reused process id can lie."""
+    """Whether a supervisor lives: it holds a lock that ends with it, so no stale file or reused process id can lie."""
     lock = state_dir / LOCK
     if not lock.exists():
         return False
@@ -78,7 +78,7 @@ def is_kept(state_dir: Path) -> bool:
         return False
 
 
-def _start_keeper(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:
+def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:
     try:
         # Passable, so that PostgreSQL's unprivileged account reaches its own directory in it; not listable.
         settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _start_keeper(settings: Settings, *, detached: bool) -> subprocess.Popen[byt
         raise ServerError(
             f"FRAMEHAUL_STATE_DIR={settings.state_dir}: {error.strerror}; choose a writable one"
         ) from error
-    command = [sys.executable, "-m", "framehaul.servers.keeper", f"--state-dir={settings.state_dir}"]
+    command = [sys.executable, "-m", "framehaul.servers.supervisor", f"--state-dir={settings.state_dir}"]
     if settings.postgres_port:
         command.append(f"--postgres-port={settings.postgres_port}")
     if settings.clickhouse_http_port:
@@ -105,20 +105,20 @@ def _start_keeper(settings: Settings, *, detached: bool) -> subprocess.Popen[byt
         )  # fmt: skip
 
 
-def _wait_for_addresses(state_dir: Path, keeper: subprocess.Popen[bytes] | None) -> Servers:
-    """Wait until the keeper, ours or somebody else's (None), has published where the servers are."""
+def _wait_for_addresses(state_dir: Path, supervisor: subprocess.Popen[bytes] | None) -> Servers:
+    """Wait until the supervisor, ours or somebody else's (None), has published where the servers are."""
     addresses = state_dir / ADDRESSES
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if (keeper is None or is_kept(state_dir)) and addresses.exists():
+        if (supervisor is None or is_kept(state_dir)) and addresses.exists():
             servers = Servers.from_json(json.loads(addresses.read_text()))
-            if keeper is None or servers.keeper_process_id == keeper.pid:
+            if supervisor is None or servers.supervisor_process_id == supervisor.pid:
                 return servers
-        if keeper is not None and keeper.poll() is not None:
+        if supervisor is not None and supervisor.poll() is not None:
             if not is_kept(state_dir):
                 break
-            keeper = None  # somebody else was first, at the same moment: theirs will do
-        if keeper is None and not is_kept(state_dir):
+            supervisor = None  # somebody else was first, at the same moment: theirs will do
+        if supervisor is None and not is_kept(state_dir):
             break  # it has ended, or could not start
         time.sleep(0.02)
     reason = "\n".join((state_dir / LOG).read_text(errors="replace").strip().splitlines()[-LOG_LINES:])

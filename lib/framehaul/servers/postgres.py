@@ -44,7 +44,7 @@ FOR_TRANSFERS = {
     "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "jit": "off",
 }  # fmt: skip
 
-# Ends the postmaster with a fast shutdown when its standard input closes, that is, when the keeper is gone.
+# Ends the postmaster with a fast shutdown when its standard input closes, that is, when the supervisor is gone.
 LEASH = 'cat >/dev/null; kill -INT "$0"'
 
 
@@ -61,7 +61,7 @@ class EmbeddedPostgres:
     extensions: Path | None = None
     configuration: Mapping[str, str] = field(default_factory=lambda: FOR_TRANSFERS)
     _process: subprocess.Popen[bytes] | None = None
-    _leash: subprocess.Popen[bytes] | None = None
+    _watchdog: subprocess.Popen[bytes] | None = None
     _home: Path = field(init=False)
     _binaries: Path = field(init=False)
 
@@ -83,7 +83,7 @@ class EmbeddedPostgres:
                 [self._binaries / "postgres", "-D", data, "-c", f"config_file={self._home / 'postgresql.conf'}"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
             )  # fmt: skip
-        self._leash = subprocess.Popen(
+        self._watchdog = subprocess.Popen(
             ["/bin/sh", "-c", LEASH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
         server = PostgresServer(
@@ -105,11 +105,11 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Shut down fast and cleanly: open transactions are rolled back, a checkpoint is written."""
-        if self._leash is not None and self._leash.stdin is not None:
+        if self._watchdog is not None and self._watchdog.stdin is not None:
             # Killed before its input closes, so that it never signals a process id that has been reused.
-            self._leash.kill()
-            self._leash.wait()
-            self._leash.stdin.close()
+            self._watchdog.kill()
+            self._watchdog.wait()
+            self._watchdog.stdin.close()
         if self._process is not None and self.is_running():
             self._process.send_signal(signal.SIGINT)
             try:

@@ -46,7 +46,7 @@ class Tables(Protocol):
     def drop(self, table: Table) -> None:
         """Drop our table of that name, if there is one; raises ServerError when it is not ours."""
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Let no work of an earlier pass run into the next one."""
 
     def load(self, table: Table, content: pa.Table) -> None:
@@ -64,7 +64,7 @@ class Tables(Protocol):
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
         """Fingerprint of each column."""
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Version and the settings that matter, for the record of a run."""
 
     def kept(self) -> AbstractContextManager[None]:
@@ -137,13 +137,13 @@ class PostgresTables:
                 raise ServerError(_not_ours("PostgreSQL", name))
             connection.execute(f"DROP TABLE {quoted}".encode())
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         with self._connection() as connection:
             allowed = connection.execute(
                 "SELECT rolsuper OR pg_has_role(current_user, 'pg_checkpoint', 'MEMBER') "
                 "FROM pg_roles WHERE rolname = current_user"
             ).fetchone()
-            # Somebody else's server may not let us; then its own checkpoints fall where they fall, and `facts` says so.
+            # Somebody else's server may not let us; then its own checkpoints fall where they fall: `metadata` says so.
             if allowed is not None and allowed[0]:
                 connection.execute("CHECKPOINT")
 
@@ -202,7 +202,7 @@ class PostgresTables:
         values = [int(value) for value in row]
         return {name: (values[0], *values[1 + 2 * i : 3 + 2 * i]) for i, name in enumerate(hashes)}
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         with self._connection() as connection:
             version = connection.execute("SELECT version()").fetchone()
             settings = connection.execute(
@@ -287,7 +287,7 @@ class ClickHouseTables:
             raise ServerError(_not_ours("ClickHouse", name))
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         # Of our tables alone: a database that others use may merge for ever.
         while int(self.rows(OUR_MERGES)[0][0]):
             time.sleep(0.02)
@@ -303,7 +303,7 @@ class ClickHouseTables:
             min_insert_block_size_rows=max(1, min(content.num_rows, LOAD_ROWS)), min_insert_block_size_bytes=0,
             async_insert=0,
         )  # fmt: skip
-        self.settle()
+        self.quiesce()
 
     def content(self, table: Table) -> pl.DataFrame:
         answer = self.run(
@@ -331,7 +331,7 @@ class ClickHouseTables:
         row = self.rows(f"SELECT count(), {sums} FROM {table.clickhouse_name}")[0]
         return {name: (int(row[0]), int(row[1 + i])) for i, name in enumerate(hashes)}
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         names = ("async_insert", "fsync_metadata", "max_insert_threads", "max_threads", "max_block_size",
                  "max_insert_block_size", "output_format_arrow_use_native_writer",
                  "output_format_parquet_use_custom_encoder", "input_format_parquet_use_native_reader_v3",

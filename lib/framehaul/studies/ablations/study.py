@@ -22,7 +22,7 @@ from framehaul.techniques.registry import DATABASES
 
 
 @dataclass(frozen=True)
-class Lever:
+class Ablation:
     """What changes between two techniques of one database and direction."""
 
     database: str
@@ -33,82 +33,82 @@ class Lever:
     changed: str
 
 
-LEVERS = (
-    Lever("postgres", "write", "encoder", "Rust (pgpq) instead of Python rows (psycopg)",
+ABLATIONS = (
+    Ablation("postgres", "write", "encoder", "Rust (pgpq) instead of Python rows (psycopg)",
           "polars_psycopg_copy_binary", "polars_pgpq_copy_binary"),
-    Lever("postgres", "write", "format", "binary instead of text, both without Python objects",
+    Ablation("postgres", "write", "format", "binary instead of text, both without Python objects",
           "polars_psycopg_copy_text_streamed", "polars_pgpq_copy_binary"),
-    Lever("postgres", "write", "batch size", "text streamed in slices instead of one buffer",
+    Ablation("postgres", "write", "batch size", "text streamed in slices instead of one buffer",
           "polars_psycopg_copy_text", "polars_psycopg_copy_text_streamed"),
-    Lever("postgres", "write", "presort", "rows in the order of the primary key",
+    Ablation("postgres", "write", "presort", "rows in the order of the primary key",
           "polars_pgpq_copy_binary", "polars_pgpq_presorted"),
-    Lever("postgres", "write", "connections", "two instead of one, presorted",
+    Ablation("postgres", "write", "connections", "two instead of one, presorted",
           "polars_pgpq_presorted", "polars_pgpq_presorted_two_connections"),
-    Lever("postgres", "write", "index", "primary key built after the rows instead of with each",
+    Ablation("postgres", "write", "index", "primary key built after the rows instead of with each",
           "polars_pgpq_copy_binary", "polars_pgpq_key_last"),
-    Lever("postgres", "write", "FREEZE", "rows frozen on arrival in an empty table",
+    Ablation("postgres", "write", "FREEZE", "rows frozen on arrival in an empty table",
           "polars_pgpq_copy_binary", "polars_pgpq_copy_freeze"),
-    Lever("postgres", "write", "staging", "ADBC through a staging table instead of straight",
+    Ablation("postgres", "write", "staging", "ADBC through a staging table instead of straight",
           "polars_adbc_ingest", "polars_adbc_staging"),
-    Lever("postgres", "read", "types", "types given instead of inferred, from the same text",
+    Ablation("postgres", "read", "types", "types given instead of inferred, from the same text",
           "polars_psycopg_copy_text", "polars_psycopg_copy_text_typed"),
-    Lever("postgres", "read", "format", "binary decoded in C++ (ADBC) instead of text",
+    Ablation("postgres", "read", "format", "binary decoded in C++ (ADBC) instead of text",
           "polars_psycopg_copy_text_typed", "polars_adbc_fetch"),
-    Lever("postgres", "read", "decoder", "compiled loops instead of ADBC, both from binary COPY",
+    Ablation("postgres", "read", "decoder", "compiled loops instead of ADBC, both from binary COPY",
           "polars_adbc_fetch", "polars_asyncpg_copy_decoded"),
-    Lever("postgres", "read", "connections", "two instead of one, compiled loops",
+    Ablation("postgres", "read", "connections", "two instead of one, compiled loops",
           "polars_asyncpg_copy_decoded", "polars_asyncpg_copy_decoded_two_connections"),
-    Lever("postgres", "read", "connections", "two instead of one, text",
+    Ablation("postgres", "read", "connections", "two instead of one, text",
           "polars_psycopg_copy_text_typed", "polars_psycopg_copy_text_two_connections"),
-    Lever("postgres", "read", "connections", "two instead of one, ADBC",
+    Ablation("postgres", "read", "connections", "two instead of one, ADBC",
           "polars_adbc_fetch", "polars_adbc_two_connections"),
-    Lever("clickhouse", "write", "format", "Arrow stream instead of Parquet",
+    Ablation("clickhouse", "write", "format", "Arrow stream instead of Parquet",
           "polars_http_client_parquet_zstd", "polars_http_client_arrow_stream"),
-    Lever("clickhouse", "write", "compression", "Parquet with LZ4 instead of zstd",
+    Ablation("clickhouse", "write", "compression", "Parquet with LZ4 instead of zstd",
           "polars_http_client_parquet_zstd", "polars_http_client_parquet_lz4"),
-    Lever("clickhouse", "write", "compression", "Parquet without a codec instead of zstd",
+    Ablation("clickhouse", "write", "compression", "Parquet without a codec instead of zstd",
           "polars_http_client_parquet_zstd", "polars_http_client_parquet_uncompressed"),
-    Lever("clickhouse", "write", "batch size", "row groups of 65,536 rows",
+    Ablation("clickhouse", "write", "batch size", "row groups of 65,536 rows",
           "polars_http_client_parquet_lz4", "polars_http_client_parquet_row_groups"),
-    Lever("clickhouse", "write", "HTTP client", "http.client instead of httpx",
+    Ablation("clickhouse", "write", "HTTP client", "http.client instead of httpx",
           "polars_httpx_parquet", "polars_http_client_parquet_zstd"),
-    Lever("clickhouse", "write", "threads", "two insert threads and smaller blocks",
+    Ablation("clickhouse", "write", "threads", "two insert threads and smaller blocks",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_insert_threads"),
-    Lever("clickhouse", "write", "presort", "rows in the order of the sorting key",
+    Ablation("clickhouse", "write", "presort", "rows in the order of the sorting key",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_presorted"),
-    Lever("clickhouse", "write", "presplit", "rows of a partition together, smaller blocks",
+    Ablation("clickhouse", "write", "presplit", "rows of a partition together, smaller blocks",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_by_partition"),
-    Lever("clickhouse", "write", "connections", "two instead of one",
+    Ablation("clickhouse", "write", "connections", "two instead of one",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_two_connections"),
-    Lever("clickhouse", "write", "all or nothing", "into a new table that takes the place of the old one",
+    Ablation("clickhouse", "write", "all or nothing", "into a new table that takes the place of the old one",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_exchange"),
-    Lever("clickhouse", "write", "idempotent", "with a deduplication token, safe to try again",
+    Ablation("clickhouse", "write", "idempotent", "with a deduplication token, safe to try again",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_deduplicated"),
-    Lever("clickhouse", "read", "HTTP client", "urllib without compression instead of httpx with",
+    Ablation("clickhouse", "read", "HTTP client", "urllib without compression instead of httpx with",
           "polars_httpx_parquet", "polars_urllib_parquet"),
-    Lever("clickhouse", "read", "format", "Arrow file instead of Parquet",
+    Ablation("clickhouse", "read", "format", "Arrow file instead of Parquet",
           "polars_urllib_parquet", "polars_http_client_arrow_file"),
-    Lever("clickhouse", "read", "server's writer", "native Arrow writer instead of the Arrow library",
+    Ablation("clickhouse", "read", "server's writer", "native Arrow writer instead of the Arrow library",
           "polars_http_client_arrow_library_writer", "polars_http_client_arrow_stream"),
-    Lever("clickhouse", "read", "dictionaries", "LowCardinality as Arrow dictionaries",
+    Ablation("clickhouse", "read", "dictionaries", "LowCardinality as Arrow dictionaries",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_dictionary"),
-    Lever("clickhouse", "read", "streaming", "decoded as it arrives instead of a whole file",
+    Ablation("clickhouse", "read", "streaming", "decoded as it arrives instead of a whole file",
           "polars_http_client_arrow_file", "polars_http_client_arrow_dictionary"),
-    Lever("clickhouse", "read", "compression", "Arrow with LZ4 instead of none",
+    Ablation("clickhouse", "read", "compression", "Arrow with LZ4 instead of none",
           "polars_http_client_arrow_dictionary", "polars_http_client_arrow_lz4"),
-    Lever("clickhouse", "read", "format", "Native decoded by compiled loops instead of an Arrow stream",
+    Ablation("clickhouse", "read", "format", "Native decoded by compiled loops instead of an Arrow stream",
           "polars_http_client_arrow_preallocated", "polars_http_client_native_decoded"),
-    Lever("clickhouse", "read", "memory", "reads into preallocated memory",
+    Ablation("clickhouse", "read", "memory", "reads into preallocated memory",
           "polars_http_client_arrow_dictionary", "polars_http_client_arrow_preallocated"),
-    Lever("clickhouse", "read", "HTTP client", "urllib3 instead of http.client",
+    Ablation("clickhouse", "read", "HTTP client", "urllib3 instead of http.client",
           "polars_http_client_arrow_dictionary", "polars_urllib3_arrow_stream"),
-    Lever("clickhouse", "read", "connections", "two instead of one",
+    Ablation("clickhouse", "read", "connections", "two instead of one",
           "polars_http_client_arrow_preallocated", "polars_http_client_arrow_two_connections"),
 )  # fmt: skip
 """What can be pulled, and the two techniques that show it."""
 
 
-class Levers:
+class Ablations:
     """The levers with their ratios, ready to be shown."""
 
     def __init__(self, table: pl.DataFrame, figures: Path) -> None:
@@ -117,7 +117,7 @@ class Levers:
 
     def as_table(self) -> Markdown:
         """What each lever gives: the ratio of medians with its interval, largest first within a direction."""
-        return Markdown(levers_table(self.table))
+        return Markdown(ablations_table(self.table))
 
     def chart(self) -> SVG:
         """The ratios with their intervals, also saved as `figures/ablations.svg`."""
@@ -128,33 +128,33 @@ class Levers:
         return Markdown(first_to_change(self.table))
 
 
-def load() -> Levers:
+def load() -> Ablations:
     """Every lever whose two techniques were measured in one run; raises ResultsError when there are no results."""
     settings = load_settings()
     passes = read_all(settings.out / "results")
     if passes.is_empty():
         raise ResultsError("there are no results yet; run the notebooks of the four directions first")
-    return Levers(ratios(passes), settings.out / "figures")
+    return Ablations(ratios(passes), settings.out / "figures")
 
 
 def ratios(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per lever: its ratio of rows/s, changed over base, with the bootstrap 95% interval."""
     rows: list[dict[str, Any]] = []
-    for lever in LEVERS:
-        here = passes.filter(database=lever.database, direction=lever.direction)
-        base, changed = (here.filter(technique=name) for name in (lever.base, lever.changed))
+    for ablation in ABLATIONS:
+        here = passes.filter(database=ablation.database, direction=ablation.direction)
+        base, changed = (here.filter(technique=name) for name in (ablation.base, ablation.changed))
         if not all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
             continue
         ratio, low, high = statistics.ratio_with_interval(changed, base)
         rows.append(
-            {"database": lever.database, "direction": lever.direction, "what": lever.what, "change": lever.change,
-             "ratio": ratio, "ratio_low": low, "ratio_high": high}
+            {"database": ablation.database, "direction": ablation.direction, "what": ablation.what,
+             "change": ablation.change, "ratio": ratio, "ratio_low": low, "ratio_high": high}
         )  # fmt: skip
     order = ["database", "direction", "ratio"]
     return pl.DataFrame(rows).sort(order, descending=True) if rows else pl.DataFrame()
 
 
-def levers_table(table: pl.DataFrame) -> str:
+def ablations_table(table: pl.DataFrame) -> str:
     """The levers as Markdown."""
     return markdown_table(
         ["lever", "change", "rows/s, changed over base (95% interval)", "reading"],

@@ -86,9 +86,9 @@ PUBLISHED_CLIENTS = {
 class Drivers:
     """The passes of a study of drivers, ready to be shown."""
 
-    def __init__(self, study: Study, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, study: Study, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self.study, self._facts, self._figures = study, facts, figures
+        self.study, self._metadata, self._figures = study, metadata, figures
 
     def overall(self) -> Markdown:
         """All drivers by the geometric mean of the published shapes, with the rows/s of each shape."""
@@ -146,7 +146,7 @@ class Drivers:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, self.study.notebook))
+        return Markdown(trial_versions_text(self._metadata, self.study.notebook))
 
     def _saved(self, figure: Figure, suffix: str) -> SVG:
         return SVG(charts.save(figure, self._figures / f"{self.study.name}{suffix}.svg"))
@@ -194,7 +194,7 @@ def load(study: Study) -> Drivers:
     settings = load_settings()
     directory = settings.out / "results"
     passes = store.read(directory / study.results, Measurement)
-    return Drivers(study, passes, store.read_facts(directory), settings.out / "figures")
+    return Drivers(study, passes, store.read_metadata(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
@@ -233,7 +233,7 @@ def _run(
                    progress=made.progress, stop=stop)  # fmt: skip
 
         interruptible(work)
-        made.facts |= {
+        made.metadata |= {
             "what": what, "servers": both.mode, "server": server_versions(both),
             "toolchains": catalog.versions() if study == POSTGRES else {},
         }  # fmt: skip

@@ -176,11 +176,13 @@ class Explorer:
 
     def versions(self) -> Markdown:
         """Where and with what the run that is chosen was made."""
-        facts = self._run.facts if self._run else {"runs": {}}
-        made = [study.notebook for study in studies() if study.measures_techniques and study.notebook in facts["runs"]]
+        metadata = self._run.metadata if self._run else {"runs": {}}
+        made = [
+            study.notebook for study in studies() if study.measures_techniques and study.notebook in metadata["runs"]
+        ]
         if not made:
             return Markdown("This run came without its environment.json: where and with what it was made is not known.")
-        return Markdown(versions_text(facts, made[0]))
+        return Markdown(versions_text(metadata, made[0]))
 
     def _added(self, change: dict[str, Any]) -> None:
         if not change["new"].strip():
@@ -401,7 +403,9 @@ def _beside(panel: pl.DataFrame, technique: str) -> Figure:
 
 def _code_html(row: dict[str, Any], run: Run) -> str:
     """Who a technique is, in words, and its code as it stands in this checkout."""
-    label, name, commit = (html.escape(str(text)) for text in (row["label"], row["technique"], run.facts.get("commit")))
+    label, name, commit = (
+        html.escape(str(text)) for text in (row["label"], row["technique"], run.metadata.get("commit"))
+    )
     found = code_of(row["database"], row["direction"], row["technique"])
     if found is None:
         return f"<h4>{label}</h4><p>This checkout has no technique {name}; the run was made at commit {commit}.</p>"

@@ -112,9 +112,9 @@ def _small_disk(directory: Path) -> Iterator[Path | None]:
         return
     with subprocess.Popen(
         ["/bin/sh", "-c", UNMOUNT, directory], stdin=subprocess.PIPE, start_new_session=True
-    ) as leash:  # leaving the block closes its input and waits for it
+    ) as watchdog:  # leaving the block closes its input and waits for it
         yield directory
-    if leash.returncode:
+    if watchdog.returncode:
         raise ServerError(f"cannot unmount {directory}; run umount {directory} by hand")
 
 

@@ -49,7 +49,7 @@ class Report:
 
     def __init__(self, directory: Path) -> None:
         self.cells = store.read_cells(directory / STUDY.results)
-        self._facts = store.read_facts(directory)
+        self._metadata = store.read_metadata(directory)
         self._results, self._figures = directory, directory.parent / "figures"
 
     def chart(self, database: str, direction: str) -> SVG:
@@ -76,7 +76,7 @@ class Report:
         safe = ratios.filter(pl.col("what").is_in(SAFE_WAYS)) if len(ratios) else ratios
         if safe.is_empty():
             return Markdown("Notebook 03 measures what the safe ways cost; it was not run here yet.")
-        return Markdown(ablations.levers_table(safe))
+        return Markdown(ablations.ablations_table(safe))
 
     def usable(self) -> Markdown:
         """After which faults a client could be used again."""
@@ -91,15 +91,15 @@ class Report:
 
     def recovery(self) -> Markdown:
         """Whether acknowledged rows outlived the death of both servers."""
-        return Markdown(recovery_table(self._facts["runs"][STUDY.notebook]["recovery"]))
+        return Markdown(recovery_table(self._metadata["runs"][STUDY.notebook]["recovery"]))
 
     def load(self) -> Markdown:
         """What came of the load that was held."""
-        return Markdown(held_table([Held(**values) for values in self._facts["runs"][STUDY.notebook]["held"]]))
+        return Markdown(held_table([Held(**values) for values in self._metadata["runs"][STUDY.notebook]["held"]]))
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
 
 def run(hold: int) -> Report:

@@ -125,7 +125,7 @@ def _days(*texts: str) -> list[dt.date]:
     return [dt.date.fromisoformat(text) for text in texts]
 
 
-def _moments(*texts: str) -> list[dt.datetime]:
+def _timestamps(*texts: str) -> list[dt.datetime]:
     return [dt.datetime.fromisoformat(text).replace(tzinfo=None) for text in texts]
 
 
@@ -142,7 +142,7 @@ def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
         Column("ratio", T.FLOAT64): pa.array([1.0, 2.0, 3.0, 4.0, 5.0]),
         Column("flag", T.BOOL, nullable=True): pa.array([True, None, False, True, None]),
         Column("day", T.DATE): pa.array(_days(*["2026-01-02"] * 3, *["2026-03-29"] * 2)),
-        Column("moment", T.TIMESTAMP): pa.array(_moments(*["2026-01-02T03:04:05.678901"] * 5), pa.timestamp("us")),
+        Column("moment", T.TIMESTAMP): pa.array(_timestamps(*["2026-01-02T03:04:05.678901"] * 5), pa.timestamp("us")),
     }
     return Case(
         f"frame: {name}", tuple(content), tuple(content.values()), () if unfit else BOTH,
@@ -246,9 +246,10 @@ _VALUES: tuple[Case, ...] = (
           held_by=("postgres",)),
     _case("date: 2149-06-07 to 9999-12-31", T.DATE, _days("2149-06-07", "9999-12-31"), held_by=("postgres",)),
     _case("timestamp: microseconds", T.TIMESTAMP,
-          [*_moments("1970-01-01", "2026-03-29T02:30:00.000001", "2262-04-12T00:00:00.999999"), None], nullable=True),
+          [*_timestamps("1970-01-01", "2026-03-29T02:30:00.000001", "2262-04-12T00:00:00.999999"), None],
+          nullable=True),
     _case("timestamp: before 1970", T.TIMESTAMP,
-          _moments("1969-12-31T23:59:59.999999", "1900-01-01T00:00:00.000001")),
+          _timestamps("1969-12-31T23:59:59.999999", "1900-01-01T00:00:00.000001")),
     _case("timestamp: nanoseconds", T.TIMESTAMP_NS, [1_790_000_000_123_456_789, -1], held_by=("clickhouse",)),
     _case("timestamp: in UTC", T.TIMESTAMP_UTC,
           [*_utc("1970-01-01", "2026-03-29T01:30:00.000001", "1969-12-31T23:59:59.999999"), None], nullable=True),

@@ -46,7 +46,7 @@ class Matrix:
 
     def __init__(self, directory: Path) -> None:
         self.cells = tried(store.read_cells(directory / STUDY.results))
-        self._facts, self._figures = store.read_facts(directory), directory.parent / "figures"
+        self._metadata, self._figures = store.read_metadata(directory), directory.parent / "figures"
 
     def chart(self, database: str, direction: str) -> SVG:
         """One direction as a heat map, techniques by what is tried; also saved as a figure."""
@@ -90,9 +90,9 @@ class Matrix:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        left_out = self._facts["runs"][STUDY.notebook].get("left_out", {})
+        left_out = self._metadata["runs"][STUDY.notebook].get("left_out", {})
         lines = [f"- Left out: {what}: {reason}" for what, reason in left_out.items()]
-        return Markdown("\n".join([trial_versions_text(self._facts, STUDY.notebook), *lines]))
+        return Markdown("\n".join([trial_versions_text(self._metadata, STUDY.notebook), *lines]))
 
 
 def run() -> Matrix:
@@ -106,8 +106,8 @@ def run() -> Matrix:
         told = made.record, made.skip, left_out.__setitem__
         interruptible(lambda stop: run_cells(both, made.chosen, *told, stop=stop))
     what = f"{len(made.chosen) - len(made.unavailable)} techniques, {len(CASES)} cases"
-    facts = {"servers": both.mode, "server": versions, "what": what, "left_out": left_out}
-    made.keep(settings, STUDY.notebook, STUDY.results, facts)
+    metadata = {"servers": both.mode, "server": versions, "what": what, "left_out": left_out}
+    made.keep(settings, STUDY.notebook, STUDY.results, metadata)
     return load(settings)
 
 

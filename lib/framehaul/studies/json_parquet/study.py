@@ -46,9 +46,9 @@ PUBLISHED_WRITES = {"clickhouse": 2, "json2parquet": 434}
 class JsonToParquet:
     """The passes of the study, ready to be shown."""
 
-    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self._facts, self._figures = facts, figures
+        self._metadata, self._figures = metadata, figures
 
     def table(self) -> Markdown:
         """All tools and codecs, fastest first."""
@@ -84,7 +84,7 @@ class JsonToParquet:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
 
 def run(
@@ -119,7 +119,7 @@ def run(
                                progress=made.progress, stop=stop)  # fmt: skip
 
         interruptible(work)
-        made.facts |= {
+        made.metadata |= {
             "json_bytes": json_bytes,
             "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up, "
             f"seed {seed}",
@@ -133,7 +133,7 @@ def load() -> JsonToParquet:
     settings = load_settings()
     directory = settings.out / "results"
     passes = store.read(directory / STUDY.results, Pass)
-    return JsonToParquet(passes, store.read_facts(directory), settings.out / "figures")
+    return JsonToParquet(passes, store.read_metadata(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

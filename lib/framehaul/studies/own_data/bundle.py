@@ -98,7 +98,7 @@ def module(name: str) -> Module:
     return Module(name, Path(found.origin).read_text("utf8"))
 
 
-class Shaken:
+class Bundle:
     """What a piece of code uses of the library, transitively.
 
     Of classes only the methods whose names are used anywhere are kept, of enumerations only the members. Raises

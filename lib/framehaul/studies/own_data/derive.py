@@ -283,9 +283,9 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
         zone = "UTC"
     elif zone:
         why.append("PostgreSQL keeps the moment, and not the zone")
-    moments = pl.Series(values=values.cast(pa.timestamp(unit))).dt.cast_time_unit("ms")
-    if not moments.is_between(FIRST_MOMENT, LAST_MOMENT).all():
-        least, most = (_shown(end, "ms") for end in _ends(moments))
+    timestamps = pl.Series(values=values.cast(pa.timestamp(unit))).dt.cast_time_unit("ms")
+    if not timestamps.is_between(FIRST_MOMENT, LAST_MOMENT).all():
+        least, most = (_shown(end, "ms") for end in _ends(timestamps))
         raise ValueError(
             f"holds moments from {least} to {most}, and ClickHouse's DateTime64 has "
             f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: replace those outside by NULL, or make the column text"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, timestamp_types
-from framehaul.studies.own_data.bundle import Module, Shaken
+from framehaul.studies.own_data.bundle import Bundle, Module
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
@@ -48,10 +48,10 @@ def snippet(technique: Technique, table: Table, ddl: str, kind: str) -> Snippet:
     Raises SnippetError when two things of one name are needed.
     """
     main = _main(technique, table, kind)
-    shaken = Shaken(Module("the main part", f"{_imports(technique, kind)}\n{main}"))
-    distributions = shaken.distributions() | ALSO_NEEDED.get(technique.client, set())
+    bundled = Bundle(Module("the main part", f"{_imports(technique, kind)}\n{main}"))
+    distributions = bundled.distributions() | ALSO_NEEDED.get(technique.client, set())
     requirements = tuple(f"{EXTRAS.get(name, name)}=={version(name)}" for name in sorted(distributions))
-    return Snippet(f"{_heading(technique, table, ddl, requirements)}\n{shaken.text()}\n\n\n{main}", requirements)
+    return Snippet(f"{_heading(technique, table, ddl, requirements)}\n{bundled.text()}\n\n\n{main}", requirements)
 
 
 def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[str, ...]) -> str:

@@ -106,12 +106,12 @@ def example() -> pa.Table:
     """A small table of orders, with what real ones hold: decimals, moments in a zone, categories, NULLs."""
     number = np.arange(EXAMPLE_ROWS)
     cents = pa.array(number * 7_919 % 1_000_000).cast(pa.decimal128(19, 0))
-    moments = pa.array(1_760_000_000_000 + number * 61_007).cast(pa.timestamp("ms", "Europe/Berlin"))
+    timestamps = pa.array(1_760_000_000_000 + number * 61_007).cast(pa.timestamp("ms", "Europe/Berlin"))
     states = pa.array(["new", "paid", "sent", "returned"]).take(pa.array(number % 4))
     return pa.table(
         {
             "order_id": pa.array(number + 1),
-            "placed_at": moments,
+            "placed_at": timestamps,
             "due": pa.array((20_400 + number % 90).astype(np.int32)).cast(pa.date32()),
             "state": states.dictionary_encode(),
             "amount": pa.compute.divide(cents, pa.scalar(100, pa.decimal128(3, 0))).cast(
@@ -157,10 +157,10 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
 
         interruptible(work)
         what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
-        made.facts |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+        made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     directory = made.settings.out
     read = store.read(directory / "results" / STUDY.results)
-    return Mine(frame, tables, read, store.read_facts(directory / "results"), directory)
+    return Mine(frame, tables, read, store.read_metadata(directory / "results"), directory)
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ class Mine:
     """The passes of a run, ready to be shown."""
 
     def __init__(
-        self, frame: Frame, tables: dict[str, Table], passes: pl.DataFrame, facts: dict[str, Any], out: Path
+        self, frame: Frame, tables: dict[str, Table], passes: pl.DataFrame, metadata: dict[str, Any], out: Path
     ) -> None:
         self.passes, self.summary = passes, statistics.summary(passes)
-        self._frame, self._tables, self._facts, self._out = frame, tables, facts, out
+        self._frame, self._tables, self._metadata, self._out = frame, tables, metadata, out
         self.choices = choices(self.summary, passes)
         self.snippets = self._write_snippets()
 
@@ -219,7 +219,7 @@ class Mine:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
     def _write_snippets(self) -> list[Snippet]:
         """The code of every choice, written to `reports/20_own_data/`; that of an earlier run is deleted."""

@@ -66,9 +66,9 @@ CODEC_MARKERS = {"none": "s", "snappy": "o", "lz4": "^", "zstd": "D", "gzip": "v
 class Anatomy:
     """Passes and chunks of a run, ready to be shown."""
 
-    def __init__(self, passes: pl.DataFrame, chunks: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, passes: pl.DataFrame, chunks: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes, self.chunks = passes, chunks
-        self._facts, self._figures = facts, figures
+        self._metadata, self._figures = metadata, figures
 
     def writers(self) -> Markdown:
         """What is in the file of each writer, by its defaults."""
@@ -116,7 +116,7 @@ class Anatomy:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
     def _saved(self, figure: Figure, name: str) -> SVG:
         return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{name}.svg"))
@@ -155,7 +155,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
                 if chunk.part != "codec" or chunk.writer == PYARROW.name]  # fmt: skip
         store.write_cells(made.settings.out / "results" / CHUNKS, kept)
         what = f"{rows:,} rows, {passes} passes after {warmup} warm-up, seed {seed}"
-        made.facts |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+        made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return load()
 
 
@@ -163,7 +163,7 @@ def load() -> Anatomy:
     """The results of the last complete run, without writing any file; raises ResultsError when there is none."""
     settings = load_settings()
     directory = settings.out / "results"
-    return Anatomy(*_read(directory), store.read_facts(directory), settings.out / "figures")
+    return Anatomy(*_read(directory), store.read_metadata(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

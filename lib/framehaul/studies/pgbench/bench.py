@@ -118,7 +118,7 @@ class Bench:
         """
         if test.warm_up_length:
             self._pgbench(test.scale, test.warm_up())
-        self._tables.settle()
+        self._tables.quiesce()
         balances = self._balances(test.scale)
         meter, disk = Meter(self._server.process_id), self._service.disk
         counted, operations = self._counters(), disk.operations() if disk else None

@@ -103,9 +103,9 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
     ):
         rounds = _Rounds(made, spread, found, tests)
         interruptible(lambda stop: rounds.all(passes=passes, seed=seed, stop=stop))
-        made.facts |= {
+        made.metadata |= {
             "what": f"preset {preset}, {len(found)} services, {passes} passes", "servers": settings.servers,
-            "order": [service.name for service in found], "services": rounds.facts,
+            "order": [service.name for service in found], "services": rounds.metadata,
             "unavailable": {
                 name if scale is None else f"{name}, scale {scale:,}": trouble["reason"]
                 for (name, scale), trouble in rounds.trouble.items()
@@ -122,7 +122,7 @@ class _Rounds:
         self._benches: dict[str, Bench] = {}
         self.trouble: dict[tuple[str, int | None], dict[str, Any]] = {}
         """Why a service is not measured, at all (None) or with the data set of a scale."""
-        self.facts: dict[str, dict[str, Any]] = {}
+        self.metadata: dict[str, dict[str, Any]] = {}
         self.left: list[str] = []
         """What could not be cleaned up."""
 
@@ -156,8 +156,8 @@ class _Rounds:
         for test in {test.scale: test for test in self._tests}.values():
             self._attempt(service, test.scale, partial(bench.initialise, test))
         assert service.server is not None
-        known = PostgresTables(service.server).facts()
-        self.facts[service.name] = known | {"initialised_s": round(time.perf_counter() - begun, 1)}
+        known = PostgresTables(service.server).metadata()
+        self.metadata[service.name] = known | {"initialised_s": round(time.perf_counter() - begun, 1)}
         if service.iops is not None:
             assert service.server.process_id is not None
             limits.enter_context(limited(service.server.process_id, service.disk, service.iops))

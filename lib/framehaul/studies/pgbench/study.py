@@ -43,13 +43,13 @@ UNLIMITED, LIMITED = "small_buffers", "limited_iops"
 class Pgbench:
     """The passes of a run, ready to be shown."""
 
-    def __init__(self, found: pl.DataFrame, spread: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
-        self.passes, self._spread, self._facts, self._figures = found, spread, facts, figures
-        self._order: list[str] = facts["runs"][STUDY.notebook]["order"]
+    def __init__(self, found: pl.DataFrame, spread: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
+        self.passes, self._spread, self._metadata, self._figures = found, spread, metadata, figures
+        self._order: list[str] = metadata["runs"][STUDY.notebook]["order"]
 
     def services(self) -> Markdown:
         """What was compared."""
-        return Markdown(services_table(self.passes, self._facts["runs"][STUDY.notebook]))
+        return Markdown(services_table(self.passes, self._metadata["runs"][STUDY.notebook]))
 
     def table(self) -> Markdown:
         """Every service in every test."""
@@ -85,16 +85,16 @@ class Pgbench:
 
     def findings(self) -> Markdown:
         """What stands out."""
-        return Markdown(findings_text(self.passes, self._order, self._facts["machine"]["cores"]))
+        return Markdown(findings_text(self.passes, self._order, self._metadata["machine"]["cores"]))
 
     def missing(self) -> Markdown:
         """What did not run, what is wrong, and what is left behind."""
-        left = [f"- {text}" for text in self._facts["runs"][STUDY.notebook]["left"]]
+        left = [f"- {text}" for text in self._metadata["runs"][STUDY.notebook]["left"]]
         return Markdown("\n".join([missing_table(_main(self.passes), "service", "test"), "", *left]))
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
     def _saved(self, which: str, figure: Figure) -> SVG:
         return SVG(charts.save(figure, self._figures / f"{STUDY.name}{which}.svg"))
@@ -114,13 +114,13 @@ def load() -> Pgbench:
     settings = load_settings()
     directory = settings.out / "results"
     found, spread = store.read(directory / STUDY.results, Pass), store.read(directory / SPREAD, Spread)
-    return Pgbench(found, spread, store.read_facts(directory), settings.out / "figures")
+    return Pgbench(found, spread, store.read_metadata(directory), settings.out / "figures")
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
     found = store.read(directory / STUDY.results, Pass)
-    order = store.read_facts(directory)["runs"][STUDY.notebook]["order"]
+    order = store.read_metadata(directory)["runs"][STUDY.notebook]["order"]
     return {"pgbench": speeds_table(found, order), "pgbench-published": published_table(found)}
 
 

@@ -32,10 +32,10 @@ class Machine:
     local: bool
 
     @classmethod
-    def of(cls, facts: dict[str, Any], notebook: str) -> Self:
+    def of(cls, metadata: dict[str, Any], notebook: str) -> Self:
         """As the record of the run tells it."""
-        made = facts["runs"][notebook]
-        return cls(facts["machine"]["cores"], made.get("loopback_bytes_per_s"), made.get("local", True))
+        made = metadata["runs"][notebook]
+        return cls(metadata["machine"]["cores"], made.get("loopback_bytes_per_s"), made.get("local", True))
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from framehaul.harness.measure import describe
 from framehaul.harness.meter import Meter
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import check, in_rounds, interruptible
-from framehaul.harness.verify import Sent, content_fingerprint
+from framehaul.harness.verify import Expected, content_fingerprint
 from framehaul.reporting import charts
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
@@ -104,10 +104,10 @@ class Task:
 class ScaleOut:
     """The passes of a run, ready to be shown."""
 
-    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self._facts, self._figures = facts, figures
-        self._machine = report.Machine.of(facts, STUDY.notebook)
+        self._metadata, self._figures = metadata, figures
+        self._machine = report.Machine.of(metadata, STUDY.notebook)
 
     def chart(self, across: str) -> SVG:
         """Throughput and efficiency against `workers` or `partitions`; also saved as a figure."""
@@ -132,7 +132,7 @@ class ScaleOut:
 
     def dask(self) -> Markdown:
         """What a Dask dataframe of each table counted, against what was sent."""
-        return Markdown(report.dask_table(self._facts["runs"][STUDY.notebook].get("dask", {})))
+        return Markdown(report.dask_table(self._metadata["runs"][STUDY.notebook].get("dask", {})))
 
     def missing(self) -> Markdown:
         """What did not run, and what would make it run."""
@@ -140,7 +140,7 @@ class ScaleOut:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
 
 def run(
@@ -166,7 +166,7 @@ def run(
             cluster = stack.enter_context(opened(made.settings, max(workers)))
         except UnavailableError as error:
             _skip(made, tasks(DATABASES, workers, partitions), rows, passes, str(error))
-            made.facts |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
+            made.metadata |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
         else:
             home = stack.enter_context(_shared_directory(made.settings))
             check_reachable(cluster, both, home)
@@ -187,7 +187,7 @@ def load() -> ScaleOut:
     settings = load_settings()
     directory = settings.out / "results"
     passes = store.read(directory / STUDY.results, Pass)
-    return ScaleOut(passes, store.read_facts(directory), settings.out / "figures")
+    return ScaleOut(passes, store.read_metadata(directory), settings.out / "figures")
 
 
 def tasks(databases: Sequence[str], workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
@@ -232,7 +232,7 @@ class _Haul:
             "postgres": (both.postgres,), "clickhouse": (both.clickhouse,),
         }  # fmt: skip
         self._sets: dict[int, list[Partition]] = {}
-        self._sent: dict[str, Sent] = {}
+        self._expected: dict[str, Expected] = {}
         self._reference = table.renamed(f"{table.name}_sent")
         self._wire_bytes: dict[Task, int] = {}
 
@@ -262,13 +262,13 @@ class _Haul:
                         found = self._tried(task, counted=number < 1)
                         if number > 0:
                             made.write(Pass(**_named(made, task, self._rows, number), **found))
-                    made.facts["dask"] = {database: self._counted(database) for database in databases}
+                    made.metadata["dask"] = {database: self._counted(database) for database in databases}
                 finally:
                     for database in databases:
                         self._drop(database)
 
             interruptible(work)
-        made.facts |= {
+        made.metadata |= {
             "what": f"{self._rows:,} rows, {passes} passes, {_listed(workers)} workers, "
             f"{_listed(partitions)} partitions",
             "servers": self._both.mode, "server": server_versions(self._both), "local": self._cluster.local,
@@ -288,8 +288,8 @@ class _Haul:
         self._content = pl.concat(frames)
         content = from_polars(self._content, self._table)
         for database in databases:
-            self._sent[database] = Sent(self._table, content)
-            self._sent[database].keep_reference(self._tables(database)[0], self._reference)
+            self._expected[database] = Expected(self._table, content)
+            self._expected[database].keep_reference(self._tables(database)[0], self._reference)
             # What the first read reads, when no write comes before it.
             target = self._target(database)
             technique = Task(database, "write", 1, 1).technique
@@ -336,7 +336,7 @@ class _Haul:
         meters = [Meter(place.process_id) for place in self._places[task.database]]
         workers_cpu_s = self._cluster.cpu_s()
         for tables in self._tables(task.database):
-            tables.settle()
+            tables.quiesce()
         for meter in meters:
             meter.start()
         directory = Path(tempfile.mkdtemp(prefix="read-", dir=self._home))
@@ -371,7 +371,7 @@ class _Haul:
     def _wrong(self, task: Task, directory: Path) -> str | None:
         """What is not as it was sent, or None: every row is compared, in any order."""
         if task.direction == "write":
-            return self._sent[task.database].difference_on_server(self._tables(task.database)[0])
+            return self._expected[task.database].difference_on_server(self._tables(task.database)[0])
         frames = [frame_of(path, self._table) for path in directory.glob("*.parquet")]
         if (rows := sum(map(len, frames))) != self._rows:
             return f"{rows} rows arrived instead of {self._rows}"

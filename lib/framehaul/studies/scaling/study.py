@@ -29,9 +29,9 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
 from framehaul.harness.measure import Outcome
 from framehaul.harness.meter import Usage
-from framehaul.harness.recording import keep_facts, made, result
+from framehaul.harness.recording import keep_metadata, made, result
 from framehaul.harness.rounds import interruptible
-from framehaul.harness.verify import EXACT, Sent
+from framehaul.harness.verify import EXACT, Expected
 from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, thousands
 from framehaul.reporting.versions import versions_text
@@ -78,9 +78,9 @@ def sizes(largest: int) -> list[int]:
 class Scaling:
     """The results of a run over sizes, ready to be shown."""
 
-    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self._facts, self._figures = facts, figures
+        self._metadata, self._figures = metadata, figures
 
     def chart(self, database: str, direction: str) -> SVG:
         """Cost against rows of one direction, on logarithmic axes; also saved as a figure."""
@@ -97,7 +97,7 @@ class Scaling:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(versions_text(self._facts, STUDY.notebook))
+        return Markdown(versions_text(self._metadata, STUDY.notebook))
 
     def _medians(self) -> pl.DataFrame:
         return medians(self.passes)
@@ -146,19 +146,19 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                     bar.update()
 
         interruptible(work)
-        server_facts = {"version": "; ".join(
-            tables_of(both.of(database)).facts()["version"] for database in ("postgres", "clickhouse")
+        server_metadata = {"version": "; ".join(
+            tables_of(both.of(database)).metadata()["version"] for database in ("postgres", "clickhouse")
         ), "settings": {}}  # fmt: skip
-    facts = keep_facts(settings, STUDY.notebook, made(run_id, started, parameters, both.mode, server_facts))
-    return load(facts)
+    metadata = keep_metadata(settings, STUDY.notebook, made(run_id, started, parameters, both.mode, server_metadata))
+    return load(metadata)
 
 
-def load(facts: dict[str, Any] | None = None) -> Scaling:
+def load(metadata: dict[str, Any] | None = None) -> Scaling:
     """The results of the last complete run, without any server."""
     settings = load_settings()
     directory = settings.out / "results"
     passes = store.read(directory / STUDY.results)
-    return Scaling(passes, facts or store.read_facts(directory), settings.out / "figures")
+    return Scaling(passes, metadata or store.read_metadata(directory), settings.out / "figures")
 
 
 def medians(passes: pl.DataFrame) -> pl.DataFrame:
@@ -217,7 +217,7 @@ def growth_table(found: pl.DataFrame) -> str:
 
 def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Iterator[tuple[Technique, int, Outcome]]:
     """The passes of every move, each verified."""
-    sent, reference = Sent(table, content), table.renamed(f"{table.name}_sent")
+    sent, reference = Expected(table, content), table.renamed(f"{table.name}_sent")
     for (database, direction), moves in itertools.groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
@@ -229,7 +229,7 @@ def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Itera
                 else:
                     tables.create(table)
                     tables.load(table, content)
-                    tables.settle()
+                    tables.quiesce()
                 for move in moves:
                     for number, outcome in enumerate(_passes(move, table, file, sent, tables, passes), 1):
                         yield move, number, outcome
@@ -238,13 +238,15 @@ def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Itera
                     tables.drop(ours)
 
 
-def _passes(move: Technique, table: Table, file: Path, sent: Sent, tables: Tables, passes: int) -> Iterator[Outcome]:
+def _passes(
+    move: Technique, table: Table, file: Path, sent: Expected, tables: Tables, passes: int
+) -> Iterator[Outcome]:
     """The passes of one move, in a process of its own; the first that fails is the last."""
     with _child(move.name, file) as make_pass:
         for _ in range(passes):
             if move.direction == "write":
                 tables.create(table)
-                tables.settle()
+                tables.quiesce()
             cost = make_pass()
             if isinstance(cost, str):
                 yield Outcome("failed", reason=cost)

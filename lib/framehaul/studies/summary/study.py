@@ -39,7 +39,7 @@ class Summary:
     def __init__(
         self,
         passes: pl.DataFrame,
-        facts: dict[str, Any],
+        metadata: dict[str, Any],
         figures: Path,
         streams: pl.DataFrame | None = None,
         fidelity: pl.DataFrame | None = None,
@@ -57,7 +57,7 @@ class Summary:
         summary = published.beside(statistics.summary(passes))
         groups = dict(iter(summary.group_by("database", "direction", maintain_order=True)))
         self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast("Any", key)])])
-        self.facts, self._figures = facts, figures
+        self.metadata, self._figures = metadata, figures
 
     @classmethod
     def of(cls, directory: Path, growth: pl.DataFrame | None = None, trials: Path | None = None) -> Self:
@@ -69,7 +69,7 @@ class Summary:
         streams = read_streams(directory) if growth is None else streams_among(growth)
         matrix = (trials or directory) / FIDELITY.results
         fidelity = store.read_cells(matrix) if matrix.exists() else None
-        return cls(read_all(directory), store.read_facts(directory), directory.parent / "figures", streams, fidelity)
+        return cls(read_all(directory), store.read_metadata(directory), directory.parent / "figures", streams, fidelity)
 
     def winners(self) -> Markdown:
         """The fastest technique of each database and direction, and what survives it."""
@@ -106,7 +106,9 @@ class Summary:
 
     def versions(self) -> Markdown:
         """What the runs were made with."""
-        return Markdown("\n\n".join(versions_text(self.facts, notebook) for notebook in sorted(self.facts["runs"])[:1]))
+        return Markdown(
+            "\n\n".join(versions_text(self.metadata, notebook) for notebook in sorted(self.metadata["runs"])[:1])
+        )
 
 
 def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> str:
@@ -223,7 +225,7 @@ def readme_blocks(directory: Path) -> dict[str, str]:
     blocks: dict[str, str] = {}
     for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
-        blocks[f"headline{suffix}"] = f"{_made(summary.facts, summary.summary)}\n\n{summary.winners().data}"
+        blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = summary.past_published().data
         blocks[f"choices{suffix}"] = summary.choices().data
@@ -232,15 +234,16 @@ def readme_blocks(directory: Path) -> dict[str, str]:
     return blocks
 
 
-def _made(facts: dict[str, Any], summary: pl.DataFrame) -> str:
+def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
-    machine, made = facts["machine"], facts["runs"]["01_postgres_write"]
+    machine, made = metadata["machine"], metadata["runs"]["01_postgres_write"]
     return (
         f"{summary['rows'][0]:,} rows, {made['passes']} passes, {made['started'].split()[0]}, {machine['cores']} cores "
         f"({machine['cpu']}), {machine['memory_gib']} GiB, client and servers on this one machine; "
-        f"{' '.join(facts['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
-        f"ClickHouse {facts['runs']['03_clickhouse_write']['server']['version']}, "
-        f"Python {facts['python']}, pandas {facts['libraries']['pandas']}, Polars {facts['libraries']['polars']}."
+        f"{' '.join(metadata['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
+        f"ClickHouse {metadata['runs']['03_clickhouse_write']['server']['version']}, "
+        f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "
+        f"Polars {metadata['libraries']['polars']}."
     )
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from framehaul import servers
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
-from framehaul.harness.recording import keep_facts, made, result
+from framehaul.harness.recording import keep_metadata, made, result
 from framehaul.harness.rounds import interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.study import Study
@@ -31,10 +31,10 @@ from framehaul.techniques.registry import Database, Direction
 class Transfers:
     """The results of one notebook, ready to be shown."""
 
-    def __init__(self, study: Study, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, study: Study, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes = passes
         self.summary = statistics.summary(passes)
-        self._study, self._facts, self._figures = study, facts, figures
+        self._study, self._metadata, self._figures = study, metadata, figures
 
     def table(self) -> HTML:
         """All techniques with the published columns and ours."""
@@ -50,7 +50,7 @@ class Transfers:
 
     def versions(self) -> Markdown:
         """What this was run with, and the server's settings that matter."""
-        return Markdown(versions_text(self._facts, self._study.notebook))
+        return Markdown(versions_text(self._metadata, self._study.notebook))
 
 
 def run(
@@ -81,21 +81,21 @@ def run(
             bar.set_postfix_str(step[:48], refresh=False)
             bar.update(1 if ":" in step else 0)
 
-        server_facts = tables_of(server).facts()
+        server_metadata = tables_of(server).metadata()
         interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
         bar.set_postfix_str("done")
-    facts = keep_facts(settings, study.notebook, made(run_id, started, parameters, both.mode, server_facts))
-    return load(database, direction, settings, facts)
+    metadata = keep_metadata(settings, study.notebook, made(run_id, started, parameters, both.mode, server_metadata))
+    return load(database, direction, settings, metadata)
 
 
 def load(
-    database: str, direction: str, settings: Settings | None = None, facts: dict[str, Any] | None = None
+    database: str, direction: str, settings: Settings | None = None, metadata: dict[str, Any] | None = None
 ) -> Transfers:
     """The results of a direction's last complete run, without any server."""
     settings, study = settings or load_settings(), study_of(database, direction)
     directory = settings.out / "results"
     passes = store.read(directory / study.results)
-    return Transfers(study, passes, facts or store.read_facts(directory), settings.out / "figures")
+    return Transfers(study, passes, metadata or store.read_metadata(directory), settings.out / "figures")
 
 
 def study_of(database: str, direction: str) -> Study:

@@ -89,9 +89,9 @@ class Pass:
 class Transfer:
     """The passes of a run, ready to be shown."""
 
-    def __init__(self, passes: pl.DataFrame, facts: dict[str, Any], figures: Path) -> None:
+    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         self.passes = passes
-        self._facts, self._figures = facts, figures
+        self._metadata, self._figures = metadata, figures
 
     def table(self) -> Markdown:
         """Every route into every warehouse, fastest first."""
@@ -119,7 +119,7 @@ class Transfer:
 
     def versions(self) -> Markdown:
         """What this was run with."""
-        return Markdown(trial_versions_text(self._facts, STUDY.notebook))
+        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Transfer:
@@ -150,7 +150,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
 
         interruptible(work)
         what = f"{rows:,} rows, {passes} passes, {parallel} at once"
-        made.facts |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+        made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return load()
 
 
@@ -159,7 +159,7 @@ def load() -> Transfer:
     settings = load_settings()
     directory = settings.out / "results"
     passes = store.read(directory / STUDY.results, Pass)
-    return Transfer(passes, store.read_facts(directory), settings.out / "figures")
+    return Transfer(passes, store.read_metadata(directory), settings.out / "figures")
 
 
 def fill(tables: PostgresTables, rows: int, seed: int) -> int:

@@ -22,7 +22,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 from framehaul.data.frames import (
     arrow_stream,
     check_text,
-    fitting,
+    conform,
     from_pandas,
     from_polars,
     in_clickhouse_order,
@@ -68,20 +68,20 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
                 raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
 
 
-def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame in the table's columns and dtypes.
 
     Raises ValueError for other columns, for text that is not UTF-8, and for what ClickHouse would change: NULL,
     integers, dates.
     """
-    frame = fitting(frame, table)
+    frame = conform(frame, table)
     check_text(frame, table)
     check_dates(frame, table)
     return frame
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
-    """The frame as Arrow. Raises ValueError as `storable` does."""
+    """The frame as Arrow. Raises ValueError as `validate` does."""
     content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
@@ -216,9 +216,9 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
 
 
 def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
-    """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `storable` does."""
+    """INSERT of a Parquet file that Polars writes with these options. Raises ValueError as `validate` does."""
     buffer = io.BytesIO()
-    storable(frame, table).write_parquet(buffer, **options)
+    validate(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     connection.post(query, body=buffer.getvalue(), settings=PARQUET).read()
 
@@ -260,7 +260,7 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
     https://github.com/encode/httpx/discussions/3353
     """
     buffer = io.BytesIO()
-    storable(frame, table).write_parquet(buffer)
+    validate(frame, table).write_parquet(buffer)
     buffer.seek(0)
 
     async def chunks(file: BinaryIO) -> Any:

@@ -25,7 +25,7 @@ from psycopg import sql
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
-    fitting,
+    conform,
     from_pandas,
     from_polars,
     in_table_order,
@@ -41,30 +41,30 @@ from framehaul.techniques.registry import technique
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
 
-def check_moments(frame: pl.DataFrame, table: Table) -> None:
+def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
     """Raises ValueError for nanoseconds, which PostgreSQL would cut off."""
     for name in table.columns_of(ColumnType.TIMESTAMP_NS):
         if (frame[name].to_physical() % 1000 != 0).any():
             raise ValueError(f"column {name} holds nanoseconds, and PostgreSQL microseconds: round it")
 
 
-def storable(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame in the table's columns and dtypes.
 
     Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds.
     """
-    frame = fitting(frame, table)
+    frame = conform(frame, table)
     check_text(frame, table)
-    check_moments(frame, table)
+    check_timestamps(frame, table)
     return frame
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
-    """The frame as Arrow, moments in microseconds at most. Raises ValueError as `storable` does."""
+    """The frame as Arrow, moments in microseconds at most. Raises ValueError as `validate` does."""
     content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
-    moments = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
-    assert isinstance(moments, pl.DataFrame)
-    check_moments(moments, table)
+    timestamps = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
+    assert isinstance(timestamps, pl.DataFrame)
+    check_timestamps(timestamps, table)
     for name in table.columns_of(ColumnType.TIMESTAMP_NS):  # which pgpq would not take
         at, values = content.column_names.index(name), content.column(name)
         content = content.set_column(at, name, values.cast(pa.timestamp("us", values.type.tz)))
@@ -212,7 +212,7 @@ def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, f
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
     uuids = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
-    frame = storable(frame, table)
+    frame = validate(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -228,7 +228,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
 def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
-    frame = storable(frame, table)
+    frame = validate(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)

@@ -1,4 +1,4 @@
-"""The process that keeps both embedded servers; run as `python -m framehaul.servers.keeper`.
+"""The process that keeps both embedded servers; run as `python -m framehaul.servers.supervisor`.
 
 It starts them, writes their addresses to `servers.json`, restarts one that dies, and stops both when it is told to
 (SIGTERM, SIGINT) or, unless `--detached`, when its standard input closes because its parent has ended or died.
@@ -47,7 +47,7 @@ def main() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            # Somebody may just be asking whether a keeper lives.
+            # Somebody may just be asking whether a supervisor lives.
             if time.monotonic() > deadline:
                 raise SystemExit(f"another process keeps the servers of {state_dir}") from None
             time.sleep(0.05)
@@ -98,7 +98,7 @@ def _stop_at_end_of_input(stop: threading.Event) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m framehaul.servers.keeper", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m framehaul.servers.supervisor", description=__doc__)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--postgres-port", type=int)
     parser.add_argument("--clickhouse-http-port", type=int)
