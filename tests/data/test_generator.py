@@ -73,17 +73,17 @@ def test_an_entity_never_returns_on_the_same_day() -> None:
 
 
 @TABLES
-def test_every_awkward_text_is_in_every_text_column_and_in_few_rows(table: Table) -> None:
+def test_every_edge_case_is_in_every_text_column_and_in_few_rows(table: Table) -> None:
     frame = generator.polars_frame(table, 100_000, 42)
-    awkward = pl.col(table.columns_of(ColumnType.TEXT)).is_in(generator.AWKWARD_TEXTS)
+    awkward = pl.col(table.columns_of(ColumnType.TEXT)).is_in(generator.EDGE_CASE_TEXTS)
     for name in table.columns_of(ColumnType.TEXT):
-        assert set(generator.AWKWARD_TEXTS) <= set(frame[name])
+        assert set(generator.EDGE_CASE_TEXTS) <= set(frame[name])
     assert 0.005 < frame.select(pl.any_horizontal(awkward).mean()).item() < 0.02
 
 
-def test_awkward_texts_hold_what_breaks_text_formats() -> None:
-    together = "".join(generator.AWKWARD_TEXTS)
-    assert "" in generator.AWKWARD_TEXTS
+def test_edge_cases_hold_what_breaks_text_formats() -> None:
+    together = "".join(generator.EDGE_CASE_TEXTS)
+    assert "" in generator.EDGE_CASE_TEXTS
     assert set("\t\n\r\"'\\,;|% ") <= set(together)
     assert any(ord(character) > 0xFFFF for character in together)
 

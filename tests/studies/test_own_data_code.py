@@ -128,7 +128,7 @@ def connection_variables(servers: Servers) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Derived]:
-    """A Parquet file with hostile names, awkward text, NULLs and UUIDs, all of which every technique carries."""
+    """A Parquet file with hostile names, edge-case text, NULLs and UUIDs, all of which every technique carries."""
     content = generator.arrow_table(SECOND_TABLE, 200, 7)
     raw = pa.array([value and UUID(value).bytes for value in content["UUID"].to_pylist()], pa.binary(16))
     at = content.column_names.index("UUID")

@@ -100,7 +100,7 @@ def counted(rows: pa.Table) -> Counter[tuple[object, ...]]:
 
 @EACH
 @BOTH_FORMATS
-def test_awkward_values_in_several_files_arrive_once_and_unchanged(
+def test_edge_cases_in_several_files_arrive_once_and_unchanged(
     name: str, suffix: str, servers: Servers, given: Settings, tmp_path: Path
 ) -> None:
     files = [*parts(tmp_path, suffix, AWKWARD, 4), write(tmp_path / f"empty{suffix}", AWKWARD.slice(0, 0))]

@@ -18,7 +18,7 @@ AWKWARD = "a b/%d?é'\"&="
 
 
 @pytest.fixture(scope="module")
-def awkward_database(servers: Servers) -> Iterator[PostgresServer]:
+def oddly_named_database(servers: Servers) -> Iterator[PostgresServer]:
     name = sql.Identifier(AWKWARD)
     with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
@@ -31,9 +31,9 @@ def awkward_database(servers: Servers) -> Iterator[PostgresServer]:
     {t.client: t for t in techniques("postgres") if t.family != "pg_parquet"}.values(),
     ids=lambda found: found.client,
 )
-def test_a_database_may_have_any_name(found: Technique, awkward_database: PostgresServer) -> None:
+def test_a_database_may_have_any_name(found: Technique, oddly_named_database: PostgresServer) -> None:
     async def open_and_close() -> None:
-        async with opened(found, awkward_database) as client:
+        async with opened(found, oddly_named_database) as client:
             assert client is not None
 
     asyncio.run(open_and_close())

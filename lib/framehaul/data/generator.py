@@ -24,14 +24,14 @@ FIRST_DAY = dt.date(2025, 1, 1)
 DAYS = 365
 ROWS_PER_ENTITY = 4
 """An entity returns this often, on different days: keys repeat, a key with its date does not."""
-AWKWARD_SHARE = 100
-"""One row in so many carries awkward text, in one text column chosen by the row."""
+EDGE_CASE_SHARE = 100
+"""One row in so many carries edge-case text, in one text column chosen by the row."""
 MOMENTS = 10**15
 """Ticks that timestamps are spread over, and from which on."""
 NULL_SHARE = 10
 """One value in so many of a nullable column is NULL."""
 
-AWKWARD_TEXTS = (
+EDGE_CASE_TEXTS = (
     "",
     "tab\there",
     "line\nbreak",
@@ -65,7 +65,7 @@ def arrow_table(table: Table, rows: int, seed: int) -> pa.Table:
     for position, column in enumerate(table.columns):
         values = _values(table, column, position, rows, seed)
         if column.name in texts:
-            values = _with_awkward_texts(values, texts.index(column.name), len(texts), rows, seed)
+            values = _with_edge_case_texts(values, texts.index(column.name), len(texts), rows, seed)
         if column.nullable:
             is_null = pa.array(_random(rows, seed, 1_000 + position) % np.uint64(NULL_SHARE) == 0)
             values = pc.if_else(is_null, pa.scalar(None, values.type), values)
@@ -136,12 +136,14 @@ def _plain_values(column: Column, random: UInt64s) -> pa.Array:
             return pa.array(ticks).cast(column.types.arrow)
 
 
-def _with_awkward_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:
-    """Replace the values of awkward rows whose turn it is with one of AWKWARD_TEXTS."""
+def _with_edge_case_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:
+    """Replace the values of edge-case rows whose turn it is with one of EDGE_CASE_TEXTS."""
     random = _random(rows, seed, 2_000)
-    is_awkward = (random % np.uint64(AWKWARD_SHARE) == 0) & ((random >> np.uint64(32)) % np.uint64(texts) == ordinal)
-    choice = ((random >> np.uint64(40)) % np.uint64(len(AWKWARD_TEXTS))).astype(np.int32)
-    return pc.if_else(pa.array(is_awkward), pa.array(AWKWARD_TEXTS).take(pa.array(choice)), values)
+    is_edge_case = (random % np.uint64(EDGE_CASE_SHARE) == 0) & (
+        (random >> np.uint64(32)) % np.uint64(texts) == ordinal
+    )
+    choice = ((random >> np.uint64(40)) % np.uint64(len(EDGE_CASE_TEXTS))).astype(np.int32)
+    return pc.if_else(pa.array(is_edge_case), pa.array(EDGE_CASE_TEXTS).take(pa.array(choice)), values)
 
 
 def _phrase(code: int) -> str:

@@ -109,14 +109,14 @@ ABLATIONS = (
 
 
 class Ablations:
-    """The levers with their ratios, ready to be shown."""
+    """The ablations with their ratios, ready to be shown."""
 
     def __init__(self, table: pl.DataFrame, figures: Path) -> None:
         self.table = table
         self._figures = figures
 
     def as_table(self) -> Markdown:
-        """What each lever gives: the ratio of medians with its interval, largest first within a direction."""
+        """What each ablation gives: the ratio of medians with its interval, largest first within a direction."""
         return Markdown(ablations_table(self.table))
 
     def chart(self) -> SVG:
@@ -129,7 +129,7 @@ class Ablations:
 
 
 def load() -> Ablations:
-    """Every lever whose two techniques were measured in one run; raises ResultsError when there are no results."""
+    """Every ablation whose two techniques were measured in one run; raises ResultsError when there are no results."""
     settings = load_settings()
     passes = read_all(settings.out / "results")
     if passes.is_empty():
@@ -138,7 +138,7 @@ def load() -> Ablations:
 
 
 def ratios(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per lever: its ratio of rows/s, changed over base, with the bootstrap 95% interval."""
+    """One row per ablation: its ratio of rows/s, changed over base, with the bootstrap 95% interval."""
     rows: list[dict[str, Any]] = []
     for ablation in ABLATIONS:
         here = passes.filter(database=ablation.database, direction=ablation.direction)
@@ -155,9 +155,9 @@ def ratios(passes: pl.DataFrame) -> pl.DataFrame:
 
 
 def ablations_table(table: pl.DataFrame) -> str:
-    """The levers as Markdown."""
+    """The ablations as Markdown."""
     return markdown_table(
-        ["lever", "change", "rows/s, changed over base (95% interval)", "reading"],
+        ["ablation", "change", "rows/s, changed over base (95% interval)", "reading"],
         [
             [
                 f"{DATABASES[row['database']]} {row['direction']}: {row['what']}",
@@ -171,11 +171,11 @@ def ablations_table(table: pl.DataFrame) -> str:
 
 
 def first_to_change(table: pl.DataFrame) -> str:
-    """One sentence for each direction: the levers whose interval is above 1, largest first."""
+    """One sentence for each direction: the ablations whose interval is above 1, largest first."""
     lines = []
     for (database, direction), group in table.group_by("database", "direction", maintain_order=True):
         helps = [f"{row['change']} ({row['ratio']:.2f}x)" for row in group.to_dicts() if row["ratio_low"] > 1]
-        told = "; ".join(helps[:3]) if helps else "no lever stands out of the noise in this run"
+        told = "; ".join(helps[:3]) if helps else "no ablation stands out of the noise in this run"
         lines.append(f"- **{DATABASES[str(database)]} {direction}**: {told}.")
     return "\n".join(lines)
 
@@ -184,7 +184,7 @@ def _reading(row: dict[str, Any]) -> str:
     """Never claims a difference inside the interval."""
     if row["ratio_low"] > 1:
         return "faster"
-    return "slower" if row["ratio_high"] < 1 else "not told apart"
+    return "slower" if row["ratio_high"] < 1 else "inconclusive"
 
 
 def _figure(table: pl.DataFrame) -> Figure:
@@ -193,7 +193,7 @@ def _figure(table: pl.DataFrame) -> Figure:
         figure = Figure(figsize=(10.5, 0.9 + 0.3 * len(rows)), layout="constrained")
         axes = figure.subplots()
         for at, row in enumerate(rows):
-            colour = {"faster": "#0072B2", "slower": "#D55E00", "not told apart": charts.FAINT}[_reading(row)]
+            colour = {"faster": "#0072B2", "slower": "#D55E00", "inconclusive": charts.FAINT}[_reading(row)]
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
@@ -206,5 +206,5 @@ def _figure(table: pl.DataFrame) -> Figure:
         axes.grid(axis="x", color="#eeeeee")
         axes.set_axisbelow(True)
         axes.set_xlabel("rows/s, changed over base (line: 95% interval)")
-        axes.set_title("One lever at a time", loc="left", fontweight="bold")
+        axes.set_title("One change at a time", loc="left", fontweight="bold")
     return figure

@@ -341,7 +341,7 @@ def latency_table(passes: pl.DataFrame, shape: str) -> str:
         ]
         for row in found.to_dicts()
     ]
-    header = ["driver", "queries/s", *(f"{name} ms" for name in columns), "due, never sent", "client CPU, µs per query"]
+    header = ["driver", "queries/s", *(f"{name} ms" for name in columns), "missed arrivals", "client CPU, µs per query"]
     return markdown_table(header, rows)
 
 
@@ -581,7 +581,7 @@ def _verdict(low: float | None, high: float | None, bound: float) -> str:
     """What an interval says of a bound; never more than it shows."""
     if low is None or high is None or np.isnan(low):
         return "not measured"
-    return "holds" if low >= bound else "does not hold" if high < bound else "not told apart"
+    return "holds" if low >= bound else "does not hold" if high < bound else "inconclusive"
 
 
 def patience(values: Mapping[str, Any]) -> int:

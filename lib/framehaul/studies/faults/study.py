@@ -31,12 +31,12 @@ from framehaul.techniques.registry import DATABASES, Database
 
 LOADED: tuple[Database, ...] = ("postgres", "clickhouse")
 VERDICTS = {
-    "safe": charts.Outcome("#009E73", "", "told, and nothing wrong is stored"),
+    "safe": charts.Outcome("#009E73", "", "error reported, nothing wrong stored"),
     "unaffected": charts.Outcome("#BBCCEE", "", "not affected"),
-    "stored": charts.Outcome("#F0E442", "s", "told, yet all is stored"),
-    "partial": charts.Outcome("#E69F00", "p", "told, and a part is stored"),
+    "stored": charts.Outcome("#F0E442", "s", "error reported, data committed"),
+    "partial": charts.Outcome("#E69F00", "p", "error reported, a part committed"),
     "doubled": charts.Outcome("#D55E00", "d", "rows are there twice"),
-    "silent": charts.Outcome("#882255", "!", "not told, and rows are missing or changed"),
+    "silent": charts.Outcome("#882255", "!", "no error, and rows are missing or changed"),
 }
 
 

@@ -260,7 +260,7 @@ _VALUES: tuple[Case, ...] = (
     _case("all NULL: text", T.TEXT, [None, None], nullable=True),
     _case("zero rows", T.TEXT, []),
     _sliced(),
-    _identifiers("awkward column names",
+    _identifiers("edge cases: column names",
                  "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
     _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
 )  # fmt: skip

@@ -21,7 +21,7 @@ def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
 
 
 def fidelity_counts(cells: pl.DataFrame) -> str:
-    """How many awkward cases came to which outcome, by direction and origin, as a Markdown table."""
+    """How many edge cases came to which outcome, by direction and origin, as a Markdown table."""
     rows = []
     for (database, direction, origin), group in cells.group_by("database", "direction", "origin", maintain_order=True):
         counts = collections.Counter(group["outcome"])
@@ -30,4 +30,4 @@ def fidelity_counts(cells: pl.DataFrame) -> str:
             [f"{DATABASES[str(database)]} {direction}", str(origin), str(group["technique"].n_unique()),
              str(counts["exact"]), f"{counts['loss']} ({explained} kinds)" if explained else "0", str(counts["error"])]
         )  # fmt: skip
-    return markdown_table(["direction", "origin", "techniques", "exact", "lost", "loud error"], rows, text_columns=2)
+    return markdown_table(["direction", "origin", "techniques", "exact", "lost", "rejected"], rows, text_columns=2)

@@ -27,7 +27,7 @@ from framehaul.techniques.registry import DATABASES
 OUTCOMES = {
     "exact": charts.Outcome("#009E73", "", "exact"),
     "loss": charts.Outcome("#D55E00", "L", "loss"),
-    "error": charts.Outcome("#BBCCEE", "e", "loud error"),
+    "error": charts.Outcome("#BBCCEE", "e", "rejected"),
 }
 MARK = "◆ "
 """Before the name of a case that was tried in a hostile session."""
@@ -53,7 +53,7 @@ class Matrix:
         cells = self.cells.filter(database=database, direction=direction)
         order = [name for about in DIMENSIONS for name in TRIED if TRIED[name] == about]
         figure = charts.outcome_map(
-            cells, f"{DATABASES[database]}, {direction}: what survives ({MARK}in a hostile session)",
+            cells, f"{DATABASES[database]}, {direction}: fidelity ({MARK}in a hostile session)",
             "tried", order, "outcome", OUTCOMES, "the table, or the frame, cannot hold it",
         )  # fmt: skip
         _make_room(figure, [name for name in order if name in set(cells["tried"])])
@@ -73,7 +73,7 @@ class Matrix:
         return Markdown(dimensions_table(self.cells))
 
     def found(self) -> Markdown:
-        """What was found where no values are awkward: in sessions, frames, and bytes that are not text."""
+        """What was found where values are ordinary: in sessions, frames, and bytes that are not text."""
         return Markdown(found_text(self.cells))
 
     def losses(self) -> Markdown:
@@ -143,7 +143,7 @@ def dimensions_table(cells: pl.DataFrame) -> str:
             counts = [str(group.filter(outcome=outcome).height) for outcome in OUTCOMES]
             tried_by, losing = _paths(group), _paths(group.filter(outcome="loss"))
             rows.append([about, str(origin), str(tried_by), *counts, str(losing)])
-    header = ["what is tried", "origin", "techniques", "exact", "lost", "loud error", "techniques that lose"]
+    header = ["what is tried", "origin", "techniques", "exact", "lost", "rejected", "techniques that lose"]
     return markdown_table(header, rows, text_columns=2)
 
 

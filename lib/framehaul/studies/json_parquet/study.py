@@ -350,4 +350,4 @@ def _verdict(found: dict[str, float], said: float) -> str:
         return "not measured"
     if found["ratio_high"] < said:
         return "faster"
-    return "slower" if found["ratio_low"] > said else "not told apart"
+    return "slower" if found["ratio_low"] > said else "inconclusive"

@@ -302,7 +302,7 @@ def _behind_text(choice: Choice) -> str:
         return "the only one that is exact."
     told = [
         f"{row['label']} takes {ratio_text(row)} the time"
-        + (", its passes overlap with the fastest one's: this run does not tell the two apart"
+        + (", its passes overlap with the fastest one's: this run is inconclusive"
            if row["max_rows_per_s"] >= choice.best["min_rows_per_s"] else "")
         for row in choice.behind
     ]  # fmt: skip

@@ -440,10 +440,10 @@ def _verdict(found: dict[str, float]) -> str:
     if not text:
         return "not measured"
     if found["ratio_low"] == found["ratio_high"]:
-        return f"not told apart by one round, {text}"  # its interval is a point
+        return f"inconclusive, one round, {text}"  # its interval is a point
     if found["ratio_low"] > 1:
         return f"faster, {text}"
-    return f"slower, {text}" if found["ratio_high"] < 1 else f"not told apart, {text}"
+    return f"slower, {text}" if found["ratio_high"] < 1 else f"inconclusive, {text}"
 
 
 # Charts

@@ -254,7 +254,7 @@ def findings_text(found: pl.DataFrame, order: list[str], cores: int) -> str:
         if best["service"] != base:
             text += f", {ratio_text(ratio(found, test, best['service'], base))} of {base}"
         near = [row["service"] for row in timed[1:] if row["max_tps"] >= best["min_tps"]]
-        text += f"; not told apart from {', '.join(near)}." if near else "."
+        text += f"; inconclusive from {', '.join(near)}." if near else "."
         lines.append(text)
         freed = ratio(found, test, UNLIMITED, LIMITED)
         if freed["ratio_low"] > 1:

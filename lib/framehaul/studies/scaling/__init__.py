@@ -1,4 +1,4 @@
-"""How cost grows with rows."""
+"""Scaling: cost against rows."""
 
 from __future__ import annotations
 

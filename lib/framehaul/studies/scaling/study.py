@@ -1,4 +1,4 @@
-"""How cost grows with rows: the best published and the best other technique of each direction, and streaming moves."""
+"""Cost against rows: the best published and the best other technique of each direction, and streaming moves."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Summary:
         return cls(read_all(directory), store.read_metadata(directory), directory.parent / "figures", streams, fidelity)
 
     def winners(self) -> Markdown:
-        """The fastest technique of each database and direction, and what survives it."""
+        """The fastest technique of each database and direction, and what it changes."""
         return Markdown(winners_table(self.summary, self._fidelity))
 
     def past_published(self) -> Markdown:
@@ -112,7 +112,7 @@ class Summary:
 
 
 def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> str:
-    """Winners as Markdown: median, min to max, bytes, dtypes and, where it was tried, what survives of awkward data."""
+    """Winners as Markdown: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases."""
     header = ["direction", "fastest technique", "median rows/s", "min to max", "MB on the wire", "dtypes"]
     rows = []
     for row in findings.winners(summary).to_dicts():
@@ -124,7 +124,7 @@ def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -
             "" if row["direction"] == "write" else dtypes_text(row["dtypes"]),
         ]  # fmt: skip
         rows.append(cells if fidelity is None else [*cells, counts.survival(fidelity, row)])
-    return markdown_table(header if fidelity is None else [*header, "awkward data"], rows, text_columns=2)
+    return markdown_table(header if fidelity is None else [*header, "edge cases"], rows, text_columns=2)
 
 
 def past_table(summary: pl.DataFrame) -> str:

@@ -156,7 +156,7 @@ def _winner(timed: pl.DataFrame) -> list[str]:
     if len(rows) > 1:
         second = rows[1]
         if second["max_rows_per_s"] >= best["min_rows_per_s"]:
-            text += f" Its passes overlap with those of {second['label']}: this run does not tell the two apart."
+            text += f" Its passes overlap with those of {second['label']}: this run is inconclusive."
         else:
             speed = thousands(second["median_rows_per_s"])
             text += f" Next: {second['label']}, {speed} rows/s, in every pass below the winner's slowest."
