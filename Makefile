@@ -16,6 +16,9 @@ export $(GIVEN)
 FRAMEHAUL = $(PYTHON) -m framehaul
 VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 
+# Of the tests, on two cores: some of them wait for what is not a core.
+WORKERS = 3
+
 .PHONY: help variables setup all mine test lint lab explore compare servers stop report clean
 .DEFAULT_GOAL := help
 
@@ -40,7 +43,7 @@ report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary
 	@$(FRAMEHAUL) run --notebooks="05 07"
 
 test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
-	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest
+	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(WORKERS)
 
 lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff check .

@@ -19,6 +19,14 @@ from framehaul.servers import Servers, running
 from framehaul.settings import PROJECT, Settings
 from framehaul.techniques import Technique
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A worker of pytest-xdist has servers of its own, and whole files; one of them, from the start, all of a run's."""
+    items.sort(key=lambda item: "out" not in getattr(item, "fixturenames", ()))
+    for item in items:
+        of_run = "out" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("out" if of_run else item.path.stem))
+
+
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
 
 
