@@ -19,6 +19,7 @@ from framehaul.servers import Servers, running
 from framehaul.settings import PROJECT, Settings
 from framehaul.techniques import Technique
 
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A worker of pytest-xdist has servers of its own, and whole files; one of them, from the start, all of a run's."""
     items.sort(key=lambda item: "out" not in getattr(item, "fixturenames", ()))

@@ -165,7 +165,7 @@ def test_unknown_notebook_is_refused() -> None:
 def test_what_is_on_demand_runs_only_when_asked_for() -> None:
     assert not any(study.on_demand for study in chosen(""))
     for study in studies():
-        assert chosen(study.number) == [study]
+        assert chosen(study.number) == chosen(study.name) == [study]
 
 
 def test_studies_run_after_what_they_read() -> None:

@@ -169,7 +169,7 @@ COMMANDS = {
 
 
 OPTIONS = {
-    "notebooks": "numbers of the notebooks to run; empty: all but those on demand",
+    "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "servers": "embedded, docker or external",
     "out": "directory for results, figures and reports",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",

@@ -16,7 +16,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_pandas
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import ServerError
-from framehaul.harness.verify import EXACT, Expected, dtype_drift, invalid
+from framehaul.harness.verify import Expected, dtype_drift, invalid
+from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.studies.fidelity.places import without_encoding

@@ -78,7 +78,7 @@ def test_unwritable_out_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 def test_missing_or_foreign_results_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="NOTEBOOKS='04'"):
+    with pytest.raises(ResultsError, match="NOTEBOOKS=clickhouse_read"):
         store.read(tmp_path / "clickhouse_read.csv")
     (tmp_path / "clickhouse_read.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ResultsError, match="other columns"):

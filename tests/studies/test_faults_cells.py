@@ -15,11 +15,10 @@ import pytest
 
 from framehaul.results import store
 from framehaul.servers.tables import tables_of
-from framehaul.studies.faults import FAULTS
 from framehaul.studies.faults import STUDY as FAULTS_STUDY
 from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import Cell, Frames, SourceError, run_cells
+from framehaul.studies.faults.trial import FAULTS, Cell, Frames, SourceError, run_cells
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database

@@ -17,9 +17,9 @@ from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.tables import ClickHouseTables, tables_of
-from framehaul.studies.fidelity import CASES, trial
 from framehaul.studies.fidelity import STUDY as FIDELITY
-from framehaul.studies.fidelity.cases import KEY, Case
+from framehaul.studies.fidelity import trial
+from framehaul.studies.fidelity.cases import CASES, KEY, Case
 from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells

@@ -33,8 +33,9 @@ from hypothesis import strategies as st
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.harness import measure
 from framehaul.harness.recording import Recording
-from framehaul.harness.verify import EXACT, Expected, dtype_drift
+from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results import store
+from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings

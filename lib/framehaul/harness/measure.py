@@ -25,8 +25,8 @@ from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.meter import Meter, Usage
-from framehaul.harness.verify import EXACT, Expected, dtype_drift
-from framehaul.results.store import Status
+from framehaul.harness.verify import Expected, dtype_drift
+from framehaul.results.store import EXACT, Status
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of

@@ -25,16 +25,18 @@ def studies() -> tuple[Study, ...]:
 
 
 def chosen(numbers: str) -> list[Study]:
-    """The studies whose notebooks have these numbers (`01 02`), or all but those on demand, in the order they run in.
+    """The studies of these numbers or names (`01 scaling`), or all but those on demand, in the order they run in.
 
-    Raises SettingsError for a number that no notebook has.
+    Raises SettingsError for what is neither.
     """
-    known = {study.number: study for study in studies()}
+    known = {key: study for study in studies() for key in (study.number, study.name)}
     wanted = numbers.replace(",", " ").split()
-    for number in wanted:
-        if number not in known:
-            raise SettingsError(f"NOTEBOOKS: there is no notebook {number!r}; choose from {' '.join(known)}")
-    found = [known[number] for number in dict.fromkeys(wanted)] or [one for one in studies() if not one.on_demand]
+    for one in wanted:
+        if one not in known:
+            every = ", ".join(f"{study.number} {study.name}" for study in studies())
+            raise SettingsError(f"NOTEBOOKS: there is no notebook {one!r}; choose from {every}")
+    named = [known[one].notebook for one in wanted]
+    found = [one for one in studies() if one.notebook in named or not (named or one.on_demand)]
     return sorted(found, key=lambda study: (study.only_reads, study.notebook))
 
 

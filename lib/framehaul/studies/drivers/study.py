@@ -586,5 +586,6 @@ def _verdict(low: float | None, high: float | None, bound: float) -> str:
 
 def patience(values: Mapping[str, Any]) -> int:
     """For how many seconds more a cell may take: every driver answers every shape for so long."""
-    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * values.get("passes", 1)
-    return 3 * round(tests * (values.get("duration", 0) + values.get("warmup_duration", 0)))
+    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * int(values.get("passes", 1))
+    seconds = float(values.get("duration", 0)) + float(values.get("warmup_duration", 0))
+    return 3 * round(tests * seconds)

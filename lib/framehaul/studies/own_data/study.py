@@ -21,11 +21,11 @@ from framehaul.harness import measure
 from framehaul.harness.environment import server_versions
 from framehaul.harness.recording import recording, result
 from framehaul.harness.rounds import interruptible
-from framehaul.harness.verify import EXACT
 from framehaul.reporting import charts
 from framehaul.reporting.tables import html_table, markdown_table, missing_table, ratio_text, thousands
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import statistics, store
+from framehaul.results.store import EXACT
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files
 from framehaul.studies.own_data.derive import Derived, derive

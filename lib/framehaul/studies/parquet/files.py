@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from framehaul.errors import UnavailableError
 from framehaul.harness import measure
 from framehaul.harness.rounds import in_rounds, outcome_of
-from framehaul.harness.verify import EXACT
-from framehaul.results.store import Status
+from framehaul.results.store import EXACT, Status
 from framehaul.servers import PostgresServer
 from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Options, Writer
 

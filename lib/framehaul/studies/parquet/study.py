@@ -21,13 +21,13 @@ from framehaul import servers
 from framehaul.harness.environment import server_versions
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import check, interruptible
-from framehaul.harness.verify import EXACT
 from framehaul.reporting import charts
 from framehaul.reporting.tables import dtypes_text, markdown_table, missing_table, ratio_text
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
 from framehaul.results.statistics import medians
 from framehaul.results.statistics import ratio as ratio_of
+from framehaul.results.store import EXACT
 from framehaul.settings import load_settings
 from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.files import (

@@ -284,7 +284,7 @@ class _Haul:
                 self._sets[count] = make(directory, self._table, self._rows, self._seed, count)
         whole = next(iter(self._sets.values()))
         frames = [frame_of(one.path, self._table) for one in whole]
-        self._expected = sum(map(content_fingerprint, frames)) % 2**64
+        self._fingerprint = sum(map(content_fingerprint, frames)) % 2**64
         self._content = pl.concat(frames)
         content = from_polars(self._content, self._table)
         for database in databases:
@@ -375,7 +375,7 @@ class _Haul:
         frames = [frame_of(path, self._table) for path in directory.glob("*.parquet")]
         if (rows := sum(map(len, frames))) != self._rows:
             return f"{rows} rows arrived instead of {self._rows}"
-        same = sum(map(content_fingerprint, frames)) % 2**64 == self._expected
+        same = sum(map(content_fingerprint, frames)) % 2**64 == self._fingerprint
         return None if same else "other values arrived than were sent"
 
 

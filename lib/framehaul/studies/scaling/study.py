@@ -31,12 +31,13 @@ from framehaul.harness.measure import Outcome
 from framehaul.harness.meter import Usage
 from framehaul.harness.recording import keep_metadata, made, result
 from framehaul.harness.rounds import interruptible
-from framehaul.harness.verify import EXACT, Expected
+from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, thousands
 from framehaul.reporting.versions import versions_text
 from framehaul.results import committed, store
 from framehaul.results.statistics import never_wrong
+from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.settings import load_settings
