@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -60,7 +61,7 @@ def run(chosen: Sequence[Study], values: Mapping[str, Any], settings: Settings, 
             problem = _execute(study, values, reports) or _failures(study, settings.out / "results")
             if problem:
                 problems[study.notebook] = problem
-    _make_index(reports, known, problems)
+            _make_index(reports, known, problems)  # it grows: who waits can read what there is
     for name, problem in problems.items():
         print(f"{name}: {problem}", file=sys.stderr)
     return not problems
@@ -74,15 +75,17 @@ def _execute(study: Study, values: Mapping[str, Any], reports: Path) -> str | No
     names = {parameter.name for parameter in study.parameters}
     taken = {name: value for name, value in values.items() if name in names}
     problem = None
-    try:
-        papermill.execute_notebook(
-            notebook, unfinished, taken, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-            stdout_file=sys.stdout, execution_timeout=_patience_seconds(study, taken),
-            # Unix sockets: over TCP any account of this machine could try to talk to the kernel.
-            config=Config({"KernelManager": {"transport": "ipc"}}),
-        )  # fmt: skip
-    except (PapermillException, CellTimeoutError, DeadKernelError) as error:
-        problem = " ".join(str(error).split())[-300:]
+    with tempfile.TemporaryDirectory(prefix="framehaul-", ignore_cleanup_errors=True) as sockets:
+        # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves
+        # them behind.
+        kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        try:
+            papermill.execute_notebook(
+                notebook, unfinished, taken, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
+                stdout_file=sys.stdout, execution_timeout=_patience_seconds(study, taken), config=kernel,
+            )  # fmt: skip
+        except (PapermillException, CellTimeoutError, DeadKernelError) as error:
+            problem = " ".join(str(error).split())[-300:]
     _strip_paths(unfinished)
     pages.export(unfinished, page)
     if problem is None:

@@ -117,7 +117,9 @@ class Writer:
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns."""
     if not path.exists():
-        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS={path.stem})")
+        raise ResultsError(
+            f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS={path.stem})"
+        )
     schema = schema_of(kind)
     try:
         frame = pl.read_csv(path, schema_overrides=schema)
