@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.techniques.registry import CONNECT_IN_CALL, DRIVERS
+
 
 def missing_table(found: pl.DataFrame, who: str, of: str) -> str:
     """What was skipped or failed among medians, by label, as Markdown; a sentence when there is nothing.
@@ -65,11 +67,17 @@ def html_table(summary: pl.DataFrame) -> str:
         ]
         body.append(f"<tr><th>{label}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in header)
+    connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
+    told = (
+        f" Connecting is on the clock with {' and '.join(connecting)} only, which connect in the call."
+        if connecting
+        else ""
+    )
     return (
         f'<div class="results"><style>{TABLE_CSS}</style><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table><p>± : coefficient of variation over 10%, read with care. "
         "Ratio: of medians, with a bootstrap 95% interval over rounds. CPU and wire bytes: medians; "
-        "RSS: highest growth during a pass. An empty cell could not be measured.</p></div>"
+        f"RSS: highest growth during a pass. An empty cell could not be measured.{told}</p></div>"
     )
 
 

@@ -41,6 +41,8 @@ DRIVERS = {
     "chdb": "chDB",
 }
 """Names of drivers as they stand in a technique's name, and as a reader knows them."""
+CONNECT_IN_CALL = ("connectorx", "urllib", "chdb")
+"""Drivers that cannot but connect within the call that moves rows, and so on the clock."""
 
 FAMILIES = {
     "copy_binary": "COPY, binary",
@@ -81,6 +83,11 @@ class Technique:
     """How many it moves its rows over."""
     needs_key: bool = False
     """Whether it is about the order of the key, and so nothing for a table without one."""
+
+    @property
+    def connects_inside(self) -> bool:
+        """Whether connecting is on the clock."""
+        return self.driver in CONNECT_IN_CALL
 
     @property
     def name(self) -> str:

@@ -174,7 +174,7 @@ def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     return to_pandas(connectorx.read_sql(url, query, return_type="arrow"), table)
 
 
-@technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe")
+@technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe", connections=2)
 def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     """Two connections read half of the pages each; rows written meanwhile may be in one half and not the other."""
     query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
