@@ -11,13 +11,22 @@ endif
 
 # What is given to make goes to the program as it is, whatever characters it holds. The program knows its variables, for
 # studies register their own, and refuses others.
-GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
+NOT_ITS_OWN := TEST_WORKERS
+GIVEN := $(filter-out $(NOT_ITS_OWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
+ifneq ($(GIVEN),)
+ifneq ($(filter help setup test lint,$(or $(MAKECMDGOALS),help)),)
+$(error make $(or $(MAKECMDGOALS),help) takes no $(GIVEN))
+endif
+endif
+# These may stand in the environment as well; names as short as A and B may stand there for something else.
+LASTING := ROWS PASSES WARMUP SEED HOLD CONNECTIONS DURATION WARMUP_DURATION RATE PRESET SERVERS SCHEDULER OUT NOTEBOOKS DATA KEY SORT
+GIVEN += $(foreach name,$(LASTING),$(if $(filter environment,$(origin $(name))),$(name)))
 export $(GIVEN)
 FRAMEHAUL = $(PYTHON) -m framehaul
 VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 
-# Of the tests, on two cores: some of them wait for what is not a core.
-WORKERS = 3
+# Processes for the tests, on two cores: some of them wait for what is not a core.
+TEST_WORKERS = 3
 
 .PHONY: help variables setup all mine test lint lab explore compare servers stop report clean
 .DEFAULT_GOAL := help
@@ -40,10 +49,10 @@ mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SOR
 	@$(FRAMEHAUL) mine $(VARIABLES)
 
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
-	@$(FRAMEHAUL) run --notebooks="05 07"
+	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
 
 test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
-	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(WORKERS)
+	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS)
 
 lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff check .

@@ -20,6 +20,7 @@ from framehaul.settings import PROJECT, Settings
 from framehaul.techniques import Technique
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A worker of pytest-xdist has servers of its own, and whole files; one of them, from the start, all of a run's."""
     items.sort(key=lambda item: "out" not in getattr(item, "fixturenames", ()))

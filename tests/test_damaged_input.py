@@ -250,8 +250,8 @@ def test_a_text_that_unpacks_to_more_than_there_is_memory_is_refused(
 VIEW_OF_NULL = """
 import struct
 import polars as pl, pyarrow as pa
-from framehaul.frames import validated
-from framehaul.mine.loading import unwrapped, undamaged
+from framehaul.data.frames import validated
+from framehaul.studies.own_data.loading import unwrapped, undamaged
 text = b"long enough to be outside"
 good = struct.pack("<i4sii", len(text), text[:4], 0, 0)
 for kind in (pa.string_view(), pa.binary_view()):

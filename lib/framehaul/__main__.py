@@ -70,9 +70,9 @@ def _values(parameters: Iterable[Parameter], arguments: argparse.Namespace) -> d
 
 def _variables(_: argparse.Namespace, __: Settings) -> int:
     for name, told in OPTIONS.items():
-        print(f"  {name.upper():18}{told}")
+        print(f"  {name.upper():23}{told}")
     for parameter in registry.parameters().values():
-        print(f"  {f'{parameter.name.upper()}={parameter.text}':18}{parameter.help}")
+        print(f"  {f'{parameter.name.upper()}={parameter.text}':23}{parameter.help}")
     return 0
 
 
@@ -87,12 +87,12 @@ def _executed(chosen: list[Study], values: dict[str, Any], settings: Settings, p
     from framehaul.reporting import notebooks  # it imports all of Jupyter; the other commands need none of it
 
     ok = notebooks.run(chosen, values, settings, registry.studies())
+    where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
+    print(f"report: {where / 'reports' / f'{page}.html'}", flush=True)
     if ok and settings.out == PROJECT:
         from framehaul.studies import writeup
 
         writeup.refresh()
-    where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
-    print(f"report: {where / 'reports' / f'{page}.html'}")
     return 0 if ok else 1
 
 

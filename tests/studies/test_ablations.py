@@ -1,4 +1,4 @@
-"""The levers: which techniques they compare, and that they claim nothing inside the interval."""
+"""The ablations: which techniques they compare, and that they claim nothing inside the interval."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from framehaul.techniques import techniques
 from tests.results.test_store import passes, result
 
 
-@pytest.mark.parametrize("lever", ABLATIONS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")
-def test_levers_name_techniques_that_exist(ablation: Ablation) -> None:
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")
+def test_ablations_name_techniques_that_exist(ablation: Ablation) -> None:
     names = {found.name for found in techniques(ablation.database, ablation.direction)}  # type: ignore[arg-type]
     assert {ablation.base, ablation.changed} <= names
     assert ablation.base != ablation.changed
 
 
-def test_a_lever_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
+def test_an_ablation_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
     ablation = next(
         ablation for ablation in ABLATIONS if (ablation.database, ablation.direction) == ("clickhouse", "read")
     )
@@ -32,7 +32,7 @@ def test_a_lever_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
     found = ablations.ratios(frame)
     assert found["change"].to_list() == [ablation.change]
     assert "inconclusive" in ablations.ablations_table(found)
-    assert "no lever stands out" in ablations.first_to_change(found)
+    assert "no change stands out" in ablations.first_to_change(found)
     twice = passes(
         *(result(ablation.base, n, s) for n, s in same), *(result(ablation.changed, n, s / 2) for n, s in same),
         directory=tmp_path,
@@ -42,7 +42,7 @@ def test_a_lever_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
     assert f"{ablation.change} (2.00x)" in ablations.first_to_change(found)
 
 
-def test_a_lever_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
+def test_an_ablation_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
     ablation = next(
         ablation for ablation in ABLATIONS if (ablation.database, ablation.direction) == ("clickhouse", "read")
     )

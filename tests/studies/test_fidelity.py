@@ -70,7 +70,7 @@ def test_techniques_beyond_refuse_what_servers_would_change(cells: list[Cell]) -
 
 
 def test_ordinary_cases_are_exact_everywhere(cells: list[Cell]) -> None:
-    ordinary = ("text: quotes, backslash, comma", "text: emoji, combining characters", "edge cases: column names")
+    ordinary = ("text: quotes, backslash, comma", "text: emoji, combining characters", "column names that need quotes")
     wrong = [
         (cell.technique, cell.case, cell.detail)
         for cell in cells

@@ -165,7 +165,7 @@ def test_a_longer_text_is_no_other_type() -> None:
 FAKE = """
 import json, sys
 from pyarrow import parquet
-from framehaul.warehouse import json_lines
+from framehaul.studies.json_parquet import json_lines
 honest = json_lines.pyarrow()
 def convert(source, target, codec):
     honest(source, target, codec)
@@ -247,7 +247,7 @@ def test_an_interrupt_ends_the_work_between_two_tasks(files: Files, settings: Se
 PIECES = """
 import sys
 from pathlib import Path
-from framehaul.warehouse import json_lines
+from framehaul.studies.json_parquet import json_lines
 _, codec, source, target = sys.argv[1:]
 json_lines.pyarrow()(Path(source), Path(target + ".whole"), codec)
 content = Path(target + ".whole").read_bytes()

@@ -299,11 +299,11 @@ def test_code_is_a_script(
 
 def test_two_things_of_one_name_are_not_mixed_up() -> None:
     source = (
-        "from framehaul.techniques.beyond.postgres_write import storable\n"
-        "from framehaul.techniques.beyond.clickhouse_write import storable as other\nstorable, other\n"
+        "from framehaul.techniques.beyond.postgres_write import validate\n"
+        "from framehaul.techniques.beyond.clickhouse_write import validate as other\nvalidate, other\n"
     )
     with pytest.raises(
-        SnippetError, match=r"storable is defined by framehaul.*_write and by framehaul.*_write: rename one"
+        SnippetError, match=r"validate is defined by framehaul.*_write and by framehaul.*_write: rename one"
     ):
         Bundle(Module("main", source))
 

@@ -56,7 +56,7 @@ def result(
 
 
 class Recording:
-    """A run as it goes: its passes are written as they end; `metadata` are what is said of it at its end."""
+    """A run as it goes: its passes are written as they end; `metadata` is what is said of it at its end."""
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
         self.settings, self.run_id, self.write = settings, store.new_run_id(), writer.write
@@ -75,7 +75,7 @@ class Recording:
 
 @contextmanager
 def recording(notebook: str, file: str, kind: type[DataclassInstance], unit: str) -> Iterator[Recording]:
-    """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their facts.
+    """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
     Raises ResultsError when the file cannot be written.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from papermill.exceptions import PapermillException
 from traitlets.config import Config
 
 from framehaul import servers
-from framehaul.errors import SettingsError
+from framehaul.errors import ResultsError, SettingsError
 from framehaul.reporting import pages
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
@@ -61,9 +62,12 @@ def run(chosen: Sequence[Study], values: Mapping[str, Any], settings: Settings, 
             problem = _execute(study, values, reports) or _failures(study, settings.out / "results")
             if problem:
                 problems[study.notebook] = problem
-            _make_index(reports, known, problems)  # it grows: who waits can read what there is
+            # It grows: who waits can read what there is. What an older run left may be damaged, and keeps nobody.
+            with contextlib.suppress(ResultsError):
+                _make_index(reports, known, problems)
     for name, problem in problems.items():
         print(f"{name}: {problem}", file=sys.stderr)
+    _make_index(reports, known, problems)
     return not problems
 
 

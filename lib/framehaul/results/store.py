@@ -117,9 +117,8 @@ class Writer:
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns."""
     if not path.exists():
-        raise ResultsError(
-            f"{path} does not exist; run the notebook that writes it first (make all NOTEBOOKS={path.stem})"
-        )
+        only = f" NOTEBOOKS={path.stem}" if kind is Result else ""
+        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
     schema = schema_of(kind)
     try:
         frame = pl.read_csv(path, schema_overrides=schema)

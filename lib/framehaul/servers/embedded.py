@@ -24,7 +24,7 @@ LOG_LINES = 10
 START_SECONDS = 90
 
 _detached: list[subprocess.Popen[bytes]] = []
-"""Keepers that this process started and that may outlive it; held so that one that ends meanwhile is reaped."""
+"""Supervisors that this process started and that may outlive it; held so that one that ends meanwhile is reaped."""
 
 
 @contextmanager

@@ -45,7 +45,7 @@ FOR_TRANSFERS = {
 }  # fmt: skip
 
 # Ends the postmaster with a fast shutdown when its standard input closes, that is, when the supervisor is gone.
-LEASH = 'cat >/dev/null; kill -INT "$0"'
+WATCHDOG = 'cat >/dev/null; kill -INT "$0"'
 
 
 @dataclass
@@ -84,7 +84,7 @@ class EmbeddedPostgres:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
             )  # fmt: skip
         self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", LEASH, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
         server = PostgresServer(
             "127.0.0.1", self.port, USER, password, DATABASE,

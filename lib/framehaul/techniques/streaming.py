@@ -30,8 +30,8 @@ def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator
 
     Raises ValueError, for the others when they are asked for, where a batch has other columns, or does not fit.
     """
-    conform = (in_table_order(batch, table).cast(table.arrow_schema) for batch in batches)
-    return chain(list(islice(conform, 1)), conform)
+    conforming = (in_table_order(batch, table).cast(table.arrow_schema) for batch in batches)
+    return chain(list(islice(conforming, 1)), conforming)
 
 
 def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -42,10 +42,10 @@ def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
     """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
-    conform = in_table_schema(batches, table)
+    conforming = in_table_schema(batches, table)
     with connection.transaction():
         connection.execute(UTF8)
-        postgres_write.copy_batches(connection, table, table.arrow_schema, conform)
+        postgres_write.copy_batches(connection, table, table.arrow_schema, conforming)
 
 
 def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:

@@ -175,7 +175,7 @@ def first_to_change(table: pl.DataFrame) -> str:
     lines = []
     for (database, direction), group in table.group_by("database", "direction", maintain_order=True):
         helps = [f"{row['change']} ({row['ratio']:.2f}x)" for row in group.to_dicts() if row["ratio_low"] > 1]
-        told = "; ".join(helps[:3]) if helps else "no ablation stands out of the noise in this run"
+        told = "; ".join(helps[:3]) if helps else "no change stands out of the noise in this run"
         lines.append(f"- **{DATABASES[str(database)]} {direction}**: {told}.")
     return "\n".join(lines)
 

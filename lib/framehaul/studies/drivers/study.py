@@ -241,7 +241,7 @@ def _run(
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per driver, shape and number of connections, as `passes.medians` makes it."""
+    """One row per driver, shape and number of connections, as `statistics.medians` makes it."""
     return medians(passes, ["driver", "label", "language", "origin", "shape", "connections"])
 
 

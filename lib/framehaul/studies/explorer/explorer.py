@@ -342,7 +342,7 @@ def runs_found() -> dict[str, Path]:
 
 
 def summaries(passes: pl.DataFrame) -> pl.DataFrame:
-    """`results.summary` of every study and size, with the study as `notebook`."""
+    """`statistics.summary` of every study and size, with the study as `notebook`."""
     return pl.concat(
         statistics.summary(part).with_columns(notebook=pl.lit(notebook))
         for (notebook, _), part in passes.group_by("notebook", "rows", maintain_order=True)

@@ -41,7 +41,7 @@ VERDICTS = {
 
 
 SAFE_WAYS = ("all or nothing", "idempotent")
-"""Of the levers: what each safe way changes."""
+"""Of the ablations: what each safe way changes."""
 
 
 class Report:

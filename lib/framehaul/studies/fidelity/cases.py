@@ -1,4 +1,4 @@
-"""Awkward values, and the tables that are to take them."""
+"""Edge cases, and the tables that are to take them."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ _VALUES: tuple[Case, ...] = (
     _case("all NULL: text", T.TEXT, [None, None], nullable=True),
     _case("zero rows", T.TEXT, []),
     _sliced(),
-    _identifiers("edge cases: column names",
+    _identifiers("column names that need quotes",
                  "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
     _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
 )  # fmt: skip

@@ -12,11 +12,11 @@ from framehaul.techniques.registry import DATABASES
 
 
 def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
-    """How a technique did in the fidelity matrix, in a few words: `37 exact, 1 lost, 2 refused`."""
+    """How a technique did in the fidelity matrix, in a few words: `37 exact, 1 lost, 2 rejected`."""
     counts = collections.Counter(
         cells.filter(database=row["database"], direction=row["direction"], technique=row["technique"])["outcome"]
     )
-    words = (("exact", "exact"), ("loss", "lost"), ("error", "refused"))
+    words = (("exact", "exact"), ("loss", "lost"), ("error", "rejected"))
     return ", ".join(f"{counts[outcome]} {word}" for outcome, word in words if counts[outcome])
 
 

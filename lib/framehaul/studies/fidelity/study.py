@@ -217,7 +217,7 @@ def _affected(group: pl.DataFrame) -> list[str]:
 def _support_table(cells: pl.DataFrame) -> str:
     rows = []
     for (label,), group in cells.group_by(["label"], maintain_order=True):
-        lost, refused = (
+        lost, rejected = (
             "; ".join(
                 f'<span title="{html.escape(row["detail"])}">{html.escape(row["tried"])}</span>'
                 for row in group.filter(outcome=outcome).to_dicts()
@@ -225,8 +225,8 @@ def _support_table(cells: pl.DataFrame) -> str:
             for outcome in ("loss", "error")
         )
         count = f"{len(group.filter(outcome='exact'))} of {len(group)}"
-        rows.append([html.escape(str(label)), count, lost, refused])
-    return text_table(["technique", "exact", "lost", "refused with an error"], rows)
+        rows.append([html.escape(str(label)), count, lost, rejected])
+    return text_table(["technique", "exact", "lost", "rejected"], rows)
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

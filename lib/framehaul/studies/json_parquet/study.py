@@ -147,7 +147,7 @@ def show_source() -> Code:
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per tool and codec, as `passes.medians` makes it; fastest first, codec by codec."""
+    """One row per tool and codec, as `statistics.medians` makes it; fastest first, codec by codec."""
     good = (pl.col("status") == "ok").all()
     found = medians(
         passes, ["converter", "label", "codec", "rows"],

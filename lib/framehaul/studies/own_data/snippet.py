@@ -116,11 +116,11 @@ import asyncio
 import sys
 import pandas as pd
 import polars as pl
-from framehaul.clients import {CLIENTS[technique.client].__name__}
-from framehaul.frames import to_pandas, to_polars
-from framehaul.mine.addresses import {_server_function(technique)}
-from framehaul.mine.loading import {READERS[kind]}
-from framehaul.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
+from framehaul.techniques.clients import {CLIENTS[technique.client].__name__}
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.studies.own_data.addresses import {_server_function(technique)}
+from framehaul.studies.own_data.loading import {READERS[kind]}
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
 from {technique.function.__module__} import {technique.name}
 """
 

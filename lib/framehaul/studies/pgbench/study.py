@@ -125,7 +125,7 @@ def readme_blocks(directory: Path) -> dict[str, str]:
 
 
 def summary(found: pl.DataFrame) -> pl.DataFrame:
-    """One row per service, test and number of clients, as `passes.medians` makes it."""
+    """One row per service, test and number of clients, as `statistics.medians` makes it."""
     return statistics.medians(found, ["service", "label", "test", "scale", "clients", "price_per_hour"], speed="tps")
 
 

@@ -110,7 +110,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
     Sizes up to a tenth have a warm-up even where none is asked for: there loops are compiled and bytes counted, and
     beside the largest size it costs little.
 
-    Raises what `study.run` raises.
+    Raises what `transfers.study.run` raises.
     """
     parameters = measure.Parameters(rows, passes, warmup, seed)
     settings = load_settings()

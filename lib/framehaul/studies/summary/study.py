@@ -224,6 +224,8 @@ def readme_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup: of a run, and of the larger one that is committed."""
     blocks: dict[str, str] = {}
     for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
+        if suffix and not (run / "environment.json").exists():
+            continue  # its blocks stay as they are
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
         blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners().data}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data

@@ -246,7 +246,7 @@ class _Moves:
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per route and warehouse, as `passes.medians` makes it; fastest first."""
+    """One row per route and warehouse, as `statistics.medians` makes it; fastest first."""
     found = medians(passes, ["warehouse", "route", "label", "origin", "rows"])
     place = {warehouse.name: at for at, warehouse in enumerate(WAREHOUSES)}
     return found.sort(pl.col("warehouse").replace_strict(place), "seconds", nulls_last=True, maintain_order=True)
