@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,31 @@ from framehaul.settings import PROJECT, Settings
 from framehaul.techniques import Technique
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A worker of pytest-xdist has servers of its own, and whole files; one of them, from the start, all of a run's."""
+    """What reads a whole run comes first: it takes longest to make."""
     items.sort(key=lambda item: "out" not in getattr(item, "fixturenames", ()))
-    for item in items:
-        of_run = "out" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("out" if of_run else item.path.stem))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers, each with servers of its own, take the tests file by file; one of them all that read a whole run."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, rest = nodeid.partition("::")
+            return "a whole run" if rest.partition("[")[0] in readers_of_a_run(PROJECT / file) else file
+
+    return ByFile(config, log)
+
+
+@cache
+def readers_of_a_run(path: Path) -> set[str]:
+    """The functions of a file that take `out`, or what is made of it."""
+    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    found = {"out"}
+    for _ in functions:
+        found |= {one.name for one in functions if found & {argument.arg for argument in one.args.args}}
+    return found
 
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
