@@ -126,8 +126,8 @@ def test_nobody_waits_for_the_merges_of_others(servers: Servers) -> None:
         seen = False
         while merge.is_alive():
             counts = tables.rows(f"SELECT (SELECT count() FROM system.merges WHERE table = 'merging'), ({OUR_MERGES})")
-            seen |= counts[0][0] == "1"
-            assert counts[0][1] == "0"
+            seen |= int(counts[0][0]) == 1
+            assert int(counts[0][1]) == 0
         merge.join()
         assert seen, "the merge was over too soon: nothing was tried"
     finally:
@@ -142,11 +142,11 @@ def test_our_own_merges_are_waited_for(servers: Servers) -> None:
         tables.load(table, generator.arrow_table(table, 200_000, 1))
         merge = threading.Thread(target=lambda: tables.run(f"OPTIMIZE TABLE {table.clickhouse_name} FINAL"))
         merge.start()
-        while merge.is_alive() and tables.rows(OUR_MERGES)[0][0] == "0":
+        while merge.is_alive() and int(tables.rows(OUR_MERGES)[0][0]) == 0:
             pass
         assert merge.is_alive(), "the merge was over too soon: nothing was tried"
         tables.quiesce()
-        assert tables.rows("SELECT count() FROM system.merges WHERE table = 'framehaul_merging'")[0][0] == "0"
+        assert int(tables.rows(OUR_MERGES)[0][0]) == 0
         merge.join()
     finally:
         tables.drop(table)

@@ -494,7 +494,9 @@ def test_a_year_that_python_does_not_have_is_refused_by_name(values: pa.Array, s
 
 
 def test_who_needs_a_key_says_so() -> None:
-    of_key = re.compile(r"table\.(key|postgres_key|clickhouse_key|clickhouse_order)|copy_then_build_key")
+    of_key = re.compile(
+        r"table\.(key|postgres_key|clickhouse_key|clickhouse_order)|copy_then_build_key|in_clickhouse_order"
+    )
     for found in techniques():
         assert found.needs_key == bool(of_key.search(found.source)), found.name
 
@@ -576,7 +578,7 @@ def test_a_statement_for_something_else_is_refused(statement: str, said: str, da
 def own_settings(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Where runs of these tests go: the tests' servers, and a directory of their own."""
     found = Settings(out=tmp_path, data=None)
-    for module in (mine, sys.modules["framehaul.harness.rounds"]):
+    for module in (mine, sys.modules["framehaul.harness.recording"]):
         monkeypatch.setattr(module, "load_settings", lambda: found)
     monkeypatch.setattr("framehaul.servers.running", lambda _: contextlib.nullcontext(servers))
     return found

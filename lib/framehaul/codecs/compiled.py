@@ -16,10 +16,8 @@ from framehaul.data.text import MOST_BYTES, compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    type Bytes = NDArray[np.uint8]
-    type Words = NDArray[np.uint32]
-    type Int32s = NDArray[np.int32]
-    type Int64s = NDArray[np.int64]
+    from framehaul.data.text import Bytes, Int32s, Int64s, Words
+
 MOST_FIELD_BYTES = 1 << 30
 """Of a field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
 CUT, TOO_LONG = -1, -2

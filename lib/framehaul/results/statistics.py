@@ -27,7 +27,7 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """
     timed = statistics(passes)
     ratios = _ratios(passes, timed)
-    return timed.join(ratios, on=NAMES, how="left").sort(
+    return timed.join(ratios, on=NAMES, how="left", maintain_order="left").sort(
         ["database", "direction", "median_rows_per_s"],
         descending=[True, True, True],
         nulls_last=True,
@@ -59,7 +59,7 @@ def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFra
         pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
         pl.col("reason").drop_nulls().first(),
     )
-    return timed.join(failed, on=names).with_columns(
+    return timed.join(failed, on=names, maintain_order="left").with_columns(
         # A technique that was ever wrong is not fast.
         pl.when("any_failed").then(pl.lit("failed")).otherwise("status").alias("status"),
         (pl.col("variation") > UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
@@ -94,7 +94,7 @@ def ratio_with_interval(left: pl.DataFrame, right: pl.DataFrame, resamples: int 
     Rounds are resampled, not passes: within a round both ran on the machine in the same state. With three rounds the
     interval is about as wide as their spread, and says no more than that.
     """
-    pairs = left.select("pass", "rows_per_s").join(right.select("pass", "rows_per_s"), on="pass")
+    pairs = left.select("pass", "rows_per_s").join(right.select("pass", "rows_per_s"), on="pass", maintain_order="left")
     a, b = pairs["rows_per_s"].to_numpy(), pairs["rows_per_s_right"].to_numpy()
     if not len(pairs):
         nothing = float("nan")

@@ -291,7 +291,7 @@ def _fastest_sentence(passes: pl.DataFrame, good: pl.DataFrame) -> str:
 
 def _codec_sentences(good: pl.DataFrame) -> list[str]:
     snappy, zstd = CODECS
-    pairs = good.filter(codec=snappy).join(good.filter(codec=zstd), on="converter").select(
+    pairs = good.filter(codec=snappy).join(good.filter(codec=zstd), on="converter", maintain_order="left").select(
         (pl.col("output_bytes_right") / pl.col("output_bytes")).alias("bytes"),
         (pl.col("seconds_right") / pl.col("seconds")).alias("seconds"),
     )  # fmt: skip

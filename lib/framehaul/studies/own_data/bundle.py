@@ -112,7 +112,6 @@ class Bundle:
             self._kept: dict[tuple[str, str], ast.stmt] = {}
             self._imports: dict[str, Import] = {}
             self._submodules: set[str] = set()
-            self._order: list[str] = []
             before = set(self._attributes)
             self._visit(main, list(dict.fromkeys(main.definitions.values())))
             for statement in ast.parse(main.source).body:
@@ -134,7 +133,7 @@ class Bundle:
         types = [line for line in self._import_lines(for_types=True).splitlines() if line]
         later: list[str] = []
         now: list[str] = []
-        for name in self._order:
+        for name in self._modules():
             found = module(name)
             statements = {id(kept): kept for (where, _), kept in self._kept.items() if where == name}
             for statement in sorted(statements.values(), key=lambda kept: kept.lineno):
@@ -144,6 +143,21 @@ class Bundle:
             lines = "\n".join([*types, *(["", *later] if types and later else later)])
             blocks.append("if TYPE_CHECKING:\n" + re.sub(r"^(?=.)", "    ", lines, flags=re.MULTILINE))
         return "\n\n".join(blocks) + "\n\n\n" + "\n\n\n".join(now)
+
+    def _modules(self) -> list[str]:
+        """The modules that something is kept of, each behind those that it imports from."""
+        kept, seen, order = {where for where, _ in self._kept}, set[str](), list[str]()
+
+        def visit(where: Module) -> None:
+            for name in dict.fromkeys(found.module for found in where.imports.values() if found.is_ours):
+                if name not in seen:
+                    seen.add(name)
+                    visit(module(name))
+                    if name in kept:
+                        order.append(name)
+
+        visit(self._main)
+        return order
 
     def _visit(self, where: Module, statements: list[ast.stmt]) -> None:
         for statement in statements:
@@ -163,9 +177,6 @@ class Bundle:
             if where is not self._main and (where.name, name) not in self._kept:
                 self._kept[where.name, name] = where.definitions[name]
                 self._visit(where, [where.definitions[name]])
-                if where.name in self._order:
-                    return
-                self._order.append(where.name)
         elif name in where.imports:
             found = where.imports[name]
             if found.is_ours:

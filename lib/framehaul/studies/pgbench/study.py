@@ -333,7 +333,7 @@ def _of_main(found: pl.DataFrame, spread: pl.DataFrame, kind: str) -> pl.DataFra
     good = _main(found).filter(status="ok").select("service", "test", "clients")
     return (
         spread.filter(kind=kind)
-        .join(good, on=["service", "test", "clients"])
+        .join(good, on=["service", "test", "clients"], maintain_order="left")
         .group_by("service", "test", "up_to", maintain_order=True)
         .agg(pl.col("transactions").sum(), pl.col("pass").n_unique().alias("passes"))
         .sort("up_to")

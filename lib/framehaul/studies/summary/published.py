@@ -24,9 +24,9 @@ def matrix() -> pl.DataFrame:
 
 def beside(summary: pl.DataFrame) -> pl.DataFrame:
     """The summary with `published_rows_per_s` and `measured_over_published`, joined by label."""
-    return summary.join(matrix(), on=["database", "direction", "label"], how="left").with_columns(
-        (pl.col("mean_rows_per_s") / pl.col("published_rows_per_s")).alias("measured_over_published")
-    )
+    return summary.join(
+        matrix(), on=["database", "direction", "label"], how="left", maintain_order="left"
+    ).with_columns((pl.col("mean_rows_per_s") / pl.col("published_rows_per_s")).alias("measured_over_published"))
 
 
 def rank_agreement(group: pl.DataFrame) -> float | None:
