@@ -25,8 +25,8 @@ export $(GIVEN)
 FRAMEHAUL = $(PYTHON) -m framehaul
 VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 
-# Processes for the tests, on two cores: some of them wait for what is not a core.
-TEST_WORKERS = 3
+# Processes for the tests, each with servers of its own; 0: one after the other.
+TEST_WORKERS = 0
 
 .PHONY: help variables setup all mine test lint lab explore compare servers stop report clean
 .DEFAULT_GOAL := help

@@ -31,7 +31,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Workers, each with servers of its own, take the tests file by file; one of them all that read a whole run."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # ships no types
         def _split_scope(self, nodeid: str) -> str:
             file, _, rest = nodeid.partition("::")
             return "a whole run" if rest.partition("[")[0] in readers_of_a_run(PROJECT / file) else file
