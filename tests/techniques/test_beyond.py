@@ -14,6 +14,7 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, from_polars, in_clickhouse_order, to_pandas, to_polars, with_uuid_bytes
 from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
@@ -114,22 +115,32 @@ WITNESS = "framehaul_witness"
 @pytest.fixture
 def witness(servers: Servers, postgres_table: Table) -> Iterator[Callable[[], set[tuple[str, str]]]]:
     with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        # Deferred triggers run as the transaction commits. They hang on a table of their own: PostgreSQL does not alter
+        # a table with some of them waiting, as a technique that builds the key last has to.
         connection.execute(
             f"""
             CREATE TABLE {WITNESS} (committed text, kind text);
-            CREATE FUNCTION {WITNESS}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                INSERT INTO {WITNESS} SELECT current_setting('synchronous_commit'), relpersistence
-                FROM pg_class WHERE oid = TG_RELID;
+            CREATE TABLE {WITNESS}_start (kind text);
+            CREATE FUNCTION {WITNESS}_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO {WITNESS}_start SELECT relpersistence FROM pg_class WHERE oid = TG_RELID;
                 RETURN NULL;
             END $$;
-            CREATE CONSTRAINT TRIGGER {WITNESS} AFTER INSERT ON {postgres_table.postgres_name}
+            CREATE FUNCTION {WITNESS}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO {WITNESS} VALUES (current_setting('synchronous_commit'), NEW.kind);
+                RETURN NULL;
+            END $$;
+            CREATE TRIGGER {WITNESS} AFTER INSERT ON {postgres_table.postgres_name}
+                FOR EACH STATEMENT EXECUTE FUNCTION {WITNESS}_start();
+            CREATE CONSTRAINT TRIGGER {WITNESS} AFTER INSERT ON {WITNESS}_start
                 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {WITNESS}();
         """.encode()
         )
         try:
             yield lambda: set(connection.execute(f"SELECT committed, kind FROM {WITNESS}".encode()).fetchall())
         finally:
-            connection.execute(f"DROP FUNCTION {WITNESS}() CASCADE; DROP TABLE {WITNESS}".encode())
+            connection.execute(
+                f"DROP FUNCTION {WITNESS}(), {WITNESS}_start() CASCADE; DROP TABLE {WITNESS}, {WITNESS}_start".encode()
+            )
 
 
 @pytest.mark.parametrize("found", [t for t in techniques("postgres", "write") if t.origin == "beyond"],
@@ -138,12 +149,11 @@ def test_no_technique_weakens_durability(
     found: Technique, servers: Servers, postgres_table: Table, witness: Callable[[], set[tuple[str, str]]]
 ) -> None:
     frame = generator.polars_frame(postgres_table, 20, 1)
-    call(
-        found,
-        servers,
-        postgres_table,
-        frame if found.frame == "polars" else to_pandas(from_polars(frame, TABLE), TABLE),
-    )
+    sent = frame if found.frame == "polars" else to_pandas(from_polars(frame, TABLE), TABLE)
+    try:
+        call(found, servers, postgres_table, sent)
+    except UnavailableError as error:
+        pytest.skip(str(error))
     assert witness() == {("on", "p")}
 
 
