@@ -68,11 +68,7 @@ def html_table(summary: pl.DataFrame) -> str:
         body.append(f"<tr><th>{label}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in header)
     connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
-    told = (
-        f" Connecting is on the clock with {' and '.join(connecting)} only, which connect in the call."
-        if connecting
-        else ""
-    )
+    told = f" Connecting is on the clock with {' and '.join(connecting)} alone." if connecting else ""
     return (
         f'<div class="results"><style>{TABLE_CSS}</style><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table><p>± : coefficient of variation over 10%, read with care. "
