@@ -180,8 +180,7 @@ def test_every_notebook_is_a_study_with_the_parameters_of_its_cell() -> None:
         for cell in nbformat.read(path, as_version=4).cells:
             if "parameters" in cell.metadata.get("tags", []):
                 exec(cell.source, {}, stated)
-        # What is of this session only stands in a cell for whoever opens the notebook.
-        assert {one.name: one.default for one in study.parameters} == stated or study.name == "explorer"
+        assert {one.name: one.default for one in study.parameters} == stated
 
 
 def test_every_parameter_is_listed_with_its_default() -> None:

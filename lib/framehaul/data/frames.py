@@ -54,8 +54,11 @@ def in_clickhouse_order(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """
     uuids, keys = table.columns_of(ColumnType.UUID), list[pl.Expr]()
     for name in table.clickhouse_order:
-        text = pl.col(name).str.to_lowercase()
-        keys += [text.str.slice(19), text.str.slice(0, 18)] if name in uuids else [pl.col(name)]
+        if name in uuids:
+            text = pl.col(name).str.to_lowercase()
+            keys += [text.str.slice(19), text]  # where the second halves are the same, the first ones decide
+        else:
+            keys.append(pl.col(name))
     return frame.sort(keys)
 
 

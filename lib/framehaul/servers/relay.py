@@ -84,6 +84,8 @@ class Relay:
             except OSError:  # the relay is over; or there is no file descriptor left, for now
                 self._over.wait(POLL_SECONDS)
                 continue
+            with self._lock:
+                self.connections += 1  # before anybody is answered
             thread = threading.Thread(target=self._serve, args=(client, target), daemon=True)
             try:
                 thread.start()
@@ -91,7 +93,6 @@ class Relay:
                 client.close()
                 continue
             with self._lock:
-                self.connections += 1
                 self._serving = [*filter(threading.Thread.is_alive, self._serving), thread]
 
     def _serve(self, client: socket.socket, target: tuple[str, int]) -> None:
