@@ -25,3 +25,7 @@ class ResultsError(RuntimeError):
 
 class ReportError(RuntimeError):
     """A report cannot be made; the message says why."""
+
+
+class WrongResultError(Exception):
+    """What came back, or was stored, is not what was sent; the message says what differs."""

@@ -66,6 +66,8 @@ class Settings:
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT
     """Where results, figures and reports go; a relative path starts at the project."""
+    fresh: bool = False
+    """Whether what an interrupted run has left is measured anew, too."""
     python: str | None = None
     """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
 
@@ -114,12 +116,19 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
         clickhouse_shards_urls=given.get("clickhouse_shards_urls"),
         state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
         out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
+        fresh=_yes(given, "fresh"),
         python=given.get("python"),
     )
 
 
 def _known_keys() -> str:
     return ", ".join(f"{PREFIX}{name.upper()}" for name in Settings.__dataclass_fields__)
+
+
+def _yes(given: Mapping[str, str], name: str) -> bool:
+    if given.get(name, "0") not in ("0", "1"):
+        raise SettingsError(f"{name.upper()}={given[name]!r}: give 1, or 0")
+    return given.get(name) == "1"
 
 
 def _port(given: Mapping[str, str], name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The only clock: a discarded warm-up, then rounds that run every technique once in a shuffled, seeded order."""
+"""The clock of techniques: what each pass of one takes, verified outside of it."""
 
 from __future__ import annotations
 
@@ -6,192 +6,137 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import random
 import threading
 import time
-import urllib.error
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.meter import Meter, Usage
+from framehaul.harness.passes import Failed, Pass, describe, right
+from framehaul.harness.rounds import Rounds, in_rounds
 from framehaul.harness.verify import Expected, dtype_drift
-from framehaul.results.store import EXACT, Status
+from framehaul.results.store import EXACT
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.relay import Relay, relayed
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import Tables, tables_of
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
 
-type Returned = pl.DataFrame | pd.DataFrame | int | None
+type Frame = pl.DataFrame | pd.DataFrame
+type Returned = Frame | int | None
 """What a technique gives back: a frame, or for a limit that keeps nothing, how many rows or bytes there were."""
 
-WARM_UP = 0
-"""The pass number under which nothing is kept."""
-
 
 @dataclass(frozen=True)
-class Parameters:
-    """Size and repetition of a run; raises ValueError, naming the parameter, when one makes no sense."""
+class Moved:
+    """What one pass of a technique took; `wire_bytes` were counted in its warm-up, if it had one."""
 
-    rows: int
-    passes: int
-    warmup: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        for name, least in (("rows", 1), ("passes", 1), ("warmup", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ValueError(f"{name.upper()}={value!r}: give a whole number of at least {least}")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one pass of one technique came to."""
-
-    status: Status
-    seconds: float | None = None
-    usage: Usage | None = None
-    dtypes: str | None = None
-    reason: str | None = None
+    seconds: float
+    usage: Usage
+    dtypes: str | None
+    wire_bytes: int | None = None
 
 
 def run(
     techniques: list[Technique],
     server: PostgresServer | ClickHouseServer,
     table: Table,
-    parameters: Parameters,
-    record: Callable[[Technique, int, Outcome, int | None], None],
-    progress: Callable[[str], None] = lambda _: None,
+    content: pa.Table,
+    rounds: Rounds,
+    record: Callable[[Technique, int, Pass[Moved]], None],
+    *,
     stop: threading.Event | None = None,
-    content: pa.Table | None = None,
+    progress: Callable[[str], object] = str,
+    finished: Callable[[Technique, int], bool] = lambda *_: False,
 ) -> None:
-    """Measure techniques of one database and direction; `record` gets technique, pass, outcome and wire bytes.
-
-    What is moved is `content`, in `table.arrow_schema` and of `parameters.rows` rows, or, without any, made for it.
+    """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
     A technique that is wrong or raises is recorded as failed and the run goes on. When the server dies, the run waits
     for it to come back; when it does not, ServerError is raised, and what was finished has been recorded. Setting
-    `stop` ends the run with KeyboardInterrupt before its next pass.
+    `stop` ends the run with KeyboardInterrupt before its next pass. `record` and `finished` are those of `in_rounds`.
     """
-    with asyncio.Runner() as runner:
-        runner.run(
-            _Run(techniques, server, table, parameters, record, progress, stop or threading.Event()).all_rounds(content)
-        )
+    progress("preparing data")
+    directions = {technique.direction for technique in techniques}
+    tables, reference = tables_of(server), table.renamed(f"{table.name}_sent")
+    expected = Expected(table, content)
+    try:
+        if "write" in directions:
+            expected.keep_reference(tables, reference)
+        if "read" in directions:
+            tables.create(table)
+            tables.load(table, content)
+            tables.quiesce()
+        with asyncio.Runner() as runner:
+            passes = _Passes(server, table, content, expected, reference, {technique.frame for technique in techniques})
+
+            def step(technique: Technique, number: int) -> None:
+                progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
+
+            def ended(found: Pass[Moved]) -> None:
+                if isinstance(found, Failed):
+                    _wait_for_server(tables, found.reason)
+
+            in_rounds(
+                techniques, rounds, lambda technique, number: runner.run(passes.one(technique, number)), record,
+                stop=stop, progress=step, finished=finished, ended=ended,
+            )  # fmt: skip
+    finally:
+        # Where the server is gone for good, the next run drops what is ours.
+        with contextlib.suppress(ServerError):
+            for ours in (table, reference):
+                tables.drop(ours)
 
 
-class _Run:
+class _Passes:
+    """Makes passes of techniques over one table and content."""
+
     def __init__(
-        self,
-        techniques: list[Technique],
-        server: PostgresServer | ClickHouseServer,
-        table: Table,
-        parameters: Parameters,
-        record: Callable[[Technique, int, Outcome, int | None], None],
-        progress: Callable[[str], None],
-        stop: threading.Event,
-    ) -> None:
-        self._techniques, self._server, self._table = techniques, server, table
-        self._parameters, self._record, self._progress = parameters, record, progress
-        self._stop = stop
-        self._tables = tables_of(server)
-        self._meter = Meter(server.process_id)
-        self._reference = table.renamed(f"{table.name}_sent")
-        self._wire_bytes: dict[str, int | None] = {}
-        self._unavailable: dict[str, str] = {}
+        self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
+        reference: Table, frames: set[str],
+    ) -> None:  # fmt: skip
+        self._server, self._table, self._expected, self._reference = server, table, expected, reference
+        self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
+        convert: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
+        self._frames = {kind: convert[kind](content, table) for kind in sorted(frames & convert.keys())}
+        self._wire_bytes: dict[str, int] = {}
 
-    async def all_rounds(self, content: pa.Table | None) -> None:
-        self._progress("preparing data")
-        if content is None:
-            content = generator.arrow_table(self._table, self._parameters.rows, self._parameters.seed)
-        convert: dict[str, Callable[[pa.Table, Table], pl.DataFrame | pd.DataFrame]] = {
-            "polars": to_polars, "pandas": to_pandas,
-        }  # fmt: skip
-        kinds = {technique.frame for technique in self._techniques if technique.direction == "write"}
-        self._frames = {kind: convert[kind](content, self._table) for kind in kinds & convert.keys()}
-        self._expected = Expected(self._table, content)
-        try:
-            if any(technique.direction == "write" for technique in self._techniques):
-                self._expected.keep_reference(self._tables, self._reference)
-            if any(technique.direction == "read" for technique in self._techniques):
-                self._tables.create(self._table)
-                self._tables.load(self._table, content)
-                self._tables.quiesce()
-            del content
-            for number in range(1 - self._parameters.warmup, self._parameters.passes + 1):
-                order = list(self._techniques)
-                random.Random(f"{self._parameters.seed}/{number}").shuffle(order)
-                for technique in order:
-                    if self._stop.is_set():
-                        raise KeyboardInterrupt
-                    await self._one(technique, max(number, WARM_UP))
-        finally:
-            # Where the server is gone for good, the next run drops what is ours.
-            with contextlib.suppress(ServerError):
-                for table in (self._table, self._reference):
-                    self._tables.drop(table)
-
-    async def _one(self, technique: Technique, number: int) -> None:
-        name = technique.name
-        self._progress(f"{'warm-up' if number == WARM_UP else f'pass {number}'}: {name}")
-        if name in self._unavailable:
-            outcome = Outcome("skipped", reason=self._unavailable[name])
-        else:
-            outcome = await self._outcome(technique, number)
-        if outcome.status == "skipped":
-            self._unavailable[name] = outcome.reason or ""
-        if number != WARM_UP:
-            self._record(technique, number, outcome, self._wire_bytes.get(name))
-        if outcome.status == "failed":
-            self._wait_for_server(outcome.reason or "")
-
-    async def _outcome(self, technique: Technique, number: int) -> Outcome:
-        """One pass: reset, connect, run on the clock, verify."""
+    async def one(self, technique: Technique, number: int) -> Moved:
+        """Reset, connect, run on the clock, verify; raises what `attempt` takes for the end of a pass."""
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if technique.needs_key and not order:
-            return Outcome("skipped", reason="it is about the order of a key, and the table has none")
-        try:
-            if technique.direction == "write":
-                self._tables.create(self._table)
-                self._tables.quiesce()
-            with self._counting_relay(number) as (server, relay):
-                async with opened(technique, server) as client:
-                    bytes_before = relay.total_bytes if relay else 0
-                    returned, seconds, usage = await self._timed(technique, client)
-                    if relay:
-                        self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
-            difference, dtypes = self._checked(returned)
-        except UnavailableError as error:
-            return Outcome("skipped", reason=str(error))
-        except Exception as error:  # noqa: BLE001  whatever a driver raises is this technique's result, not the run's end
-            return Outcome("failed", reason=describe(error))
-        if difference:
-            return Outcome("failed", reason=difference)
-        return Outcome("ok", seconds, usage, dtypes)
+            raise UnavailableError("it is about the order of a key, and the table has none")
+        if technique.direction == "write":
+            self._tables.create(self._table)
+            self._tables.quiesce()
+        with self._counting_relay(number) as (server, relay):
+            async with opened(technique, server) as client:
+                bytes_before = relay.total_bytes if relay else 0
+                returned, seconds, usage = await self._timed(technique, client)
+                if relay:
+                    self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
+        dtypes = self._checked(returned)
+        return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name))
 
-    def _checked(self, returned: Returned) -> tuple[str | None, str | None]:
-        """What is wrong with a pass, if anything, and the dtypes of the frame that it gave, if it gave one."""
+    def _checked(self, returned: Returned) -> str | None:
+        """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
             # A limit that keeps nothing tells how many rows, or bytes, there were.
-            rows = self._parameters.rows
-            return (None if returned >= rows else f"only {returned} of {rows} rows moved"), None
+            return right(None, None if returned >= self._rows else f"only {returned} of {self._rows} rows moved")
         if returned is None:
-            return self._expected.difference_on_server(self._tables), EXACT
-        return self._expected.difference(returned), dtype_drift(returned, self._table)
+            return right(EXACT, self._expected.difference_on_server(self._tables))
+        return right(dtype_drift(returned, self._table), self._expected.difference(returned))
 
     async def _timed(self, technique: Technique, client: object) -> tuple[Returned, float, Usage]:
         arguments = [client, self._table]
@@ -206,26 +151,27 @@ class _Run:
     @contextmanager
     def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
         """In the warm-up the way to the server leads through a relay, where it can."""
-        if number == WARM_UP:
+        if number < 1:
             with relayed(self._server, Relay) as found:
                 yield found
         else:
             yield self._server, None
 
-    def _wait_for_server(self, reason: str) -> None:
-        deadline = time.monotonic() + SERVER_RETURN_SECONDS
-        while True:
-            try:
-                self._tables.metadata()
-            except ServerError as error:
-                if time.monotonic() > deadline:
-                    raise ServerError(
-                        f"the server did not come back within {SERVER_RETURN_SECONDS} s after: {reason}; "
-                        "what was finished is kept"
-                    ) from error
-                time.sleep(0.5)
-            else:
-                return
+
+def _wait_for_server(tables: Tables, reason: str) -> None:
+    deadline = time.monotonic() + SERVER_RETURN_SECONDS
+    while True:
+        try:
+            tables.metadata()
+        except ServerError as error:
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"the server did not come back within {SERVER_RETURN_SECONDS} s after: {reason}; "
+                    "what was finished is kept"
+                ) from error
+            time.sleep(0.5)
+        else:
+            return
 
 
 async def called(technique: Technique, *arguments: object) -> Any:
@@ -267,13 +213,3 @@ def quiet_drivers() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def describe(error: BaseException) -> str:
-    """One line of what went wrong, with the server's own words when it sent some."""
-    text: Any = str(error)
-    if isinstance(error, urllib.error.HTTPError):
-        text = error.read().decode(errors="replace") or text
-    elif isinstance(error, httpx.HTTPStatusError):
-        text = error.response.text or text
-    return " ".join(f"{type(error).__name__}: {text}".split())[:400]

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from framehaul.harness import environment, measure
+from framehaul.harness import environment
+from framehaul.harness.measure import Moved
+from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
 from framehaul.results import store
-from framehaul.settings import Settings, load_settings
+from framehaul.settings import PROJECT, Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-
-def made(
-    run_id: str, started: dt.datetime, parameters: measure.Parameters, servers_mode: str, server: dict[str, Any]
-) -> dict[str, Any]:
-    """What is recorded of one notebook's run."""
-    return {
-        "run_id": run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", **vars(parameters), "servers": servers_mode,
-        "server": server,
-    }  # fmt: skip
 
 
 def keep_metadata(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
@@ -38,20 +31,20 @@ def keep_metadata(settings: Settings, notebook: str, made: dict[str, Any]) -> di
 
 
 def result(
-    run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: measure.Outcome,
-    wire_bytes: int | None,
-) -> store.Result:  # fmt: skip
+    run_id: str, notebook: str, technique: Technique, rows: int, number: int, found: Pass[Moved]
+) -> store.Result:
     """A pass as a row of results; what was not measured is None."""
-    ok, usage = outcome.status == "ok", outcome.usage
+    values: dict[str, Any] = {}
+    if isinstance(found, Ok):
+        moved = found.values
+        values = vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
+        del values["usage"]
+    ended = columns_of(Ok(values) if isinstance(found, Ok) else found)
     return store.Result(
         run_id=run_id, notebook=notebook, database=technique.database, direction=technique.direction,
         technique=technique.name, label=technique.label, origin=technique.origin, family=technique.family,
         driver=technique.driver, frame=technique.frame, connections=technique.connections,
-        contract=technique.contract.kind if technique.contract else None, rows=rows, pass_=number,
-        seconds=outcome.seconds, rows_per_s=rows / outcome.seconds if outcome.seconds else None,
-        client_cpu_s=usage.client_cpu_s if usage else None, server_cpu_s=usage.server_cpu_s if usage else None,
-        peak_rss_bytes=usage.peak_rss_bytes if usage else None, wire_bytes=wire_bytes if ok else None,
-        dtypes=outcome.dtypes, status=outcome.status, reason=outcome.reason,
+        contract=technique.contract.kind if technique.contract else None, rows=rows, pass_=number, **ended,
     )  # fmt: skip
 
 
@@ -59,9 +52,9 @@ class Recording:
     """A run as it goes: its passes are written as they end; `metadata` is what is said of it at its end."""
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
-        self.settings, self.run_id, self.write = settings, store.new_run_id(), writer.write
+        self.settings, self.run_id, self.write = settings, writer.run_id, writer.write
         self.metadata: dict[str, Any] = {}
-        self._bar = bar
+        self._finished, self._bar = writer.finished, bar
 
     def expect(self, steps: int) -> None:
         """How many steps there will be."""
@@ -72,20 +65,64 @@ class Recording:
         self._bar.set_postfix_str(step[:48], refresh=False)
         self._bar.update()
 
+    def finished(self, row: DataclassInstance) -> bool:
+        """Whether an interrupted run has left the pass that this row is about."""
+        return store.identity(row) in self._finished
+
+    def passes[T, V](
+        self, row: Callable[[T, int, Pass[V]], DataclassInstance]
+    ) -> tuple[Callable[[T, int, Pass[V]], None], Callable[[T, int], bool]]:
+        """`record` and `finished` of `in_rounds`, for passes of which `row` makes rows."""
+        return (
+            lambda task, number, found: self.write(row(task, number, found)),
+            lambda task, number: self.finished(row(task, number, NOTHING)),
+        )
+
+    def techniques(
+        self, notebook: str, rows: int
+    ) -> tuple[Callable[[Technique, int, Pass[Moved]], None], Callable[[Technique, int], bool]]:
+        """`record` and `finished` of `measure.run`, for a table of so many rows."""
+        return self.passes(
+            lambda technique, number, found: result(self.run_id, notebook, technique, rows, number, found)
+        )
+
+
+NOTHING = Skipped("")
+
 
 @contextmanager
-def recording(notebook: str, file: str, kind: type[DataclassInstance], unit: str) -> Iterator[Recording]:
+def recording(
+    notebook: str, file: str, kind: type[DataclassInstance], unit: str, terms: Mapping[str, Any] | None = None
+) -> Iterator[Recording]:
     """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
-    Raises ResultsError when the file cannot be written.
+    Where an interrupted run of the same code on the same `terms` has left passes, it goes on from them. Raises
+    ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
+    path = settings.out / "results" / file
+    if terms is not None:
+        known = {"code": _code_digest(), "servers": settings.servers, "environment": environment.metadata()}
+        terms = {**terms, **known}
+        if settings.fresh:
+            path.with_suffix(".partial.json").unlink(missing_ok=True)
     with (
-        store.Writer(settings.out / "results" / file, kind) as writer,
+        store.Writer(path, kind, terms) as writer,
         # On standard output: a log of the run shows it as it goes.
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
+        if writer.finished:
+            passes = len(writer.finished)
+            bar.write(
+                f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew", sys.stdout
+            )
         made = Recording(settings, writer, bar)
         yield made
     told = {"run_id": made.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
     keep_metadata(settings, notebook, told | made.metadata)
+
+
+def _code_digest() -> str:
+    """Of the library as it stands: passes of other code are not continued."""
+    files = sorted((PROJECT / "lib").rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,15 +1,14 @@
-"""Rounds: every task once in each, in a shuffled, seeded order, until somebody interrupts them."""
+"""The loop of every study: rounds in which every task runs once, in a shuffled, seeded order."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from framehaul.errors import UnavailableError
-from framehaul.harness import measure
+from framehaul.harness.passes import Pass, Skipped, attempt
 
 
 def check(**given: tuple[int, int]) -> None:
@@ -19,32 +18,65 @@ def check(**given: tuple[int, int]) -> None:
             raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
 
 
-def in_rounds[T](
-    tasks: Sequence[T], *, warmup: int, passes: int, seed: int, stop: threading.Event
-) -> Iterator[tuple[int, T]]:
-    """Every task once in each round, in a shuffled order, with the number of its pass; below 1 it is a warm-up.
+@dataclass(frozen=True)
+class Rounds:
+    """How often everything is measured; raises ValueError, naming the parameter, when one makes no sense."""
 
-    Raises KeyboardInterrupt after `stop` was set, between two tasks.
+    passes: int
+    warmup: int = 0
+    """Rounds before them, of which nothing is kept."""
+    seed: int = 0
+    """Of the order within each round."""
+
+    def __post_init__(self) -> None:
+        check(PASSES=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
+
+
+def _nothing(*_: object) -> None: ...
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def in_rounds[T: Hashable, V](
+    tasks: Sequence[T],
+    rounds: Rounds,
+    measure: Callable[[T, int], V],
+    record: Callable[[T, int, Pass[V]], None],
+    *,
+    stop: threading.Event | None = None,
+    progress: Callable[[T, int], object] = _nothing,
+    finished: Callable[[T, int], bool] = _never,
+    ended: Callable[[Pass[V]], object] = _nothing,
+    home: Path | None = None,
+    failures: tuple[type[Exception], ...] = (Exception,),
+) -> None:
+    """Measure every task once in each round; `record` gets task, number of the pass, from 1 on, and what came of it.
+
+    Warm-ups have numbers below 1 and are not recorded. What `measure` raises is how that pass ended, as `attempt`
+    says, which gets `home` and `failures`; a task that was skipped once stays so. What is `finished` already, as an
+    interrupted run left it, is left out, and a task with nothing left has no warm-up. `ended` gets what came of every
+    pass, warm-ups too. Raises KeyboardInterrupt after `stop` was set, between two tasks.
     """
-    for number in range(1 - warmup, passes + 1):
-        for task in random.Random(f"{seed}/{number}").sample(tasks, len(tasks)):
-            if stop.is_set():
+    left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
+    skipped: dict[T, Skipped] = {}
+    for number in range(1 - rounds.warmup, rounds.passes + 1):
+        for task in random.Random(f"{rounds.seed}/{number}").sample(tasks, len(tasks)):
+            if stop is not None and stop.is_set():
                 raise KeyboardInterrupt
-            yield number, task
+            progress(task, number)
+            if task not in left or (number > 0 and finished(task, number)):
+                continue
+            found: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home, failures)  # noqa: B023
+            if isinstance(found, Skipped):
+                skipped[task] = found
+            if number > 0:
+                record(task, number, found)
+            ended(found)
 
 
-def outcome_of(error: Exception, directory: Path | None = None) -> dict[str, Any]:
-    """The status and the reason of a pass that ended with an error: whatever it raises is its result.
-
-    The reason says which file of `directory` it was, and not where on this machine.
-    """
-    if isinstance(error, UnavailableError):
-        return {"status": "skipped", "reason": str(error)}
-    reason = measure.describe(error)
-    return {"status": "failed", "reason": reason if directory is None else reason.replace(f"{directory}/", "")}
-
-
-def interruptible(work: Any) -> None:
+def interruptible(work: Callable[[threading.Event], object]) -> None:
     """Run `work(stop)` in a thread of its own: a notebook's main thread already runs an event loop.
 
     An interrupt (the notebook's stop button, Ctrl-C) ends the work between two passes.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ from typing import Any
 import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from framehaul.reporting.tables import thousands
+from framehaul.reporting.tables import Row, thousands
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES
 
@@ -67,47 +70,100 @@ def svg(figure: Figure, salt: str = "framehaul") -> str:
     return buffer.getvalue()
 
 
+@contextmanager
+def panels(
+    lines: int, columns: int = 1, *, height: float, width: float = 10.5, heights: Sequence[float] | None = None
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure of so many panels, all drawn in one style while the block lasts; sizes are inches."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        grid = figure.subplots(lines, columns, squeeze=False, height_ratios=heights)
+        for axes in grid.flat:
+            axes.set_axisbelow(True)
+        yield figure, list(grid.flat)
+
+
+def title(axes: Axes, text: str, size: float | None = None) -> None:
+    """What a panel is about."""
+    axes.set_title(text, loc="left", fontweight="bold", fontsize=size)
+
+
+def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), size: float | None = None) -> None:
+    """What stands in each line, the first at the top; where origins are given, published ones are grey."""
+    axes.set_yticks(range(len(labels)), labels, fontsize=size)
+    for label, origin in zip(axes.get_yticklabels(), origins, strict=False):
+        label.set_color(PUBLISHED_INK if origin == "published" else INK)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+
+
+def quantities(axis: Axis, form: Callable[[float], str] = thousands, *, logarithmic: bool = False) -> None:
+    """Write an axis of amounts as a reader says them; on a logarithmic one 2 and 5 have their figures, too."""
+    if logarithmic:
+        axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
+        axis.set_minor_formatter(lambda value, _: form(value) if f"{value:e}"[0] in "25" else "")
+    axis.set_major_formatter(lambda value, _: form(value))
+
+
+def bar(
+    axes: Axes, at: float, row: Row, of: str, colour: str, *, text: str | None = None, height: float = 0.72,
+    hatch: str | None = None, size: float | None = None,
+) -> None:  # fmt: skip
+    """A median as a bar, from the slowest to the fastest pass as a whisker; or why there is none.
+
+    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it.
+    """
+    median, stem = row[of], of.removeprefix("median_")
+    if median is None:
+        skipped = row["status"] == "skipped"
+        said = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row.get('reason') or '', 80)}"
+        note(axes, 0, at, said, STATUS_INK[row["status"]], size)
+        return
+    low, high = row[f"min_{stem}"], row[f"max_{stem}"]
+    axes.barh(at, median, color=colour, edgecolor="white", hatch=hatch, height=height)
+    axes.plot([low, high], [at, at], color=INK, linewidth=1.2)
+    for end in (low, high):
+        axes.plot([end] * 2, [at - height / 4, at + height / 4], color=INK, linewidth=1.2)
+    mark = " (unstable)" if row["unstable"] else ""
+    note(axes, max(median, high), at, f"{thousands(median)}{mark}" if text is None else text, INK, size)
+
+
+def note(axes: Axes, x: float, y: float, text: str, colour: str = INK, size: float | None = None) -> None:
+    """Text to the right of a point, clear of whatever ends there."""
+    axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", color=colour, fontsize=size)
+
+
+def legend(of: Axes | Figure, colours: Mapping[str, str], **where: Any) -> None:
+    """What each colour means; the panel's lower right corner, unless `where` says otherwise."""
+    where = where or {"loc": "lower right"}
+    of.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], frameon=False, **where)
+
+
 def bars(summary: pl.DataFrame) -> Figure:
     """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
 
     Limits come first, apart and hatched. Names of published techniques are grey, of those beyond them black.
     Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
     """
-    database, direction = summary["database"][0], summary["direction"][0]
     rows = summary.sort(pl.col("origin") != "limit", maintain_order=True).to_dicts()
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10.5, 0.8 + 0.31 * len(rows)), layout="constrained")
-        axes = figure.subplots()
+    with panels(1, height=0.8 + 0.31 * len(rows)) as (figure, [axes]):
         for at, row in enumerate(rows):
-            median = row["median_rows_per_s"]
-            if median is None:
-                skipped = row["status"] == "skipped"
-                word = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row['reason'], 80)}"
-                _note(axes, 0, at, word, STATUS_INK[row["status"]])
-                continue
             hatch = "////" if row["origin"] == "limit" else None
-            axes.barh(at, median, color=FAMILY_COLOURS[row["family"]], edgecolor="white", hatch=hatch, height=0.72)
-            axes.plot([row["min_rows_per_s"], row["max_rows_per_s"]], [at, at], color=INK, linewidth=1.2)
-            for end in ("min_rows_per_s", "max_rows_per_s"):
-                axes.plot([row[end]] * 2, [at - 0.18, at + 0.18], color=INK, linewidth=1.2)
-            mark = " (unstable)" if row["unstable"] else ""
-            _note(axes, max(median, row["max_rows_per_s"]), at, f"{thousands(median)}{mark}", INK)
-        axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-        for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-            label.set_color(PUBLISHED_INK if row["origin"] == "published" else INK)
+            bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch)
+        name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
         limits = sum(row["origin"] == "limit" for row in rows)
         if 0 < limits < len(rows):
             axes.axhline(limits - 0.5, color=FAINT, linewidth=0.8)
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlim(0, _upper_limit(summary))
-        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+        fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
+        axes.set_xlim(0, float(fastest) * 1.14)  # room for the number behind the bar
+        quantities(axes.xaxis)
         axes.set_xlabel(
             "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
             "names in grey: published techniques, in black: beyond them; hatched: limits"
         )
-        axes.set_title(_title(summary, database, direction), loc="left", fontweight="bold")
-        _family_legend(axes, [row["family"] for row in rows])
+        title(axes, _title(summary))
+        present = {row["family"] for row in rows}
+        legend(axes, {FAMILIES[family]: FAMILY_COLOURS[family] for family in FAMILIES if family in present})
     return figure
 
 
@@ -117,30 +173,23 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
         group.filter(pl.col("published_rows_per_s").is_not_null()).sort("published_rows_per_s", descending=True)
         for _, group in summary.group_by("database", "direction", maintain_order=True)
     ]
-    with mpl.rc_context(STYLE):
-        heights = [len(group) + 2 for group in groups]
-        figure = Figure(figsize=(10.5, 0.25 * sum(heights) + 0.6), layout="constrained")
-        panels = figure.subplots(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for axes, group in zip(panels, groups, strict=True):
+    heights = [len(group) + 2 for group in groups]
+    with panels(len(groups), height=0.25 * sum(heights) + 0.6, heights=heights) as (figure, drawn):
+        for axes, group in zip(drawn, groups, strict=True):
             for at, row in enumerate(group.to_dicts()):
                 published, measured = row["published_rows_per_s"], row["mean_rows_per_s"]
                 if measured is None:
-                    _note(axes, published, at, f"not measured here: {row['status']}", FAINT)
+                    note(axes, published, at, f"not measured here: {row['status']}", FAINT)
                 else:
                     axes.plot([published, measured], [at, at], color="#cccccc", linewidth=2, zorder=1)
                     axes.scatter(measured, at, color=FAMILY_COLOURS[row["family"]], s=38, zorder=3)
                 axes.scatter(published, at, facecolor="white", edgecolor=INK, s=30, zorder=2)
-            axes.set_yticks(range(len(group)), group["label"].to_list())
-            axes.invert_yaxis()
-            axes.tick_params(axis="y", length=0)
-            axes.set_xscale("log")
+            name_lines(axes, group["label"].to_list())
+            quantities(axes.xaxis, logarithmic=True)
             axes.margins(x=0.06)
-            axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
-            axes.xaxis.set_minor_formatter(lambda value, _: thousands(value) if f"{value:e}"[0] in "25" else "")
             axes.grid(axis="x", which="both", color="#eeeeee")
-            axes.set_axisbelow(True)
-            axes.set_title(f"{DATABASES[group['database'][0]]} {group['direction'][0]}", loc="left", fontweight="bold")
-        panels[-1].set_xlabel("rows/s, mean of passes: ring = published, dot = measured here")
+            title(axes, f"{DATABASES[group['database'][0]]} {group['direction'][0]}")
+        drawn[-1].set_xlabel("rows/s, mean of passes: ring = published, dot = measured here")
     return figure
 
 
@@ -154,60 +203,40 @@ class Outcome:
 
 
 def outcome_map(
-    cells: pl.DataFrame, title: str, across: str, order: list[str], kind: str, outcomes: dict[str, Outcome], empty: str
-) -> Figure:
+    cells: pl.DataFrame, heading: str, across: str, order: list[str], kind: str, outcomes: dict[str, Outcome],
+    empty: str,
+) -> Figure:  # fmt: skip
     """A heat map of techniques by what the column `across` holds, in that order; `kind` is the outcome's column.
 
     `empty` says what a place without a cell means.
     """
-    labels = cells["label"].unique(maintain_order=True).to_list()
-    found = set(cells[across])
-    columns = [name for name in order if name in found]
+    labels = dict(cells.select("label", "origin").iter_rows())
+    present = set(cells[across])
+    columns = [name for name in order if name in present]
     at = {(row["label"], row[across]): outcomes[row[kind]] for row in cells.to_dicts()}
-    origins = dict(cells.select("label", "origin").iter_rows())
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(13, 3.2 + 0.21 * len(labels)), layout="constrained")
-        axes = figure.subplots()
+    with panels(1, width=13, height=3.2 + 0.21 * len(labels)) as (figure, [axes]):
         for y, label in enumerate(labels):
             for x, column in enumerate(columns):
                 if outcome := at.get((label, column)):
                     axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, color=outcome.colour, linewidth=0))
                     axes.text(x, y, outcome.letter, ha="center", va="center", fontsize=7)
+        name_lines(axes, [*labels], [*labels.values()], size=8)
         axes.set_xlim(-0.5, max(len(columns), 8) - 0.5)
-        axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), columns, rotation=55, ha="right", fontsize=8)
-        axes.set_yticks(range(len(labels)), labels, fontsize=8)
-        for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
-            tick.set_color(PUBLISHED_INK if origins[label] == "published" else INK)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        figure.suptitle(heading, x=0.01, ha="left", fontweight="bold")
         shown = set(cells[kind])
-        legend = [Patch(color=one.colour, label=one.meaning) for name, one in outcomes.items() if name in shown]
-        legend.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
-        figure.legend(handles=legend, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
+        handles = [Patch(color=one.colour, label=one.meaning) for name, one in outcomes.items() if name in shown]
+        handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
+        figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
     return figure
 
 
-def _note(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
-    """Text to the right of a point, clear of whatever ends there."""
-    axes.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", color=colour)
-
-
-def _title(summary: pl.DataFrame, database: str, direction: str) -> str:
+def _title(summary: pl.DataFrame) -> str:
+    database, direction, rows = summary.select("database", "direction", "rows").row(0)
     passes = max(summary["passes"].to_list())
-    return f"{DATABASES[database]} {direction}: {summary['rows'][0]:,} rows, {passes} pass{'es' if passes != 1 else ''}"
-
-
-def _upper_limit(summary: pl.DataFrame) -> float:
-    """Room for the fastest bar and the number behind it."""
-    return float(max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)) * 1.14
-
-
-def _family_legend(axes: Axes, families: list[str]) -> None:
-    present = [family for family in FAMILIES if family in families]
-    patches = [Patch(color=FAMILY_COLOURS[family], label=FAMILIES[family]) for family in present]
-    axes.legend(handles=patches, loc="lower right", frameon=False)
+    return f"{DATABASES[database]} {direction}: {rows:,} rows, {passes} pass{'es' if passes != 1 else ''}"
 
 
 def _shorten(text: str, characters: int) -> str:

@@ -1,98 +1,193 @@
-"""Tables as Markdown and as HTML."""
+"""A table is described once, by its columns, and comes out as HTML in a notebook and as Markdown in the writeup."""
 
 from __future__ import annotations
 
 import html
-import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from framehaul.techniques.registry import CONNECT_IN_CALL, DRIVERS
 
+type Row = Mapping[str, Any]
+type Cell = str | Callable[[Row], Any]
+"""What stands in a cell: a field of its row, or what makes something of the row."""
 
-def missing_table(found: pl.DataFrame, who: str, of: str) -> str:
-    """What was skipped or failed among medians, by label, as Markdown; a sentence when there is nothing.
+THOUSAND, MILLION = 1e3, 1e6
+SORTABLE_ROWS = 20
+"""A table of more rows can be sorted and searched by its reader."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading, what stands in it, and how that is written; None is written as nothing."""
+
+    title: str
+    cell: Cell
+    form: str | Callable[[Any], str] = "{}"
+    """A format of Python's, as `{:,.0f} ms`, or what writes a value."""
+    numeric: bool = True
+    """Numbers are set to the right, and missing where a row was skipped or failed."""
+
+    def value(self, row: Row) -> Any:
+        """What stands in this column of a row, as it is."""
+        return row.get(self.cell) if isinstance(self.cell, str) else self.cell(row)
+
+    def text(self, value: Any) -> str:
+        """How it is written."""
+        if value is None:
+            return ""
+        return self.form.format(value) if isinstance(self.form, str) else self.form(value)
+
+
+def words(title: str, cell: Cell, form: str | Callable[[Any], str] = "{}") -> Column:
+    """A column of text."""
+    return Column(title, cell, form, numeric=False)
+
+
+class Listing:
+    """A table with its rows, which notebooks show as it is; `str` of it is Markdown.
+
+    A row whose `status` is `skipped` or `failed` says so in its first column of numbers, and has no others.
+    """
+
+    def __init__(self, columns: Sequence[Column], rows: pl.DataFrame | Iterable[Row], note: str = "") -> None:
+        self.columns = [*columns]
+        self.rows: list[Row] = [*(rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows)]
+        self.note = note
+
+    def cells(self) -> list[list[str]]:
+        """What is written in each row."""
+        return [[text for text, _ in self._written(row)] for row in self.rows]
+
+    def _written(self, row: Row) -> list[tuple[str, Any]]:
+        """Text and value of each cell of a row."""
+        status, said = row.get("status", "ok"), False
+        found: list[tuple[str, Any]] = []
+        for column in self.columns:
+            if column.numeric and status in ("skipped", "failed"):
+                found.append(("" if said else status, None))
+                said = True
+            else:
+                value = column.value(row)
+                found.append((column.text(value), value))
+        return found
+
+    def __str__(self) -> str:
+        return markdown_table(
+            [column.title for column in self.columns], self.cells(), [column.numeric for column in self.columns]
+        )
+
+    def _repr_markdown_(self) -> str:
+        return f"{self}\n\n{self.note}" if self.note else str(self)
+
+    def _repr_html_(self) -> str:
+        """A large one can be sorted, by values and not by their text, and searched: the page's template sees to it."""
+        head = "".join(f"<th{_class(column)}>{html.escape(column.title)}</th>" for column in self.columns)
+        body = []
+        for row in self.rows:
+            cells = "".join(
+                f"<td{_class(column)}{_order(value)}>{_inline(text)}</td>"
+                for column, (text, value) in zip(self.columns, self._written(row), strict=True)
+            )
+            body.append(f'<tr class="{row.get("status", "ok")}">{cells}</tr>')
+        sortable = " sortable" if len(self.rows) > SORTABLE_ROWS else ""
+        note = f"<p>{_inline(self.note)}</p>" if self.note else ""
+        return (
+            f'<div class="listing"><style>{TABLE_CSS}</style><table class="framehaul{sortable}"><thead><tr>{head}</tr>'
+            f"</thead><tbody>{''.join(body)}</tbody></table>{note}</div>"
+        )
+
+
+def _class(column: Column) -> str:
+    return ' class="number"' if column.numeric else ""
+
+
+def _order(value: Any) -> str:
+    """What a number is sorted by, whatever it is written as."""
+    number = float(value) if isinstance(value, int | float) else getattr(value, "ratio", None)
+    return "" if number is None else f' data-order="{number!r}"'
+
+
+def _inline(text: str) -> str:
+    """Text as HTML; what stands in backticks is code, as in Markdown."""
+    parts = html.escape(text, quote=False).split("`")
+    if len(parts) % 2 == 0:
+        return "`".join(parts)
+    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+
+
+TABLE_CSS = """
+.listing { overflow-x: auto; } .listing table { border-collapse: collapse; font-size: 12px; margin: 0; }
+.listing th, .listing td { padding: 3px 8px; text-align: left; vertical-align: top; }
+.listing .number { text-align: right; white-space: nowrap; }
+.listing tbody tr { border-top: 1px solid #e4e4e4; } .listing thead th { border-bottom: 1px solid #888; }
+.listing .skipped { color: #777; } .listing .failed { color: #B00020; } .listing p { font-size: 11px; color: #555; }
+"""
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
+    """A Markdown table whose numbers are set to the right."""
+    lines = [header, ["---:" if number else "---" for number in numeric], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def missing(found: pl.DataFrame, who: str, of: str) -> Listing | str:
+    """What was skipped or failed among medians, by label; a sentence when there is nothing.
 
     `who` is what a label names, `of` the column that tells what it was asked for.
     """
     bad = found.filter(pl.col("status") != "ok")
     if bad.is_empty():
         return "Everything ran."
-    rows = [
-        [str(label), str(status), ", ".join(group[of].unique(maintain_order=True)), str(reason or "")]
-        for (label, status, reason), group in bad.group_by("label", "status", "reason", maintain_order=True)
-    ]
-    return markdown_table([who, "", f"{of}s", "reason"], rows, text_columns=4)
-
-
-THOUSAND, MILLION = 1e3, 1e6
-
-
-def text_table(header: list[str], rows: list[list[str]]) -> str:
-    """An HTML table of text, which may hold markup, left-aligned and wrapped."""
-    head = "".join(f"<th>{name}</th>" for name in header)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        f'<div class="results"><style>{TABLE_CSS}</style><table class="texts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    rows = bad.group_by("label", "status", "reason", maintain_order=True).agg(
+        pl.col(of).unique(maintain_order=True).str.join(", ")
     )
+    return Listing([words(who, "label"), words("", "status"), words(f"{of}s", of), words("reason", "reason")], rows)
 
 
-def html_table(summary: pl.DataFrame) -> str:
-    """The summary of one database and direction as an HTML table that scrolls sideways where it must."""
-    header = ["technique", "origin", "avg s", "mean rows/s", "min", "max", "median", "ratio to best published",
-              "dtypes", "client CPU s", "server CPU s", "peak RSS", "wire"]  # fmt: skip
-    body: list[str] = []
-    for row in summary.to_dicts():
-        label = html.escape(row["label"])
-        if row["median_rows_per_s"] is None:
-            reason = html.escape(row["reason"] or "")
-            body.append(
-                f'<tr class="{row["status"]}"><th>{label}</th><td>{row["origin"]}</td>'
-                f'<td colspan="11">{row["status"]}: {reason}</td></tr>'
-            )
-            continue
-        cells = [
-            row["origin"],
-            f"{row['avg_s']:.4f}",
-            *(f"{row[name]:,.0f}" for name in ("mean_rows_per_s", "min_rows_per_s", "max_rows_per_s")),
-            f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
-            ratio_text(row),
-            html.escape(dtypes_text(row["dtypes"] or "")),
-            _seconds(row["client_cpu_s"]),
-            _seconds(row["server_cpu_s"]),
-            _megabytes(row["peak_rss_bytes"]),
-            _megabytes(row["wire_bytes"]),
-        ]
-        body.append(f"<tr><th>{label}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(f"<th>{name}</th>" for name in header)
+def of_techniques(summary: pl.DataFrame) -> Listing:
+    """All techniques of a summary with their figures, and the reason where there are none."""
     connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
-    told = f" Connecting is on the clock with {' and '.join(connecting)} alone." if connecting else ""
-    return (
-        f'<div class="results"><style>{TABLE_CSS}</style><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table><p>± : coefficient of variation over 10%, read with care. "
-        "Ratio: of medians, with a bootstrap 95% interval over rounds. CPU and wire bytes: medians; "
-        f"RSS: highest growth during a pass. An empty cell could not be measured.{told}</p></div>"
+    inside = f" Connecting is on the clock with {' and '.join(connecting)} alone." if connecting else ""
+    note = (
+        "± : coefficient of variation over 10%, read with care. Ratio: of medians, with a bootstrap 95% interval over "
+        "rounds. CPU and wire bytes: medians; RSS: growth during a pass. An empty cell could not be measured." + inside
     )
+    columns = [
+        words("technique", "label"), words("origin", "origin"),
+        Column("median rows/s", lambda row: row["median_rows_per_s"], "{:,.0f}"),
+        words("", lambda row: "±" if row["unstable"] else ""),
+        *(Column(name, f"{name}_rows_per_s", "{:,.0f}") for name in ("mean", "min", "max")),
+        Column("avg s", "avg_s", "{:.4f}"),
+        Column("ratio to best published", "ratio", lambda value: f"{value:.2f}x"),
+        Column("95% interval", interval_text),
+        words("dtypes", lambda row: dtypes_text(row["dtypes"] or "")),
+        Column("client CPU s", "client_cpu_s", "{:.2f}"), Column("server CPU s", "server_cpu_s", "{:.2f}"),
+        Column("peak RSS", "peak_rss_bytes", megabytes), Column("wire", "wire_bytes", megabytes),
+        words("terms of the write", "contract"), words("reason", "reason"),
+    ]  # fmt: skip
+    for empty in ("contract", "reason"):
+        if summary[empty].is_null().all():
+            columns = [column for column in columns if column.cell != empty]
+    return Listing(columns, summary, note)
 
 
-TABLE_CSS = """
-.results { overflow-x: auto; } .results table { border-collapse: collapse; font-size: 11px; }
-.results th, .results td { padding: 3px 8px; text-align: right; white-space: nowrap; }
-.results td:nth-child(9) { white-space: normal; font-size: 10px; text-align: left; }
-.results th:first-child, .results td[colspan] { text-align: left; font-weight: normal; }
-.results td[colspan] { white-space: normal; }
-.results .texts th, .results .texts td { text-align: left; white-space: normal; vertical-align: top; font-size: 11px; }
-.results tbody tr { border-top: 1px solid #e4e4e4; } .results thead th { border-bottom: 1px solid #888; }
-.results .skipped { color: #777; } .results .failed { color: #B00020; } .results p { font-size: 11px; color: #555; }
-"""
+def interval_text(row: Row) -> str | None:
+    """The interval of a row's ratio, as `1.10 to 1.31`."""
+    return None if row["ratio"] is None else f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
 
 
-def markdown_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
-    """A Markdown table; numbers, that is all but the first `text_columns`, are set to the right."""
-    lines = [header, ["---"] * text_columns + ["---:"] * (len(header) - text_columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def ratio_text(row: Row) -> str:
+    """A row's ratio with its interval, as `1.23x (1.10 to 1.31)`."""
+    return "" if row["ratio"] is None else f"{row['ratio']:.2f}x ({interval_text(row)})"
+
+
+def bullets(sentences: Iterable[str]) -> str:
+    """Sentences as a Markdown list."""
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def dtypes_text(dtypes: str) -> str:
@@ -106,11 +201,18 @@ def dtypes_text(dtypes: str) -> str:
     return "; ".join(f"{', '.join(names)}: {dtype}" for dtype, names in columns.items())
 
 
-def ratio_text(row: dict[str, Any]) -> str:
-    """A ratio with its interval, as `1.23x (1.10 to 1.31)`."""
-    if row["ratio"] is None or math.isnan(row["ratio"]):
-        return ""
-    return f"{row['ratio']:.2f}x ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
+def speed_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] | None = None) -> str | None:
+    """A median, marked where passes vary much; its status where there is none."""
+    value = row[of]
+    if value is None:
+        return None if row["status"] == "ok" else str(row["status"])
+    return f"{(form or thousands)(value)}{' ±' if row['unstable'] else ''}"
+
+
+def spread_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] | None = None) -> str | None:
+    """From the slowest to the fastest pass."""
+    low, high = row[f"min_{of}"], row[f"max_{of}"]
+    return None if low is None else f"{(form or thousands)(low)} to {(form or thousands)(high)}"
 
 
 def thousands(value: float) -> str:
@@ -120,9 +222,6 @@ def thousands(value: float) -> str:
     return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
 
 
-def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _megabytes(value: float | None) -> str:
-    return "" if value is None else f"{value / 1e6:.1f} MB"
+def megabytes(value: float) -> str:
+    """Bytes in MB, with a decimal where there are few."""
+    return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004

@@ -6,34 +6,27 @@ from typing import Any
 
 
 def versions_text(metadata: dict[str, Any], notebook: str) -> str:
-    """Machine, versions, run and server settings as Markdown."""
-    made = metadata["runs"][notebook]
-    machine = metadata["machine"]
-    settings = ", ".join(f"`{name} = {value}`" for name, value in made["server"]["settings"].items())
-    libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
-    return "\n".join(
-        [
-            f"- Run {made['run_id']}: {made['rows']:,} rows, {made['passes']} passes after {made['warmup']} warm-up, "
-            f"seed {made['seed']}, {made['servers']} servers, started {made['started']}, commit {metadata['commit']}",
-            f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
-            f"- Server: {made['server']['version']}; {settings}",
-            f"- Python {metadata['python']}; {libraries}",
-        ]
-    )
-
-
-def trial_versions_text(metadata: dict[str, Any], notebook: str) -> str:
-    """Machine, versions, run and what could not be tried, of a study of outcomes instead of times, as Markdown."""
+    """Machine, versions, run, server settings that matter, and what could not run, as Markdown."""
     made, machine = metadata["runs"][notebook], metadata["machine"]
-    libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
-    servers_text = f", {made['servers']} servers" if "servers" in made else ""
+    servers = f", {made['servers']} servers" if "servers" in made else ""
     lines = [
-        f"- Run {made['run_id']}: {made['what']}{servers_text}, started {made['started']}, commit {metadata['commit']}",
-        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
+        f"Run {made['run_id']}: {size_text(made)}{servers}, started {made['started']}, commit {metadata['commit']}",
+        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
     ]
-    if "server" in made:
-        lines.append(f"- {made['server']['postgres']}; ClickHouse {made['server']['clickhouse']}")
-    lines.append(f"- Python {metadata['python']}; {libraries}")
-    lines += [f"- {name} {version}" for name, version in made.get("toolchains", {}).items()]
-    lines += [f"- Not tried: `{name}`: {reason}" for name, reason in made["unavailable"].items()]
-    return "\n".join(lines)
+    if server := made.get("server", {}):
+        settings = [f"`{name} = {value}`" for name, value in server.get("settings", {}).items()]
+        versions = [server[name] for name in ("version", "postgres", "clickhouse") if name in server]
+        lines.append(f"Server: {'; '.join([*versions, *([', '.join(settings)] if settings else [])])}")
+    libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
+    lines.append(f"Python {metadata['python']}; {libraries}")
+    lines += [f"{name} {version}" for name, version in made.get("toolchains", {}).items()]
+    lines += [f"Not tried: `{name}`: {reason}" for name, reason in made.get("unavailable", {}).items()]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def size_text(made: dict[str, Any]) -> str:
+    """How much a run measured."""
+    what: str = made.get("what") or (
+        f"{made['rows']:,} rows, {made['passes']} passes after {made['warmup']} warm-up, seed {made['seed']}"
+    )
+    return what

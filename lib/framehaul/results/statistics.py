@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,15 +19,110 @@ UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
 
-def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per technique of a database and direction, fastest first, those without a time last.
+class Ratio(NamedTuple):
+    """A ratio of medians with its bootstrap 95% interval; all NaN where one side has nothing to compare."""
 
-    Adds passes, avg_s, mean, min, max and median rows/s, variation (coefficient of, over passes), unstable, and the
-    ratio of medians to the fastest published technique with its bootstrap 95% interval.
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """`1.23x (1.10 to 1.31)`, and nothing where it is not known."""
+        return "" if math.isnan(self.ratio) else f"{self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f})"
+
+    def against(self, bound: float, above: str = "holds", below: str = "does not hold") -> str:
+        """What the interval shows of a bound, and never more than that: `above`, `below`, or inconclusive."""
+        return verdict(self.low, self.high, bound, above, below)
+
+
+def verdict(
+    low: float | None, high: float | None, bound: float, above: str = "holds", below: str = "does not hold"
+) -> str:
+    """What an interval shows of a bound."""
+    if low is None or high is None or math.isnan(low):
+        return "not measured"
+    return above if low >= bound else below if high < bound else "inconclusive"
+
+
+def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s", resamples: int = 2_000) -> Ratio:
+    """The ratio of medians of the column `speed` of two sets of passes of one run.
+
+    What ever failed has no speed. Rounds are resampled, not passes: within a round both ran on the machine in the same
+    state. With three rounds the interval is about as wide as their spread, and says no more than that.
+    """
+    one, other = (
+        side.filter((pl.col("status") != "failed").all(), status="ok").select("pass", speed) for side in (left, right)
+    )
+    pairs = one.join(other, on="pass", maintain_order="left", suffix="_of_other")
+    if pairs.is_empty():
+        return Ratio(math.nan, math.nan, math.nan)
+    a, b = pairs[speed].to_numpy(), pairs[f"{speed}_of_other"].to_numpy()
+    rounds = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
+    ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return Ratio(float(np.median(a) / np.median(b)), float(low), float(high))
+
+
+def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The passes that are `ok` of whom no pass failed: what was ever wrong has no speed. `keys` tell who it is."""
+    return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
+
+
+def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
+    """One row for each combination of keys, in order of appearance: medians over passes, `unstable`, and `also`.
+
+    The column `speed` has a `min_`, a `max_` and a `variation` (coefficient of) as well, and tells who was unstable.
+    Who ever failed or was skipped has no figures, and its reason: `failed`, when both.
+    """
+    apart = {*keys, "pass", *(one.meta.output_name() for one in also)}
+    figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in apart]
+    fast = pl.col(speed)
+    status = pl.col("status")
+    ended = pl.when((status == "failed").any()).then(pl.lit("failed")).otherwise(
+        status.filter(status != "ok").first().fill_null("ok")
+    )  # fmt: skip
+    good = (status == "ok").all()
+    return passes.group_by(keys, maintain_order=True).agg(
+        *(pl.when(good).then(pl.col(name).median()).alias(name) for name in figures),
+        pl.when(good).then(fast.min()).alias(f"min_{speed}"),
+        pl.when(good).then(fast.max()).alias(f"max_{speed}"),
+        pl.when(good).then(fast.std() / fast.mean()).alias("variation"),
+        (good & (fast.std() / fast.mean() > UNSTABLE_VARIATION)).fill_null(False).alias("unstable"),
+        (status == "ok").sum().alias("passes"),
+        ended.alias("status"),
+        pl.col("reason").drop_nulls().first(),
+        *also,
+    )
+
+
+def tied(rows: Sequence[Mapping[str, Any]], speed: str = "rows_per_s") -> list[Mapping[str, Any]]:
+    """Of medians, fastest first, those whose passes overlap with the first one's: they cannot be told from it."""
+    return [row for row in rows[1:] if row[f"max_{speed}"] >= rows[0][f"min_{speed}"]]
+
+
+def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:
+    """One row per technique, or whatever else `names` tells apart, in order of appearance: their `medians`.
+
+    The median of rows/s is `median_rows_per_s` here; there are the mean, `avg_s` and dtypes as well.
+    """
+    who = [*names, "label", "origin", "family", "driver", "frame"]
+    good = (pl.col("status") == "ok").all()
+    return medians(
+        passes, who,
+        *(pl.col(name).first() for name in ("rows", "connections", "contract") if name not in names),
+        pl.when(good).then(pl.col("seconds").mean()).alias("avg_s"),
+        pl.when(good).then(pl.col("rows_per_s").mean()).alias("mean_rows_per_s"),
+        pl.when(good).then(pl.col("dtypes").first()).alias("dtypes"),
+    ).rename({"rows_per_s": "median_rows_per_s"})  # fmt: skip
+
+
+def summary(passes: pl.DataFrame) -> pl.DataFrame:
+    """`statistics` of each database and direction, fastest first, those without a time last.
+
+    Adds the ratio of medians to the fastest published technique with its interval.
     """
     timed = statistics(passes)
-    ratios = _ratios(passes, timed)
-    return timed.join(ratios, on=NAMES, how="left", maintain_order="left").sort(
+    return timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").sort(
         ["database", "direction", "median_rows_per_s"],
         descending=[True, True, True],
         nulls_last=True,
@@ -35,74 +130,15 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:
-    """One row per technique, or whatever else `names` tells apart, in order of appearance.
-
-    Adds what `summary` adds, but for the ratio. A technique that ever failed has no speed.
-    """
-    failed = passes.group_by(names).agg((pl.col("status") == "failed").any().alias("any_failed"))
-    ok = pl.col("status") == "ok"
-    timed = passes.group_by([*names, "label", "origin", "family", "driver", "frame"], maintain_order=True).agg(
-        *(pl.col(name).first() for name in ("rows", "connections", "contract") if name not in names),
-        ok.sum().alias("passes"),
-        pl.col("seconds").filter(ok).mean().alias("avg_s"),
-        pl.col("rows_per_s").filter(ok).mean().alias("mean_rows_per_s"),
-        pl.col("rows_per_s").filter(ok).min().alias("min_rows_per_s"),
-        pl.col("rows_per_s").filter(ok).max().alias("max_rows_per_s"),
-        pl.col("rows_per_s").filter(ok).median().alias("median_rows_per_s"),
-        (pl.col("rows_per_s").filter(ok).std() / pl.col("rows_per_s").filter(ok).mean()).alias("variation"),
-        *(
-            pl.col(name).filter(ok).median()
-            for name in ("client_cpu_s", "server_cpu_s", "peak_rss_bytes", "wire_bytes")
-        ),
-        pl.col("dtypes").filter(ok).first(),
-        pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
-        pl.col("reason").drop_nulls().first(),
-    )
-    return timed.join(failed, on=names, maintain_order="left").with_columns(
-        # A technique that was ever wrong is not fast.
-        pl.when("any_failed").then(pl.lit("failed")).otherwise("status").alias("status"),
-        (pl.col("variation") > UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
-        *(pl.when("any_failed").then(None).otherwise(pl.col(name)).alias(name) for name in timed.columns
-          if name.endswith("rows_per_s") or name == "avg_s"),
-    ).drop("any_failed")  # fmt: skip
-
-
 def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
-    rows: list[dict[str, Any]] = []
-    for (database, direction), group in timed.group_by("database", "direction", maintain_order=True):
-        base = group.filter((pl.col("origin") == "published") & pl.col("median_rows_per_s").is_not_null())
-        if base.is_empty():
-            continue
-        best = base.sort("median_rows_per_s", descending=True)["technique"][0]
-        here = passes.filter(database=database, direction=direction, status="ok")
-        speeds = {str(name): part.sort("pass") for (name,), part in here.group_by("technique")}
-        for name in group.filter(pl.col("median_rows_per_s").is_not_null())["technique"]:
-            ratio, low, high = ratio_with_interval(speeds[name], speeds[best])
-            rows.append(
-                {"database": database, "direction": direction, "technique": name,
-                 "ratio": ratio, "ratio_low": low, "ratio_high": high}
-            )  # fmt: skip
-    columns = {"database": pl.String, "direction": pl.String, "technique": pl.String,
-               "ratio": pl.Float64, "ratio_low": pl.Float64, "ratio_high": pl.Float64}  # fmt: skip
-    return pl.DataFrame(rows, schema=columns)
-
-
-def ratio_with_interval(left: pl.DataFrame, right: pl.DataFrame, resamples: int = 2_000) -> tuple[float, float, float]:
-    """Ratio of median rows/s of two techniques of one run, and its bootstrap 95% interval.
-
-    Rounds are resampled, not passes: within a round both ran on the machine in the same state. With three rounds the
-    interval is about as wide as their spread, and says no more than that.
-    """
-    pairs = left.select("pass", "rows_per_s").join(right.select("pass", "rows_per_s"), on="pass", maintain_order="left")
-    a, b = pairs["rows_per_s"].to_numpy(), pairs["rows_per_s_right"].to_numpy()
-    if not len(pairs):
-        nothing = float("nan")
-        return nothing, nothing, nothing
-    rounds = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
-    ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    return float(np.median(a) / np.median(b)), float(low), float(high)
+    rows: list[tuple[Any, ...]] = []
+    fastest = timed.drop_nulls("median_rows_per_s").sort("median_rows_per_s", descending=True)
+    for where, group in fastest.group_by("database", "direction", maintain_order=True):
+        base = group.filter(origin="published")["technique"].to_list()[:1]
+        here = passes.filter(database=where[0], direction=where[1]).partition_by("technique", as_dict=True)
+        rows += [(*where, name, *ratio(here[name,], here[best,])) for best in base for name in group["technique"]]
+    columns = dict.fromkeys(NAMES, pl.String) | dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def unpaired_ratio(
@@ -126,41 +162,3 @@ def unpaired_ratio(
     ratio = float(np.median(left) / np.median(right))
     reach = NormalDist().inv_cdf((1 + level) / 2) * float(np.std(medians(left) - medians(right)))
     return ratio, ratio * math.exp(-reach), ratio * math.exp(reach)
-
-
-def medians(passes: pl.DataFrame, keys: list[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
-    """One row for each combination of keys, in order of appearance: medians over passes, `unstable`, and `also`.
-
-    The column `speed` has a `min_` and a `max_` as well, and tells who was unstable. Who ever failed or was skipped has
-    no figures there, and its reason.
-    """
-    figures = [name for name, kind in passes.schema.items() if kind.is_numeric() and name not in (*keys, "pass")]
-    told = pl.col(speed)
-    good = (pl.col("status") == "ok").all()
-    return passes.group_by(keys, maintain_order=True).agg(
-        *(pl.when(good).then(pl.col(name).median()).alias(name) for name in figures),
-        pl.when(good).then(told.min()).alias(f"min_{speed}"),
-        pl.when(good).then(told.max()).alias(f"max_{speed}"),
-        (told.std() / told.mean() > UNSTABLE_VARIATION).fill_null(False).alias("unstable"),
-        pl.col("status").filter(pl.col("status") != "ok").first().fill_null("ok"),
-        pl.col("reason").drop_nulls().first(),
-        *also,
-    )
-
-
-def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The passes that are `ok` of whom no pass failed: what was ever wrong has no speed. `keys` tell who it is."""
-    return passes.filter((pl.col("status") != "failed").all().over(keys), status="ok")
-
-
-def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> dict[str, float]:
-    """The ratio of median rows/s of two sets of passes, with its bootstrap 95% interval.
-
-    NaN where one is empty, or a pass of it failed. `speed` is another column to compare.
-    """
-    one, other = (
-        side.filter((pl.col("status") != "failed").all(), status="ok").select("pass", pl.col(speed).alias("rows_per_s"))
-        for side in (left, right)
-    )
-    found = ratio_with_interval(one, other)
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))

@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
@@ -17,7 +17,7 @@ import polars as pl
 from framehaul.errors import ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -26,9 +26,12 @@ EXACT = "exact"
 """Of dtypes, that they are those that were sent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
-    """One pass of one technique; a missing number is None, never 0. The fields are the columns of the file."""
+    """One pass of one technique; a missing number is None, never 0. The fields are the columns of the file.
+
+    Those without a default say which pass it is; that holds for the rows of every study.
+    """
 
     run_id: str
     notebook: str
@@ -42,15 +45,15 @@ class Result:
     frame: str
     rows: int
     pass_: int
-    seconds: float | None
-    rows_per_s: float | None
-    client_cpu_s: float | None
-    server_cpu_s: float | None
-    peak_rss_bytes: int | None
-    wire_bytes: int | None
-    dtypes: str | None
-    status: Status
-    reason: str | None
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    client_cpu_s: float | None = None
+    server_cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+    wire_bytes: int | None = None
+    dtypes: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
     connections: int
     contract: str | None
     """`append` or `bulk_load`; of a write."""
@@ -79,26 +82,62 @@ def new_run_id() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
+def identity(row: DataclassInstance) -> tuple[str, ...]:
+    """Which pass a row is about, as text: its fields without a default, but for the run."""
+    which = [one.name for one in fields(row) if one.default is MISSING and one.name != "run_id"]
+    return tuple("" if (value := getattr(row, name)) is None else str(value) for name in which)
+
+
 class Writer:
     """Writes `NAME.csv` row by row, each safe on disk before the next pass begins.
 
-    Until the end the rows are in `NAME.partial.csv`: what an interrupted run has finished stays there, and the results
-    of an earlier complete run stay in `NAME.csv`.
+    Until the end the rows are in `NAME.partial.csv`, and in `NAME.partial.json` what they were made with: what an
+    interrupted run has finished stays there, for one of the same `terms` to go on from, and the results of an earlier
+    complete run stay in `NAME.csv`.
     """
 
-    def __init__(self, path: Path, kind: type[DataclassInstance] = Result) -> None:
-        self.path, self._columns = path, columns_of(kind)
-        self._partial = path.with_suffix(".partial.csv")
+    def __init__(
+        self, path: Path, kind: type[DataclassInstance] = Result, terms: Mapping[str, Any] | None = None
+    ) -> None:
+        self.path, self._kind, self._columns = path, kind, columns_of(kind)
+        self._partial, self._terms_file = path.with_suffix(".partial.csv"), path.with_suffix(".partial.json")
+        self._terms = None if terms is None else json.dumps(terms, sort_keys=True, default=str)
+        self.run_id = new_run_id()
+        self.finished: set[tuple[str, ...]] = set()
+        """The passes that an interrupted run on the same terms has left, as `identity` says which."""
 
     def __enter__(self) -> Self:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("w", newline="", encoding="utf8")
+            left = self._left()
+            # A row that was cut off would spoil the next: what is whole is written anew, and then takes its place.
+            fresh = self._partial.with_suffix(".new")
+            with fresh.open("w", newline="", encoding="utf8") as file:
+                csv.writer(file, lineterminator="\n").writerows([self._columns, *left])
+            fresh.replace(self._partial)
+            if self._terms is not None:
+                self._terms_file.write_text(self._terms, "utf8")
+            self._file = self._partial.open("a", newline="", encoding="utf8")
         except OSError as error:
             raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
         self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(self._columns)
+        which = [at for at, one in enumerate(fields(self._kind)) if one.default is MISSING and one.name != "run_id"]
+        self.finished = {tuple(row[at] for at in which) for row in left}
+        if left:
+            self.run_id = left[0][0]
         return self
+
+    def _left(self) -> list[list[str]]:
+        """The whole rows that a run on the same terms has left."""
+        if self._terms is None or not (self._partial.exists() and self._terms_file.exists()):
+            return []
+        if self._terms_file.read_text("utf8", errors="replace") != self._terms:
+            return []
+        text = self._partial.read_text("utf8", errors="replace")
+        lines = text[: text.rfind("\n") + 1].splitlines()
+        rows = list(csv.reader(lines))
+        whole = rows[:1] == [self._columns] and all(len(row) == len(self._columns) for row in rows)
+        return rows[1:] if whole else []
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row and wait until it is on disk."""
@@ -112,6 +151,7 @@ class Writer:
         self._file.close()
         if kind is None:
             self._partial.replace(self.path)
+            self._terms_file.unlink(missing_ok=True)
 
 
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:

@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import polars as pl
-from IPython.display import HTML, SVG, Markdown
-from tqdm import tqdm
 
 from framehaul import servers
+from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
-from framehaul.harness.recording import keep_metadata, made, result
-from framehaul.harness.rounds import interruptible
-from framehaul.reporting import charts
+from framehaul.harness.recording import recording
+from framehaul.harness.rounds import Rounds, check, interruptible
+from framehaul.reporting import charts, tables
+from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.study import Study
-from framehaul.reporting.tables import html_table
-from framehaul.reporting.versions import versions_text
 from framehaul.results import statistics, store
 from framehaul.servers.tables import tables_of
-from framehaul.settings import Settings, load_settings
+from framehaul.settings import Settings
 from framehaul.studies.transfers import STUDIES, findings
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, Direction
 
 
-class Transfers:
-    """The results of one notebook, ready to be shown."""
+class Transfers(Shown):
+    """The passes of one database and direction."""
 
-    def __init__(self, study: Study, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
-        self.passes = passes
-        self.summary = statistics.summary(passes)
-        self._study, self._metadata, self._figures = study, metadata, figures
+    table = view(lambda passes: tables.of_techniques(statistics.summary(passes)))
+    chart = chart(lambda passes: charts.bars(statistics.summary(passes)))
+    findings = view(lambda passes: findings.of_direction(statistics.summary(passes)))
 
-    def table(self) -> HTML:
-        """All techniques with the published columns and ours."""
-        return HTML(html_table(self.summary))
-
-    def chart(self) -> SVG:
-        """The bars, also saved as `figures/<study>.svg`."""
-        return SVG(charts.save(charts.bars(self.summary), self._figures / f"{self._study.name}.svg"))
-
-    def findings(self) -> Markdown:
-        """What stands out."""
-        return Markdown(findings.of_direction(self.summary))
-
-    def versions(self) -> Markdown:
-        """What this was run with, and the server's settings that matter."""
-        return Markdown(versions_text(self._metadata, self._study.notebook))
+    @property
+    def summary(self) -> pl.DataFrame:
+        """One row per technique, as `statistics.summary` makes it."""
+        return statistics.summary(self.passes)
 
 
 def run(
@@ -62,40 +46,37 @@ def run(
     Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
     ResultsError for what their names say.
     """
-    parameters = measure.Parameters(rows, passes, warmup, seed)
-    settings, study = load_settings(), study_of(database, direction)
+    check(ROWS=(rows, 1))
+    rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    run_id, started = store.new_run_id(), dt.datetime.now(dt.UTC)
+    terms = {"rows": rows, **vars(rounds)}
     with (
-        servers.running(settings) as both,
-        store.Writer(settings.out / "results" / study.results) as writer,
-        # On standard output: a log of the run shows it as it goes.
-        tqdm(total=len(chosen) * (warmup + passes), file=sys.stdout, mininterval=1, unit="technique", ncols=100) as bar,
+        recording(study.notebook, study.results, store.Result, "technique", terms) as made,
+        servers.running(made.settings) as both,
     ):
         server = both.of(database)
-
-        def record(technique: Technique, number: int, outcome: measure.Outcome, wire_bytes: int | None) -> None:
-            writer.write(result(run_id, study.notebook, technique, rows, number, outcome, wire_bytes))
-
-        def progress(step: str) -> None:
-            bar.set_postfix_str(step[:48], refresh=False)
-            bar.update(1 if ":" in step else 0)
-
-        server_metadata = tables_of(server).metadata()
-        interruptible(lambda stop: measure.run(chosen, server, table, parameters, record, progress, stop))
-        bar.set_postfix_str("done")
-    metadata = keep_metadata(settings, study.notebook, made(run_id, started, parameters, both.mode, server_metadata))
-    return load(database, direction, settings, metadata)
+        made.expect(1 + len(chosen) * (warmup + passes))
+        made.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
+        record, finished = made.techniques(study.notebook, rows)
+        interruptible(
+            lambda stop: measure.run(
+                chosen, server, table, generator.arrow_table(table, rows, seed), rounds, record,
+                stop=stop, progress=made.progress, finished=finished,
+            )
+        )  # fmt: skip
+    return load(database, direction, made.settings)
 
 
-def load(
-    database: str, direction: str, settings: Settings | None = None, metadata: dict[str, Any] | None = None
-) -> Transfers:
+def load(database: str, direction: str, settings: Settings | None = None) -> Transfers:
     """The results of a direction's last complete run, without any server."""
-    settings, study = settings or load_settings(), study_of(database, direction)
-    directory = settings.out / "results"
-    passes = store.read(directory / study.results)
-    return Transfers(study, passes, metadata or store.read_metadata(directory), settings.out / "figures")
+    return _shown(study_of(database, direction)).load(settings)
+
+
+def _shown(of: Study) -> type[Transfers]:
+    class OfDirection(Transfers):
+        study = of
+
+    return OfDirection
 
 
 def study_of(database: str, direction: str) -> Study:

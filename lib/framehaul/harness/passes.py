@@ -1,0 +1,79 @@
+"""What one pass of anything comes to: its values, or the reason why there are none."""
+
+from __future__ import annotations
+
+import urllib.error
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from framehaul.errors import UnavailableError, WrongResultError
+
+
+@dataclass(frozen=True)
+class Ok[V]:
+    """It ran, and what it gave is right."""
+
+    values: V
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """It cannot run here; the reason says what would make it run."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """It raised, or what it gave is wrong."""
+
+    reason: str
+
+
+type Pass[V] = Ok[V] | Skipped | Failed
+
+
+def attempt[V](
+    work: Callable[[], V], home: Path | None = None, failures: tuple[type[Exception], ...] = (Exception,)
+) -> Pass[V]:
+    """What `work` comes to; whatever it raises of `failures` is its result, not the end of a run.
+
+    A reason names files of the directory `home` without it, for where that lies says nothing to a reader.
+    """
+    try:
+        return Ok(work())
+    except UnavailableError as error:
+        return Skipped(str(error))
+    except WrongResultError as error:
+        reason = str(error)
+    except failures as error:
+        reason = describe(error)
+    return Failed(reason if home is None else reason.replace(f"{home}/", ""))
+
+
+def columns_of(found: Pass[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of a row of results that say how a pass ended: status, reason, and its values."""
+    if isinstance(found, Ok):
+        return {**found.values, "status": "ok", "reason": None}
+    return {"status": "skipped" if isinstance(found, Skipped) else "failed", "reason": found.reason}
+
+
+def right[V](values: V, wrong: str | None) -> V:
+    """The values, when nothing is `wrong` with them; else raises WrongResultError, which says what."""
+    if wrong:
+        raise WrongResultError(wrong)
+    return values
+
+
+def describe(error: BaseException) -> str:
+    """One line of what went wrong, with the server's own words when it sent some."""
+    text: Any = str(error)
+    if isinstance(error, urllib.error.HTTPError):
+        text = error.read().decode(errors="replace") or text
+    elif isinstance(error, httpx.HTTPStatusError):
+        text = error.response.text or text
+    return " ".join(f"{type(error).__name__}: {text}".split())[:400]

@@ -1,0 +1,72 @@
+"""The results of a study, ready to be shown: one kind of handle for all notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Concatenate, Self
+
+import polars as pl
+from IPython.display import SVG, Markdown
+from matplotlib.figure import Figure
+
+from framehaul.reporting import charts
+from framehaul.reporting.study import Study, imported
+from framehaul.reporting.versions import versions_text
+from framehaul.results import store
+from framehaul.settings import Settings, load_settings
+
+
+class Shown:
+    """The passes of a study's last complete run; each study adds its views of them."""
+
+    study: ClassVar[Study]
+
+    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
+        self.passes, self.metadata, self.figures = passes, metadata, figures
+
+    @classmethod
+    def load(cls, settings: Settings | None = None) -> Self:
+        """From the files of the last complete run, without any server; raises ResultsError when there is none."""
+        settings = settings or load_settings()
+        directory = settings.out / "results"
+        passes = store.read(directory / cls.study.results, imported(cls.study.rows))
+        return cls(passes, store.read_metadata(directory), settings.out / "figures")
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """What is known of the run."""
+        made: dict[str, Any] = self.metadata["runs"][self.study.notebook]
+        return made
+
+    def versions(self) -> Markdown:
+        """What this was run with, and what could not be."""
+        return Markdown(versions_text(self.metadata, self.study.notebook))
+
+    def saved(self, figure: Figure, which: str = "") -> SVG:
+        """A figure, also saved as `figures/<study>[_<which>].svg`."""
+        name = f"{self.study.name}_{which}" if which else self.study.name
+        return SVG(charts.save(figure, self.figures / f"{name}.svg"))
+
+
+def view[**P](of: Callable[Concatenate[pl.DataFrame, P], Any]) -> Callable[Concatenate[Any, P], Any]:
+    """A method of a `Shown` that gives what a function makes of its passes: text is shown as Markdown."""
+
+    def method(shown: Shown, /, *arguments: P.args, **named: P.kwargs) -> Any:
+        found = of(shown.passes, *arguments, **named)
+        return Markdown(found) if isinstance(found, str) else found
+
+    method.__doc__ = of.__doc__
+    return method
+
+
+def chart[**P](
+    of: Callable[Concatenate[pl.DataFrame, P], Figure], which: str = ""
+) -> Callable[Concatenate[Any, P], SVG]:
+    """A method of a `Shown` that shows the figure a function draws of its passes, and saves it, as `Shown.saved`."""
+
+    def method(shown: Shown, /, *arguments: P.args, **named: P.kwargs) -> SVG:
+        return shown.saved(of(shown.passes, *arguments, **named), which)
+
+    method.__doc__ = of.__doc__
+    return method
