@@ -15,16 +15,21 @@ import polars as pl
 import psycopg
 import pytest
 
+from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
-from framehaul.harness.measure import Outcome, Parameters
+from framehaul.harness.measure import Moved
 from framehaul.harness.meter import Meter
+from framehaul.harness.passes import Failed, Ok, Pass
+from framehaul.harness.rounds import Rounds
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
+from framehaul.studies.transfers import study as transfers
 from framehaul.techniques import Technique, techniques
 
-Recorded = list[tuple[str, int, Outcome, int | None]]
-SMALL = Parameters(rows=200, passes=2, warmup=1, seed=1)
+Recorded = list[tuple[str, int, Pass[Moved]]]
+SMALL = Rounds(passes=2, warmup=1, seed=1)
+CONTENT = generator.arrow_table(ANALYTICS_METRICS, 200, 1)
 
 
 def named(database: Any, direction: Any, name: str, function: Callable[..., Any] | None = None) -> Technique:
@@ -33,13 +38,13 @@ def named(database: Any, direction: Any, name: str, function: Callable[..., Any]
     return replace(found, function=function) if function else found
 
 
-def run(chosen: list[Technique], server: Any, parameters: Parameters = SMALL, **options: Any) -> Recorded:
+def run(chosen: list[Technique], server: Any, rounds: Rounds = SMALL, **options: Any) -> Recorded:
     recorded: Recorded = []
 
-    def record(technique: Technique, number: int, outcome: Outcome, wire_bytes: int | None) -> None:
-        recorded.append((technique.name, number, outcome, wire_bytes))
+    def record(technique: Technique, number: int, ended: Pass[Moved]) -> None:
+        recorded.append((technique.name, number, ended))
 
-    measure.run(chosen, server, ANALYTICS_METRICS, parameters, record, **options)
+    measure.run(chosen, server, ANALYTICS_METRICS, CONTENT, rounds, record, **options)
     return recorded
 
 
@@ -63,22 +68,21 @@ def returning_a_short_frame(connection: psycopg.Connection[Any], table: Table) -
 
 def test_every_pass_is_recorded_and_the_warm_up_is_not(servers: Servers) -> None:
     recorded = run([named("postgres", "write", "polars_psycopg_copy_text")], servers.postgres)
-    assert [(name, number) for name, number, _, _ in recorded] == [
+    assert [(name, number) for name, number, _ in recorded] == [
         ("polars_psycopg_copy_text", 1),
         ("polars_psycopg_copy_text", 2),
     ]
-    for _, _, outcome, wire_bytes in recorded:
-        assert outcome.status == "ok"
-        assert outcome.seconds is not None
-        assert outcome.usage is not None
-        assert wire_bytes is not None
+    for _, _, ended in recorded:
+        assert isinstance(ended, Ok)
+        assert ended.values.seconds > 0
+        assert ended.values.usage.client_cpu_s >= 0
+        assert ended.values.wire_bytes is not None
 
 
 def test_without_warm_up_wire_bytes_stay_unknown(servers: Servers) -> None:
-    recorded = run(
-        [named("clickhouse", "write", "polars_urllib_parquet")], servers.clickhouse, Parameters(200, 1, 0, 1)
-    )
-    assert [(outcome.status, wire_bytes) for _, _, outcome, wire_bytes in recorded] == [("ok", None)]
+    ((_, _, ended),) = run([named("clickhouse", "write", "polars_urllib_parquet")], servers.clickhouse, Rounds(1))
+    assert isinstance(ended, Ok)
+    assert ended.values.wire_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -98,10 +102,9 @@ def test_a_wrong_technique_is_failed_and_the_others_run_on(
         "postgres", direction, "polars_asyncpg_copy_text" if direction == "write" else "polars_asyncpg_row_fetch"
     )
     recorded = run([wrong, right], servers.postgres)
-    by_name = {found: [outcome for other, _, outcome, _ in recorded if other == found] for found, *_ in recorded}
-    assert [(outcome.status, outcome.reason) for outcome in by_name[function.__name__]] == [("failed", reason)] * 2
-    assert [outcome.status for outcome in by_name[right.name]] == ["ok", "ok"]
-    assert all(outcome.seconds is None for outcome in by_name[function.__name__])
+    by_name = {name: [ended for other, _, ended in recorded if other == name] for name, *_ in recorded}
+    assert by_name[function.__name__] == [Failed(reason)] * 2
+    assert [type(ended) for ended in by_name[right.name]] == [Ok, Ok]
 
 
 def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_back(open_dir: Path) -> None:
@@ -119,34 +122,39 @@ def test_a_server_that_dies_fails_its_technique_and_the_run_goes_on_when_it_is_b
     ]
     # Servers of its own: the supervisor starts both anew, under other process ids.
     with running(Settings(state_dir=open_dir / "dying")) as servers:
-        recorded = run(chosen, servers.clickhouse, Parameters(200, 2, 0, 1))
+        recorded = run(chosen, servers.clickhouse, Rounds(2, seed=1))
     assert killed
-    outcomes = [outcome.status for _, _, outcome, _ in recorded]
-    assert len(outcomes) == 4
-    assert outcomes.count("failed") == 1
-    assert outcomes[-1] == "ok"
+    ended = [type(found) for _, _, found in recorded]
+    assert len(ended) == 4
+    assert ended.count(Failed) == 1
+    assert ended[-1] is Ok
 
 
 def test_stop_ends_the_run_between_two_passes(servers: Servers) -> None:
     stop = threading.Event()
     seen: Recorded = []
 
-    def record(technique: Technique, number: int, outcome: Outcome, wire_bytes: int | None) -> None:
-        seen.append((technique.name, number, outcome, wire_bytes))
+    def record(technique: Technique, number: int, ended: Pass[Moved]) -> None:
+        seen.append((technique.name, number, ended))
         stop.set()
 
     chosen = [named("postgres", "write", "polars_psycopg_copy_text")]
     with pytest.raises(KeyboardInterrupt):
-        measure.run(chosen, servers.postgres, ANALYTICS_METRICS, Parameters(50, 5, 0, 1), record, stop=stop)
+        measure.run(chosen, servers.postgres, ANALYTICS_METRICS, CONTENT, Rounds(5), record, stop=stop)
     assert len(seen) == 1
 
 
 @pytest.mark.parametrize(
-    ("values", "said"), [((0, 1, 0, 0), "ROWS=0"), ((1, 0, 0, 0), "PASSES=0"), ((1, 1, -1, 0), "WARMUP=-1")]
+    ("values", "message"), [((0, 0, 0), "PASSES=0"), ((1, -1, 0), "WARMUP=-1"), ((1, 0, -1), "SEED=-1")]
 )
-def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int, int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        Parameters(*values)
+def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Rounds(*values)
+
+
+def test_rows_that_make_no_sense_are_named() -> None:
+    with pytest.raises(ValueError, match="ROWS=0"):
+        transfers.run("postgres", "write", rows=0, passes=1, warmup=0, seed=0)
 
 
 def test_the_meter_sees_cpu_and_memory_of_this_process() -> None:

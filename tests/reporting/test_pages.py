@@ -11,7 +11,7 @@ import pytest
 
 from framehaul.errors import ReportError
 from framehaul.reporting import charts, pages
-from framehaul.reporting.tables import dtypes_text, html_table, thousands
+from framehaul.reporting.tables import dtypes_text, of_techniques, thousands
 from framehaul.results import committed, statistics
 from framehaul.settings import PROJECT
 from framehaul.studies import writeup
@@ -38,9 +38,9 @@ def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> 
     assert "FAILED: content differs in metric_1" in svg
     assert "skipped (the table says why)" in svg
     assert len(charts.bars(summary).axes[0].patches) == 1
-    table = html_table(summary)
-    assert "failed: content differs in metric_1" in table
-    assert "skipped: no extension" in table
+    table = of_techniques(summary)._repr_html_()
+    assert re.search(r'<tr class="failed">.*failed.*content differs in metric_1</td>', table)
+    assert re.search(r'<tr class="skipped">.*skipped.*no extension</td>', table)
 
 
 def test_the_same_data_gives_the_same_figure(tmp_path: Path) -> None:

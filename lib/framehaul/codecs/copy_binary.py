@@ -120,8 +120,8 @@ class CopyDecoder:
         if other in (OTHER_COUNT, OTHER_LENGTH):
             self._bytes += begin + end
             fields = f"rows of {number} fields, not of {len(columns)}"
-            found = fields if other == OTHER_COUNT else f"a field of {number} bytes"
-            raise ValueError(f"the binary COPY of {self._table.name} has {found}, after {self._place}")
+            fault = fields if other == OTHER_COUNT else f"a field of {number} bytes"
+            raise ValueError(f"the binary COPY of {self._table.name} has {fault}, after {self._place}")
         self._ended = other == TRAILER
         return end
 

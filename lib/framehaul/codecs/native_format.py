@@ -103,11 +103,11 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:
-            found = arrow_array(
+            numbers = arrow_array(
                 column.arrow_view, rows, validity, [decimals(source, column.types.arrow.precision, rows)]
             )
-            found.validate(full=True)  # no more digits than its type has
-            return found
+            numbers.validate(full=True)  # no more digits than its type has
+            return numbers
         case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:

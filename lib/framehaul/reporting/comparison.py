@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import polars as pl
 
-from framehaul.reporting.tables import markdown_table, ratio_text, thousands
+from framehaul.reporting.tables import Column, Listing, Row, ratio_text, thousands, words
 from framehaul.results.compare import FAMILY_LEVEL, LEAST_PASSES, Comparison, Run, Verdict
 from framehaul.techniques.registry import DATABASES
 
 Format = Literal["text", "markdown", "csv"]
 
 
-def render(found: Comparison, form: Format = "text") -> str:
+def render(comparison: Comparison, form: Format = "text") -> str:
     """A comparison as text for a terminal, as Markdown, or its rows as CSV."""
     if form == "csv":
-        return found.found.write_csv()
-    header, rows = cells(found.found)
-    table = markdown_table(header, rows, text_columns=TEXT_COLUMNS) if form == "markdown" else _aligned(header, rows)
+        return comparison.found.write_csv()
+    table = listing(comparison.found)
     mark = "- " if form == "markdown" else "  "
     head = [
-        f"{mark}{name}: {run.name}, {_made(run)}" for name, run in (("A", found.a), ("B", found.b))
-    ] + [f"{mark}WARNING: {text}" for text in found.warnings]  # fmt: skip
-    if found.changes:
-        head.append(f"{mark}changed: {', '.join(found.changes)}")
-    return "\n".join([*head, "", table, "", *(f"{mark}{line}" for line in sums(found))])
+        f"{mark}{name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))
+    ] + [f"{mark}WARNING: {text}" for text in comparison.warnings]  # fmt: skip
+    if comparison.changes:
+        head.append(f"{mark}changed: {', '.join(comparison.changes)}")
+    body = str(table) if form == "markdown" else _aligned(table)
+    return "\n".join([*head, "", body, "", *(f"{mark}{line}" for line in sums(comparison))])
 
 
-TEXT_COLUMNS = 4
+def listing(found: pl.DataFrame) -> Listing:
+    """The rows of a comparison."""
 
+    def speed(run: str) -> Callable[[Row], str | None]:
+        median, spread = f"median_rows_per_s{run}", (f"min_rows_per_s{run}", f"max_rows_per_s{run}")
+        return lambda row: (
+            None if row[median] is None
+            else f"{thousands(row[median])} ({' to '.join(thousands(row[name]) for name in spread)})"
+        )  # fmt: skip
 
-def cells(found: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table; the first `TEXT_COLUMNS` are text, the rest but the last are numbers."""
-    header = ["verdict", "study", "direction", "technique", "rows", "A rows/s", "B rows/s", "B/A (interval)"]
-    rows = [
+    return Listing(
         [
-            row["verdict"], row["notebook"][:2], f"{DATABASES[row['database']]} {row['direction']}", row["technique"],
-            f"{row['rows']:,}", _speed(row, ""), _speed(row, "_b"), _ratio(row),
-            "" if row["relative"] is None else f"{row['relative']:.2f}x",
-            textwrap.shorten(row["why"], 100, placeholder=" ..."),
-        ]
-        for row in found.to_dicts()
-    ]  # fmt: skip
-    return [*header, "relative", "why"], rows
+            words("verdict", "verdict"),
+            words("study", lambda row: row["notebook"][:2]),
+            words("direction", lambda row: f"{DATABASES[row['database']]} {row['direction']}"),
+            words("technique", "technique"),
+            Column("rows", "rows", "{:,}"),
+            Column("A rows/s", speed("")),
+            Column("B rows/s", speed("_b")),
+            Column("B/A (interval)", _ratio),
+            Column("relative", "relative", "{:.2f}x"),
+            words("why", "why", lambda text: textwrap.shorten(text, 100, placeholder=" ...")),
+        ],
+        found,
+    )
 
 
 def sums(found: Comparison) -> list[str]:
@@ -70,17 +80,10 @@ def sums(found: Comparison) -> list[str]:
     return lines
 
 
-def _speed(row: dict[str, Any], run: str) -> str:
-    if row[f"median_rows_per_s{run}"] is None:
-        return ""
-    low, high = row[f"min_rows_per_s{run}"], row[f"max_rows_per_s{run}"]
-    return f"{thousands(row[f'median_rows_per_s{run}'])} ({thousands(low)} to {thousands(high)})"
-
-
-def _ratio(row: dict[str, Any]) -> str:
-    if row["ratio_low"] is None:
-        return "" if row["ratio"] is None else f"{row['ratio']:.2f}x"
-    return ratio_text(row)
+def _ratio(row: Row) -> str | None:
+    if row["ratio"] is None:
+        return None
+    return ratio_text(row) if row["ratio_low"] is not None else f"{row['ratio']:.2f}x"
 
 
 def _made(run: Run) -> str:
@@ -95,15 +98,14 @@ def _made(run: Run) -> str:
     return f"{started[-1] if started else 'date not known'}, {where}"
 
 
-def _aligned(header: list[str], rows: list[list[str]]) -> str:
+def _aligned(table: Listing) -> str:
     """Columns set apart by two spaces, those of numbers to the right."""
-    lines = [header, *rows]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
-    numbers = range(TEXT_COLUMNS, len(header) - 1)
+    lines = [[column.title for column in table.columns], *table.cells()]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if at in numbers else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.rjust(width) if column.numeric else cell.ljust(width)
+            for column, cell, width in zip(table.columns, line, widths, strict=True)
         ).rstrip()
         for line in lines
     )

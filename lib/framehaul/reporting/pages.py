@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import html
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,26 @@ def export(notebook: Path, page: Path) -> None:
     loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", body)
     if loaded:
         raise ReportError(f"{page.name} would load {loaded[0]}")
-    page.write_text(body, encoding="utf8")
+    page.write_text(with_sortable_tables(body), encoding="utf8")
+
+
+def with_sortable_tables(page: str) -> str:
+    """The page with what lets its reader sort and search the tables of class `sortable`, where it has one.
+
+    That is DataTables (https://datatables.net) as itables brings it: a module, which a page without network imports
+    from a data URL.
+    """
+    if 'class="framehaul sortable"' not in page:
+        return page
+    bundle = files("itables") / "html"
+    script = base64.b64encode((bundle / "dt_bundle.js").read_bytes()).decode()
+    return page.replace(
+        "</body>",
+        f"<style>{(bundle / 'dt_bundle.css').read_text('utf8')}\n{DENSE_CSS}</style>\n"
+        f'<script type="module">import DataTable from "data:text/javascript;base64,{script}";\n'
+        'for (const table of document.querySelectorAll("table.sortable"))\n'
+        "  new DataTable(table, {paging: false, info: false, order: [], autoWidth: false});</script>\n</body>",
+    )
 
 
 def title_of(content: nbformat.NotebookNode) -> str:
@@ -81,6 +102,11 @@ def write_index(reports: Path, entries: list[Entry], metadata: dict[str, Any], h
 def _size(made: dict[str, Any]) -> str:
     return f"{made['rows']:,} rows, {made['passes']} passes"
 
+
+DENSE_CSS = """
+div.listing table.dataTable > tbody > tr > td { padding: 3px 8px; }
+div.listing div.dt-container { font-size: 12px; }
+"""
 
 INDEX = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>framehaul reports</title>

@@ -41,7 +41,7 @@ def verdict(
     """What an interval shows of a bound."""
     if low is None or high is None or math.isnan(low):
         return "not measured"
-    return above if low >= bound else below if high < bound else "inconclusive"
+    return above if low > bound else below if high < bound else "inconclusive"
 
 
 def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s", resamples: int = 2_000) -> Ratio:

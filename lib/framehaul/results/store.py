@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import io
 import json
 import os
 import secrets
@@ -134,10 +135,10 @@ class Writer:
         if self._terms_file.read_text("utf8", errors="replace") != self._terms:
             return []
         text = self._partial.read_text("utf8", errors="replace")
-        lines = text[: text.rfind("\n") + 1].splitlines()
-        rows = list(csv.reader(lines))
-        whole = rows[:1] == [self._columns] and all(len(row) == len(self._columns) for row in rows)
-        return rows[1:] if whole else []
+        header, *rows = [*csv.reader(io.StringIO(text))] or [[]]
+        if rows and (len(rows[-1]) != len(self._columns) or not text.endswith("\n")):
+            del rows[-1]  # it was cut off
+        return rows if header == self._columns and all(len(row) == len(header) for row in rows) else []
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row and wait until it is on disk."""
@@ -163,8 +164,8 @@ def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     try:
         frame = pl.read_csv(path, schema_overrides=schema)
     except (OSError, pl.exceptions.PolarsError) as error:
-        told = str(error).strip().splitlines()[0]
-        raise ResultsError(f"{path} cannot be read ({told}); run again the notebook that writes it") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ResultsError(f"{path} cannot be read ({reason}); run again the notebook that writes it") from error
     if frame.columns != [*schema]:
         raise ResultsError(
             f"{path} has other columns than this version writes; it is of another study, or older: run again"

@@ -127,13 +127,13 @@ class PostgresTables:
         """As `drop`."""
         quoted = quote_postgres(name)
         with self._connection() as connection:
-            found = connection.execute(
+            ours = connection.execute(
                 "SELECT obj_description(oid, 'pg_class') = %s FROM pg_class WHERE oid = to_regclass(%s)",
                 (COMMENT, quoted),
             ).fetchone()
-            if found is None:
+            if ours is None:
                 return
-            if not found[0]:
+            if not ours[0]:
                 raise ServerError(_not_ours("PostgreSQL", name))
             connection.execute(f"DROP TABLE {quoted}".encode())
 
@@ -278,12 +278,12 @@ class ClickHouseTables:
 
     def drop_named(self, name: str) -> None:
         """As `drop`."""
-        found = self.rows(
+        comments = self.rows(
             "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {name:String}", name=name
         )
-        if not found:
+        if not comments:
             return
-        if found[0][0] != COMMENT:
+        if comments[0][0] != COMMENT:
             raise ServerError(_not_ours("ClickHouse", name))
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Self
 
-import matplotlib as mpl
 import polars as pl
-from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
-from framehaul.reporting.tables import markdown_table, ratio_text
-from framehaul.results import statistics
-from framehaul.settings import load_settings
+from framehaul.reporting.shown import Shown, chart, view
+from framehaul.reporting.tables import Column, Listing, Row, interval_text, words
+from framehaul.results import statistics, store
+from framehaul.results.statistics import verdict
+from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
+
+COLOURS = {"faster": "#0072B2", "slower": "#D55E00", "inconclusive": charts.FAINT}
 
 
 @dataclass(frozen=True)
@@ -108,103 +109,85 @@ ABLATIONS = (
 """What can be pulled, and the two techniques that show it."""
 
 
-class Ablations:
-    """The ablations with their ratios, ready to be shown."""
-
-    def __init__(self, table: pl.DataFrame, figures: Path) -> None:
-        self.table = table
-        self._figures = figures
-
-    def as_table(self) -> Markdown:
-        """What each ablation gives: the ratio of medians with its interval, largest first within a direction."""
-        return Markdown(ablations_table(self.table))
-
-    def chart(self) -> SVG:
-        """The ratios with their intervals, also saved as `figures/ablations.svg`."""
-        return SVG(charts.save(_figure(self.table), self._figures / f"{STUDY.name}.svg"))
-
-    def first(self) -> Markdown:
-        """What to change first."""
-        return Markdown(first_to_change(self.table))
-
-
-def load() -> Ablations:
-    """Every ablation whose two techniques were measured in one run; raises ResultsError when there are no results."""
-    settings = load_settings()
-    passes = read_all(settings.out / "results")
-    if passes.is_empty():
-        raise ResultsError("there are no results yet; run the notebooks of the four directions first")
-    return Ablations(ratios(passes), settings.out / "figures")
-
-
 def ratios(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per ablation: its ratio of rows/s, changed over base, with the bootstrap 95% interval."""
-    rows: list[dict[str, Any]] = []
+    """One row per ablation: its ratio of rows/s, changed over base, with its interval; largest first in a direction."""
+    rows = []
     for ablation in ABLATIONS:
         here = passes.filter(database=ablation.database, direction=ablation.direction)
         base, changed = (here.filter(technique=name) for name in (ablation.base, ablation.changed))
-        if not all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
-            continue
-        ratio, low, high = statistics.ratio_with_interval(changed, base)
-        rows.append(
-            {"database": ablation.database, "direction": ablation.direction, "what": ablation.what,
-             "change": ablation.change, "ratio": ratio, "ratio_low": low, "ratio_high": high}
-        )  # fmt: skip
-    order = ["database", "direction", "ratio"]
-    return pl.DataFrame(rows).sort(order, descending=True) if rows else pl.DataFrame()
+        if all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
+            ratio, low, high = statistics.ratio(changed, base)
+            rows.append(asdict(ablation) | {"ratio": ratio, "ratio_low": low, "ratio_high": high})
+    return pl.DataFrame(rows).sort("database", "direction", "ratio", descending=True) if rows else pl.DataFrame()
 
 
-def ablations_table(table: pl.DataFrame) -> str:
-    """The ablations as Markdown."""
-    return markdown_table(
-        ["ablation", "change", "rows/s, changed over base (95% interval)", "reading"],
+def ablations_table(ratios: pl.DataFrame) -> Listing:
+    """What each ablation gives."""
+    return Listing(
         [
-            [
-                f"{DATABASES[row['database']]} {row['direction']}: {row['what']}",
-                row["change"],
-                ratio_text(row),
-                _reading(row),
-            ]
-            for row in table.to_dicts()
+            words("ablation", lambda row: f"{_where(row)}: {row['what']}"),
+            words("change", "change"),
+            Column("rows/s, changed over base", "ratio", "{:.2f}x"),
+            Column("95% interval", interval_text),
+            words("reading", _reading),
         ],
+        ratios,
     )
 
 
-def first_to_change(table: pl.DataFrame) -> str:
+def first_to_change(ratios: pl.DataFrame) -> str:
     """One sentence for each direction: the ablations whose interval is above 1, largest first."""
     lines = []
-    for (database, direction), group in table.group_by("database", "direction", maintain_order=True):
-        helps = [f"{row['change']} ({row['ratio']:.2f}x)" for row in group.to_dicts() if row["ratio_low"] > 1]
-        told = "; ".join(helps[:3]) if helps else "no change stands out of the noise in this run"
-        lines.append(f"- **{DATABASES[str(database)]} {direction}**: {told}.")
+    for _, group in ratios.group_by("database", "direction", maintain_order=True):
+        rows = group.to_dicts()
+        helpful = [f"{row['change']} ({row['ratio']:.2f}x)" for row in rows if row["ratio_low"] > 1]
+        text = "; ".join(helpful[:3]) if helpful else "no change stands out of the noise in this run"
+        lines.append(f"- **{_where(rows[0])}**: {text}.")
     return "\n".join(lines)
 
 
-def _reading(row: dict[str, Any]) -> str:
-    """Never claims a difference inside the interval."""
-    if row["ratio_low"] > 1:
-        return "faster"
-    return "slower" if row["ratio_high"] < 1 else "inconclusive"
-
-
-def _figure(table: pl.DataFrame) -> Figure:
-    rows = table.to_dicts()
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(10.5, 0.9 + 0.3 * len(rows)), layout="constrained")
-        axes = figure.subplots()
-        for at, row in enumerate(rows):
-            colour = {"faster": "#0072B2", "slower": "#D55E00", "inconclusive": charts.FAINT}[_reading(row)]
+def figure(ratios: pl.DataFrame) -> Figure:
+    """The ratios with their intervals."""
+    with charts.panels(1, height=0.9 + 0.3 * len(ratios)) as (drawn, [axes]):
+        for at, row in enumerate(ratios.to_dicts()):
+            colour = COLOURS[_reading(row)]
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
-        names = [f"{DATABASES[r['database']]} {r['direction']}, {r['what']}: {r['change']}" for r in rows]
-        axes.set_yticks(range(len(rows)), names)
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
+        charts.name_lines(axes, [f"{_where(row)}, {row['what']}: {row['change']}" for row in ratios.to_dicts()])
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+        charts.quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
-        axes.set_axisbelow(True)
         axes.set_xlabel("rows/s, changed over base (line: 95% interval)")
-        axes.set_title("One change at a time", loc="left", fontweight="bold")
-    return figure
+        charts.title(axes, "One change at a time")
+    return drawn
+
+
+def _where(row: Row) -> str:
+    return f"{DATABASES[row['database']]} {row['direction']}"
+
+
+def _reading(row: Row) -> str:
+    """Never claims a difference inside the interval."""
+    return verdict(row["ratio_low"], row["ratio_high"], 1, "faster", "slower")
+
+
+class Ablations(Shown):
+    """The passes of all directions, and the ratio of every ablation whose two techniques were measured in one run."""
+
+    study = STUDY
+    as_table = view(lambda passes: ablations_table(ratios(passes)))
+    chart = chart(lambda passes: figure(ratios(passes)))
+    first = view(lambda passes: first_to_change(ratios(passes)))
+
+    @classmethod
+    def load(cls, settings: Settings | None = None) -> Self:
+        """From the runs of the four directions; raises ResultsError when there is none."""
+        out = (settings or load_settings()).out
+        passes = read_all(out / "results")
+        if passes.is_empty():
+            raise ResultsError("there are no results yet; run the notebooks of the four directions first")
+        return cls(passes, store.read_metadata(out / "results"), out / "figures")
+
+
+load = Ablations.load

@@ -5,59 +5,167 @@ from __future__ import annotations
 import html
 from pathlib import Path
 from statistics import median
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import polars as pl
 from IPython.display import SVG, Markdown
 
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
-from framehaul.reporting.tables import dtypes_text, markdown_table, ratio_text, thousands
+from framehaul.reporting.shown import Shown
+from framehaul.reporting.tables import (
+    Column,
+    Listing,
+    Row,
+    dtypes_text,
+    ratio_text,
+    speed_text,
+    spread_text,
+    thousands,
+    words,
+)
 from framehaul.reporting.versions import versions_text
 from framehaul.results import committed, statistics, store
-from framehaul.settings import load_settings
+from framehaul.settings import Settings, load_settings
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts
 from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
-from framehaul.studies.summary import published
+from framehaul.studies.summary import STUDY, published
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 
-
-def load() -> Summary:
-    """The results of all notebooks' last complete runs, without any server."""
-    settings = load_settings()
-    directory = settings.out / "results"
-    return Summary.of(directory)
+ORDER = {
+    f"{database} {way}": at for at, (database, way) in enumerate((d, w) for d in DATABASES for w in ("write", "read"))
+}
 
 
-class Summary:
+def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> Listing:
+    """Winners: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases."""
+    columns = [
+        words("direction", _where),
+        words("fastest technique", "label"),
+        Column("median rows/s", lambda row: speed_text(row, "median_rows_per_s", "{:,.0f}".format)),
+        Column("min to max", spread_text),
+        Column("MB on the wire", "wire_bytes", lambda value: f"{value / 1e6:.1f}"),
+        Column("dtypes", lambda row: "" if row["direction"] == "write" else dtypes_text(row["dtypes"])),
+    ]
+    if fidelity is not None:
+        columns.append(Column("edge cases", lambda row: counts.survival(fidelity, dict(row))))
+    return Listing(columns, findings.winners(summary))
+
+
+def past_table(summary: pl.DataFrame) -> Listing:
+    """Best published against best exact technique beyond, with the server's limits."""
+
+    def speed(of: str) -> Any:
+        return lambda row: f"{row[of]['label']}: {thousands(row[of]['median_rows_per_s'])}"
+
+    def limits(row: Row) -> str:
+        best = row["beyond"]["median_rows_per_s"]
+        return "; ".join(f"{best / limit['median_rows_per_s']:.0%}" for limit in row["limits"])
+
+    return Listing(
+        [
+            words("direction", _where),
+            words("best published, rows/s", speed("published")),
+            words("best beyond with exact dtypes, rows/s", speed("beyond")),
+            Column("ratio (95% interval)", lambda row: ratio_text(row["beyond"])),
+            Column("over one connection", "single_connection", ratio_text),
+            Column("share of the server's limits", limits),
+            Column("cores busy", lambda row: findings.busy_cores(row["beyond"]), "{:.1f}"),
+        ],
+        map(vars, findings.past_published(summary)),
+    )
+
+
+def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> Listing:
+    """Which technique to use for which case; `streams` are the passes of the streamed moves."""
+    rows: list[dict[str, Any]] = []
+    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
+        for case, row, figure in findings.choices(group):
+            rows.append(row | {"case": case, "function": row["technique"], "speed": figure})
+        streamed = streams.filter(database=database, direction=direction)
+        largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
+        if not largest.is_empty():
+            speed = thousands(float(median(largest["rows_per_s"].to_list())))
+            first = largest.row(0, named=True)
+            rows.append(
+                first
+                | {"case": "more than fits in memory", "function": f"streaming.{first['technique']}"}
+                | {"speed": f"{speed} rows/s at {first['rows']:,} rows"}
+            )
+    return Listing(
+        [
+            words("case", lambda row: f"{_where(row)}: {row['case']}"),
+            words("technique", "label"),
+            words("function", "function", "`{}`"),
+            Column("speed", "speed"),
+        ],
+        rows,
+    )
+
+
+def agreement_table(summary: pl.DataFrame) -> Listing:
+    """Rank agreement with the published matrix, per database and direction."""
+    rows = []
+    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
+        rows.append(
+            {
+                "database": database, "direction": direction, "published": len(group.filter(origin="published")),
+                "agreement": published.rank_agreement(group),
+                "ratios": sorted(group["measured_over_published"].drop_nulls().to_list()),
+            }
+        )  # fmt: skip
+
+    def spread(row: Row) -> str:
+        ratios = row["ratios"]
+        return f"{median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})" if ratios else ""
+
+    return Listing(
+        [
+            words("direction", _where),
+            Column("techniques compared", lambda row: f"{len(row['ratios'])} of {row['published']}"),
+            Column("rank correlation (Spearman)", "agreement", "{:.2f}"),
+            Column("measured over published, median (range)", spread),
+        ],
+        rows,
+    )
+
+
+def published_table(summary: pl.DataFrame) -> Listing:
+    """Every published technique: published and measured means, and their ratio."""
+    return Listing(
+        [
+            words("technique", "label"),
+            words("direction", _where),
+            words("published rows/s", "published_rows_per_s", "{:,.0f}"),
+            Column("measured rows/s", "mean_rows_per_s", "{:,.0f}"),
+            Column("ratio", "measured_over_published", "{:.2f}x"),
+        ],
+        summary.filter(pl.col("published_rows_per_s").is_not_null()),
+    )
+
+
+class Summary(Shown):
     """The results of all notebooks, ready to be compared."""
 
+    study = STUDY
+
     def __init__(
-        self,
-        passes: pl.DataFrame,
-        metadata: dict[str, Any],
-        figures: Path,
-        streams: pl.DataFrame | None = None,
+        self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None,
         fidelity: pl.DataFrame | None = None,
-    ) -> None:
-        self._streams = pl.DataFrame(schema=store.SCHEMA) if streams is None else streams
-        self._fidelity = fidelity
+    ) -> None:  # fmt: skip
+        super().__init__(passes, metadata, figures)
         if passes.is_empty():
             raise ResultsError("there are no results yet; run the other notebooks first (make all)")
-        order = {
-            ("postgres", "write"): 0,
-            ("postgres", "read"): 1,
-            ("clickhouse", "write"): 2,
-            ("clickhouse", "read"): 3,
-        }
-        summary = published.beside(statistics.summary(passes))
-        groups = dict(iter(summary.group_by("database", "direction", maintain_order=True)))
-        self.summary = pl.concat([groups[key] for key in sorted(groups, key=lambda key: order[cast("Any", key)])])
-        self.metadata, self._figures = metadata, figures
+        self._streams = pl.DataFrame(schema=store.SCHEMA) if streams is None else streams
+        self._fidelity = fidelity
+        where = pl.concat_str("database", "direction", separator=" ")
+        self.summary = published.beside(statistics.summary(passes)).sort(
+            where.replace_strict(ORDER, return_dtype=pl.Int64), maintain_order=True
+        )
 
     @classmethod
     def of(cls, directory: Path, growth: pl.DataFrame | None = None, trials: Path | None = None) -> Self:
@@ -71,140 +179,49 @@ class Summary:
         fidelity = store.read_cells(matrix) if matrix.exists() else None
         return cls(read_all(directory), store.read_metadata(directory), directory.parent / "figures", streams, fidelity)
 
-    def winners(self) -> Markdown:
+    @classmethod
+    def load(cls, settings: Settings | None = None) -> Self:
+        """The results of all notebooks' last complete runs, without any server."""
+        return cls.of((settings or load_settings()).out / "results")
+
+    def winners(self) -> Listing:
         """The fastest technique of each database and direction, and what it changes."""
-        return Markdown(winners_table(self.summary, self._fidelity))
+        return winners_table(self.summary, self._fidelity)
 
-    def past_published(self) -> Markdown:
+    def past_published(self) -> Listing:
         """How far past the published techniques one gets, and how far that is from the server's own limits."""
-        return Markdown(past_table(self.summary))
+        return past_table(self.summary)
 
-    def choices(self) -> Markdown:
+    def choices(self) -> Listing:
         """Which technique to use for which case."""
-        return Markdown(choices_table(self.summary, self._streams))
+        return choices_table(self.summary, self._streams)
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""
         return Markdown(findings.takeaway(self.summary))
 
     def chart(self) -> SVG:
-        """Published against measured, also saved as `figures/summary_published_against_measured.svg`."""
-        figure = charts.published_against_measured(self.summary)
-        return SVG(charts.save(figure, self._figures / "summary_published_against_measured.svg"))
+        """Published against measured."""
+        return self.saved(charts.published_against_measured(self.summary), "published_against_measured")
 
-    def agreement(self) -> Markdown:
+    def agreement(self) -> Listing:
         """Rank agreement with the published matrix, per database and direction."""
-        return Markdown(agreement_table(self.summary))
+        return agreement_table(self.summary)
 
-    def ratios(self) -> Markdown:
+    def ratios(self) -> Listing:
         """Measured over published rows/s, for every technique."""
-        return Markdown(published_table(self.summary))
+        return published_table(self.summary)
 
     def ranking(self) -> Markdown:
         """The practical ranking."""
         return Markdown(findings.ranking(self.summary))
 
     def versions(self) -> Markdown:
-        """What the runs were made with."""
-        return Markdown(
-            "\n\n".join(versions_text(self.metadata, notebook) for notebook in sorted(self.metadata["runs"])[:1])
-        )
+        """What the first of the runs was made with."""
+        return Markdown(versions_text(self.metadata, min(self.metadata["runs"])))
 
 
-def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> str:
-    """Winners as Markdown: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases."""
-    header = ["direction", "fastest technique", "median rows/s", "min to max", "MB on the wire", "dtypes"]
-    rows = []
-    for row in findings.winners(summary).to_dicts():
-        cells = [
-            f"{DATABASES[row['database']]} {row['direction']}", row["label"],
-            f"{row['median_rows_per_s']:,.0f}{' ±' if row['unstable'] else ''}",
-            f"{thousands(row['min_rows_per_s'])} to {thousands(row['max_rows_per_s'])}",
-            "" if row["wire_bytes"] is None else f"{row['wire_bytes'] / 1e6:.1f}",
-            "" if row["direction"] == "write" else dtypes_text(row["dtypes"]),
-        ]  # fmt: skip
-        rows.append(cells if fidelity is None else [*cells, counts.survival(fidelity, row)])
-    return markdown_table(header if fidelity is None else [*header, "edge cases"], rows, text_columns=2)
-
-
-def past_table(summary: pl.DataFrame) -> str:
-    """Best published against best exact technique beyond, with the server's limits, as Markdown."""
-    rows = []
-    for past in findings.past_published(summary):
-        best, single = past.beyond, past.single_connection
-        cores = findings.busy_cores(best)
-        rows.append(
-            [
-                f"{DATABASES[past.database]} {past.direction}",
-                f"{past.published['label']}: {thousands(past.published['median_rows_per_s'])}",
-                f"{best['label']}: {thousands(best['median_rows_per_s'])}",
-                ratio_text(best),
-                "" if single is None else ratio_text(single),
-                "; ".join(f"{best['median_rows_per_s'] / row['median_rows_per_s']:.0%}" for row in past.limits),
-                "" if cores is None else f"{cores:.1f}",
-            ]
-        )
-    header = ["direction", "best published, rows/s", "best beyond with exact dtypes, rows/s", "ratio (95% interval)",
-              "over one connection", "share of the server's limits", "cores busy"]  # fmt: skip
-    return markdown_table(header, rows, text_columns=3)
-
-
-def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> str:
-    """Which technique to use for which case, as Markdown; `streams` are the passes of the streamed moves."""
-    rows = []
-    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        where = f"{DATABASES[str(database)]} {direction}"
-        rows += [
-            [f"{where}: {case}", row["label"], f"`{row['technique']}`", figure]
-            for case, row, figure in findings.choices(group)
-        ]
-        streamed = streams.filter(database=database, direction=direction).sort("rows", maintain_order=True)
-        if not streamed.is_empty():
-            largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
-            speed = thousands(float(median(largest["rows_per_s"].to_list())))
-            label, name = largest.row(0, named=True)["label"], largest.row(0, named=True)["technique"]
-            speed += f" rows/s at {largest['rows'][0]:,} rows"
-            rows.append([f"{where}: more than fits in memory", label, f"`streaming.{name}`", speed])
-    return markdown_table(["case", "technique", "function", "speed"], rows, text_columns=3)
-
-
-def agreement_table(summary: pl.DataFrame) -> str:
-    """Rank agreement as Markdown."""
-    rows = []
-    for key, group in summary.group_by("database", "direction", maintain_order=True):
-        database, direction = map(str, key)
-        agreement = published.rank_agreement(group)
-        ratios = sorted(group["measured_over_published"].drop_nulls().to_list())
-        rows.append(
-            [
-                f"{DATABASES[database]} {direction}",
-                f"{len(ratios)} of {len(group.filter(origin='published'))}",
-                "" if agreement is None else f"{agreement:.2f}",
-                f"{median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})" if ratios else "",
-            ]
-        )
-    header = [
-        "direction",
-        "techniques compared",
-        "rank correlation (Spearman)",
-        "measured over published, median (range)",
-    ]
-    return markdown_table(header, rows)
-
-
-def published_table(summary: pl.DataFrame) -> str:
-    """Every published technique: published and measured means, and their ratio, as Markdown."""
-    rows = [
-        [
-            f"{row['label']}",
-            f"{DATABASES[row['database']]} {row['direction']}",
-            f"{row['published_rows_per_s']:,.0f}",
-            "" if row["mean_rows_per_s"] is None else f"{row['mean_rows_per_s']:,.0f}",
-            row["status"] if row["mean_rows_per_s"] is None else f"{row['measured_over_published']:.2f}x",
-        ]
-        for row in summary.filter(pl.col("published_rows_per_s").is_not_null()).to_dicts()
-    ]
-    return markdown_table(["technique", "direction", "published rows/s", "measured rows/s", "ratio"], rows)
+load = Summary.load
 
 
 def headline_html(directory: Path) -> str:
@@ -227,11 +244,11 @@ def readme_blocks(directory: Path) -> dict[str, str]:
         if suffix and not (run / "environment.json").exists():
             continue  # its blocks stay as they are
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
-        blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners().data}"
+        blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners()}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
-        blocks[f"past{suffix}"] = summary.past_published().data
-        blocks[f"choices{suffix}"] = summary.choices().data
-        blocks[f"agreement{suffix}"] = summary.agreement().data
+        blocks[f"past{suffix}"] = str(summary.past_published())
+        blocks[f"choices{suffix}"] = str(summary.choices())
+        blocks[f"agreement{suffix}"] = str(summary.agreement())
         blocks[f"matrix{suffix}"] = _matrix(summary.summary)
     return blocks
 
@@ -251,21 +268,18 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
 
 def _matrix(summary: pl.DataFrame) -> str:
     """All techniques of all directions, with the published figure beside."""
-    parts = []
-    for key, group in summary.group_by("database", "direction", maintain_order=True):
-        database, direction = map(str, key)
-        rows = [
-            [
-                row["label"],
-                "" if row["avg_s"] is None else f"{row['avg_s']:.4f}",
-                row["status"] if row["mean_rows_per_s"] is None else f"{row['mean_rows_per_s']:,.0f}",
-                "" if row["min_rows_per_s"] is None else f"{row['min_rows_per_s']:,.0f}",
-                "" if row["max_rows_per_s"] is None else f"{row['max_rows_per_s']:,.0f}",
-                ratio_text(row),
-                "" if row["published_rows_per_s"] is None else f"{row['published_rows_per_s']:,.0f}",
-            ]
-            for row in group.to_dicts()
-        ]
-        header = ["technique", "avg s", "mean rows/s", "min", "max", "ratio to best (95% interval)", "published rows/s"]
-        parts.append(f"**{DATABASES[database]} {direction}**\n\n{markdown_table(header, rows)}")
-    return "\n\n".join(parts)
+    columns = [
+        words("technique", "label"),
+        Column("avg s", "avg_s", "{:.4f}"),
+        *(Column(name, f"{name.split()[0]}_rows_per_s", "{:,.0f}") for name in ("mean rows/s", "min", "max")),
+        Column("ratio to best (95% interval)", ratio_text),
+        Column("published rows/s", "published_rows_per_s", "{:,.0f}"),
+    ]
+    return "\n\n".join(
+        f"**{_where(group.row(0, named=True))}**\n\n{Listing(columns, group)}"
+        for _, group in summary.group_by("database", "direction", maintain_order=True)
+    )
+
+
+def _where(row: Row) -> str:
+    return f"{DATABASES[row['database']]} {row['direction']}"

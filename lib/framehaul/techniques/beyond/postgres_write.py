@@ -153,12 +153,12 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
     name = sql.Identifier(table.name)
     with connection.transaction():
         connection.execute(UTF8)
-        found = connection.execute(
+        constraint = connection.execute(
             "SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = to_regclass(%s)",
             (table.postgres_name,),
         ).fetchone()
-        assert found is not None, f"{table.name} has no primary key"
-        key = sql.Identifier(found[0])
+        assert constraint is not None, f"{table.name} has no primary key"
+        key = sql.Identifier(constraint[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
         copy_batches(connection, table, content.schema, content.to_batches())

@@ -1,0 +1,185 @@
+"""The loop of every study: order, warm-up, skipping, failing, interruption, resumption."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framehaul.errors import ServerError, UnavailableError, WrongResultError
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of, right
+from framehaul.harness.recording import recording
+from framehaul.harness.rounds import Rounds, in_rounds, interruptible
+from framehaul.results import store
+
+TASKS = ["a", "b", "c", "d"]
+type Recorded = list[tuple[str, int, Pass[Any]]]
+
+
+def run(rounds: Rounds, measure: Any = lambda task, number: task, **options: Any) -> Recorded:
+    recorded: Recorded = []
+    in_rounds(TASKS, rounds, measure, lambda *row: recorded.append(row), **options)
+    return recorded
+
+
+def test_every_task_runs_once_in_each_round_and_warm_ups_are_not_recorded() -> None:
+    measured: list[tuple[str, int]] = []
+    recorded = run(Rounds(passes=3, warmup=2, seed=1), lambda *what: measured.append(what))
+    assert Counter(number for _, number in measured) == dict.fromkeys((-1, 0, 1, 2, 3), 4)
+    assert [(task, number) for task, number, _ in recorded] == measured[8:]
+    assert {(task, number) for task, number, _ in recorded} == {(task, n) for task in TASKS for n in (1, 2, 3)}
+
+
+def test_the_order_is_shuffled_anew_in_each_round_and_the_same_for_a_seed() -> None:
+    first, again, other = (run(Rounds(8, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    orders = {tuple(task for task, number, _ in first if number == n) for n in range(1, 9)}
+    assert len(orders) > 1
+
+
+def test_what_cannot_run_is_skipped_once_for_all_and_what_raises_is_asked_again() -> None:
+    asked: Counter[str] = Counter()
+
+    def measure(task: str, number: int) -> int:
+        asked[task] += 1
+        if task == "a":
+            raise UnavailableError("there is no extension: build it")
+        if task == "b":
+            raise WrongResultError("2 rows instead of 3")
+        if task == "c" and number == 2:
+            raise RuntimeError("lost  the\nconnection")
+        return number
+
+    ended = {(task, number): found for task, number, found in run(Rounds(2, warmup=1), measure)}
+    assert [ended["a", n] for n in (1, 2)] == [Skipped("there is no extension: build it")] * 2
+    assert [ended["b", n] for n in (1, 2)] == [Failed("2 rows instead of 3")] * 2
+    assert [ended["c", n] for n in (1, 2)] == [Ok(1), Failed("RuntimeError: lost the connection")]
+    assert asked == {"a": 1, "b": 3, "c": 3, "d": 3}
+
+
+def test_only_the_failures_that_are_named_are_results() -> None:
+    def measure(task: str, number: int) -> None:
+        raise ServerError("gone")
+
+    with pytest.raises(ServerError, match="gone"):
+        run(Rounds(1), measure, failures=(OSError,))
+    assert attempt(lambda: measure("a", 1)) == Failed("ServerError: gone")
+
+
+def test_a_reason_does_not_say_where_files_lie(tmp_path: Path) -> None:
+    def damaged() -> None:
+        raise WrongResultError(f"{tmp_path}/x.parquet is cut off")
+
+    assert attempt(damaged, tmp_path) == Failed("x.parquet is cut off")
+
+
+def test_what_a_pass_came_to_is_said_in_columns() -> None:
+    assert columns_of(Ok({"seconds": 1.5})) == {"seconds": 1.5, "status": "ok", "reason": None}
+    assert columns_of(Skipped("x")) == {"status": "skipped", "reason": "x"}
+    assert columns_of(Failed("x")) == {"status": "failed", "reason": "x"}
+    assert right(3, None) == 3
+    with pytest.raises(WrongResultError, match="wrong"):
+        right(3, "wrong")
+
+
+def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> None:
+    seen: list[str] = []
+
+    def work(stop: threading.Event) -> None:
+        def record(task: str, number: int, found: object) -> None:
+            seen.append(task)
+            if len(seen) == 6:
+                stop.set()
+
+        in_rounds(TASKS, Rounds(3), lambda task, number: None, record, stop=stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(work)
+    assert len(seen) == 6
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the study below."""
+
+    run_id: str
+    task: str
+    pass_: int
+    value: int | None = None
+    status: store.Status = "ok"
+    reason: str | None = None
+
+
+def study(terms: dict[str, Any], fail_after: int | None = None) -> list[tuple[str, int]]:
+    """A study that dies after so many passes; what it measured."""
+    measured: list[tuple[str, int]] = []
+
+    def measure(task: str, number: int) -> dict[str, Any]:
+        measured.append((task, number))
+        return {"value": number}
+
+    with recording("99_example", "example.csv", Row, "task", terms) as made:
+        record, finished = made.passes(lambda task, number, found: Row(made.run_id, task, number, **columns_of(found)))
+
+        def counting(task: str, number: int, found: Pass[Any]) -> None:
+            record(task, number, found)
+            if len([one for one in measured if one[1] > 0]) == fail_after:
+                raise KeyboardInterrupt
+
+        in_rounds(TASKS, Rounds(2, warmup=1), measure, counting, finished=finished)
+        made.metadata |= {"what": "an example"}
+    return measured
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    return tmp_path / "results"
+
+
+def interrupt(results: Path) -> Path:
+    with pytest.raises(KeyboardInterrupt):
+        study({"rows": 1}, fail_after=5)
+    partial = results / "example.partial.csv"
+    assert len(partial.read_text().splitlines()) == 6
+    return partial
+
+
+def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partial = interrupt(results)
+    run_id = partial.read_text().splitlines()[1].split(",")[0]
+    capsys.readouterr()
+    measured = study({"rows": 1})
+    assert "goes on after 5 passes" in capsys.readouterr().out
+    assert [number for _, number in measured if number > 0] == [2, 2, 2]
+    # Who has nothing left needs no warm-up.
+    assert len([number for _, number in measured if number < 1]) == 3
+    frame = store.read(results / "example.csv", Row)
+    assert sorted(frame.select("task", "pass").rows()) == [(task, n) for task in TASKS for n in (1, 2)]
+    assert set(frame["run_id"]) == {run_id}
+    assert not [*results.glob("*.partial.*")]
+    assert len(study({"rows": 1})) == 12
+
+
+@pytest.mark.parametrize("damage", [b"", b"run_id,task\n", b"\xff\xfe", b'"'], ids=repr)
+def test_what_was_left_damaged_is_measured_anew(damage: bytes, results: Path) -> None:
+    interrupt(results).write_bytes(damage)
+    assert len(study({"rows": 1})) == 12
+
+
+def test_a_row_that_was_cut_off_is_measured_again(results: Path) -> None:
+    partial = interrupt(results)
+    partial.write_bytes(partial.read_bytes()[:-4])
+    assert len([number for _, number in study({"rows": 1}) if number > 0]) == 4
+
+
+def test_other_terms_or_fresh_start_anew(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt(results)
+    assert len(study({"rows": 2})) == 12
+    interrupt(results)
+    monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
+    assert len(study({"rows": 1})) == 12
