@@ -62,11 +62,11 @@ def _names(lines: Iterable[str]) -> list[str]:
 
 def _optional_versions() -> dict[str, str]:
     """Of those that are installed."""
-    found = {}
+    versions = {}
     for name in optional_dependencies():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _cpu_model() -> str:

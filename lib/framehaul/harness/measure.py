@@ -84,9 +84,9 @@ def run(
             def step(technique: Technique, number: int) -> None:
                 progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
 
-            def ended(found: Pass[Moved]) -> None:
-                if isinstance(found, Failed):
-                    _wait_for_server(tables, found.reason)
+            def ended(outcome: Pass[Moved]) -> None:
+                if isinstance(outcome, Failed):
+                    _wait_for_server(tables, outcome.reason)
 
             in_rounds(
                 techniques, rounds, lambda technique, number: runner.run(passes.one(technique, number)), record,
@@ -152,8 +152,8 @@ class _Passes:
     def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
         """In the warm-up the way to the server leads through a relay, where it can."""
         if number < 1:
-            with relayed(self._server, Relay) as found:
-                yield found
+            with relayed(self._server, Relay) as counted:
+                yield counted
         else:
             yield self._server, None
 

@@ -55,11 +55,11 @@ def attempt[V](
     return Failed(reason if home is None else reason.replace(f"{home}/", ""))
 
 
-def columns_of(found: Pass[Mapping[str, Any]]) -> dict[str, Any]:
+def columns_of(outcome: Pass[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns of a row of results that say how a pass ended: status, reason, and its values."""
-    if isinstance(found, Ok):
-        return {**found.values, "status": "ok", "reason": None}
-    return {"status": "skipped" if isinstance(found, Skipped) else "failed", "reason": found.reason}
+    if isinstance(outcome, Ok):
+        return {**outcome.values, "status": "ok", "reason": None}
+    return {"status": "skipped" if isinstance(outcome, Skipped) else "failed", "reason": outcome.reason}
 
 
 def right[V](values: V, wrong: str | None) -> V:

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def keep_metadata(settings: Settings, notebook: str, made: dict[str, Any]) -> dict[str, Any]:
+def keep_metadata(settings: Settings, notebook: str, run: dict[str, Any]) -> dict[str, Any]:
     """Record this run beside those of the other notebooks."""
     directory = settings.out / "results"
-    metadata = environment.metadata() | {"runs": store.read_metadata(directory)["runs"] | {notebook: made}}
+    metadata = environment.metadata() | {"runs": store.read_metadata(directory)["runs"] | {notebook: run}}
     store.write_environment(directory / "environment.json", metadata)
     return metadata
 
 
 def result(
-    run_id: str, notebook: str, technique: Technique, rows: int, number: int, found: Pass[Moved]
+    run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: Pass[Moved]
 ) -> store.Result:
     """A pass as a row of results; what was not measured is None."""
     values: dict[str, Any] = {}
-    if isinstance(found, Ok):
-        moved = found.values
+    if isinstance(outcome, Ok):
+        moved = outcome.values
         values = vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
         del values["usage"]
-    ended = columns_of(Ok(values) if isinstance(found, Ok) else found)
+    ended = columns_of(Ok(values) if isinstance(outcome, Ok) else outcome)
     return store.Result(
         run_id=run_id, notebook=notebook, database=technique.database, direction=technique.direction,
         technique=technique.name, label=technique.label, origin=technique.origin, family=technique.family,
@@ -74,7 +74,7 @@ class Recording:
     ) -> tuple[Callable[[T, int, Pass[V]], None], Callable[[T, int], bool]]:
         """`record` and `finished` of `in_rounds`, for passes of which `row` makes rows."""
         return (
-            lambda task, number, found: self.write(row(task, number, found)),
+            lambda task, number, outcome: self.write(row(task, number, outcome)),
             lambda task, number: self.finished(row(task, number, NOTHING)),
         )
 
@@ -83,7 +83,7 @@ class Recording:
     ) -> tuple[Callable[[Technique, int, Pass[Moved]], None], Callable[[Technique, int], bool]]:
         """`record` and `finished` of `measure.run`, for a table of so many rows."""
         return self.passes(
-            lambda technique, number, found: result(self.run_id, notebook, technique, rows, number, found)
+            lambda technique, number, outcome: result(self.run_id, notebook, technique, rows, number, outcome)
         )
 
 
@@ -102,8 +102,9 @@ def recording(
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path = settings.out / "results" / file
     if terms is not None:
-        known = {"code": _code_digest(), "servers": settings.servers, "environment": environment.metadata()}
-        terms = {**terms, **known}
+        terms = {
+            **terms, "code": _code_digest(), "servers": settings.servers, "environment": environment.metadata(),
+        }  # fmt: skip
         if settings.fresh:
             path.with_suffix(".partial.json").unlink(missing_ok=True)
     with (
@@ -118,8 +119,8 @@ def recording(
             )
         made = Recording(settings, writer, bar)
         yield made
-    told = {"run_id": made.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
-    keep_metadata(settings, notebook, told | made.metadata)
+    known = {"run_id": made.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
+    keep_metadata(settings, notebook, known | made.metadata)
 
 
 def _code_digest() -> str:

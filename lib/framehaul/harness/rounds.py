@@ -68,12 +68,12 @@ def in_rounds[T: Hashable, V](
             progress(task, number)
             if task not in left or (number > 0 and finished(task, number)):
                 continue
-            found: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home, failures)  # noqa: B023
-            if isinstance(found, Skipped):
-                skipped[task] = found
+            outcome: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home, failures)  # noqa: B023
+            if isinstance(outcome, Skipped):
+                skipped[task] = outcome
             if number > 0:
-                record(task, number, found)
-            ended(found)
+                record(task, number, outcome)
+            ended(outcome)
 
 
 def interruptible(work: Callable[[threading.Event], object]) -> None:

@@ -116,8 +116,8 @@ def bar(
     median, stem = row[of], of.removeprefix("median_")
     if median is None:
         skipped = row["status"] == "skipped"
-        said = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row.get('reason') or '', 80)}"
-        note(axes, 0, at, said, STATUS_INK[row["status"]], size)
+        text = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row.get('reason') or '', 80)}"
+        note(axes, 0, at, text, STATUS_INK[row["status"]], size)
         return
     low, high = row[f"min_{stem}"], row[f"max_{stem}"]
     axes.barh(at, median, color=colour, edgecolor="white", hatch=hatch, height=height)

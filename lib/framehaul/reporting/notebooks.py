@@ -130,8 +130,8 @@ def _failures(study: Study, directory: Path) -> str | None:
     if study.on_demand:
         # That a path does not carry somebody's own frame is a finding; that it does so now and then is a failure.
         failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
-    told = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
-    return f"{len(failed)} {what}s failed: {told}" if len(failed) else None
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
+    return f"{len(failed)} {what}s failed: {reasons}" if len(failed) else None
 
 
 def _make_index(reports: Path, known: Sequence[Study], problems: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from framehaul.errors import ReportError
+from framehaul.reporting.versions import size_text
 
 TEMPLATES = Path(__file__).parent
 
@@ -79,8 +80,8 @@ def write_index(reports: Path, entries: list[Entry], metadata: dict[str, Any], h
     """Write `index.html`, where a reader starts: the headline, one line per notebook, and where the runs were made."""
     lines = []
     for entry in entries:
-        made = metadata["runs"].get(entry.name)
-        when = f"{made.get('what') or _size(made)}, {made['started']}" if made else ""
+        run = metadata["runs"].get(entry.name)
+        when = f"{size_text(run)}, {run['started']}" if run else ""
         trouble = f' <strong class="problem">{html.escape(entry.problem)}</strong>' if entry.problem else ""
         lines.append(
             f'<li><a href="{html.escape(entry.link)}">{html.escape(entry.title)}</a>{trouble}'
@@ -97,10 +98,6 @@ def write_index(reports: Path, entries: list[Entry], metadata: dict[str, Any], h
         INDEX.format(lines="\n".join(lines), where=where, headline=headline, year=dt.date.today().year),
         encoding="utf8",
     )
-
-
-def _size(made: dict[str, Any]) -> str:
-    return f"{made['rows']:,} rows, {made['passes']} passes"
 
 
 DENSE_CSS = """

@@ -64,16 +64,17 @@ class Listing:
 
     def _written(self, row: Row) -> list[tuple[str, Any]]:
         """Text and value of each cell of a row."""
-        status, said = row.get("status", "ok"), False
-        found: list[tuple[str, Any]] = []
+        status = row.get("status", "ok")
+        without_numbers = status in ("skipped", "failed")
+        first = next((column for column in self.columns if column.numeric), None)
+        cells: list[tuple[str, Any]] = []
         for column in self.columns:
-            if column.numeric and status in ("skipped", "failed"):
-                found.append(("" if said else status, None))
-                said = True
+            if without_numbers and column.numeric:
+                cells.append((status if column is first else "", None))
             else:
                 value = column.value(row)
-                found.append((column.text(value), value))
-        return found
+                cells.append((column.text(value), value))
+        return cells
 
     def __str__(self) -> str:
         return markdown_table(
@@ -134,12 +135,12 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def missing(found: pl.DataFrame, who: str, of: str) -> Listing | str:
+def missing(medians: pl.DataFrame, who: str, of: str) -> Listing | str:
     """What was skipped or failed among medians, by label; a sentence when there is nothing.
 
     `who` is what a label names, `of` the column that tells what it was asked for.
     """
-    bad = found.filter(pl.col("status") != "ok")
+    bad = medians.filter(pl.col("status") != "ok")
     if bad.is_empty():
         return "Everything ran."
     rows = bad.group_by("label", "status", "reason", maintain_order=True).agg(
