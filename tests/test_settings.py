@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from framehaul.errors import SettingsError
-from framehaul.settings import PROJECT, Settings, load_settings
+from framehaul.settings import PROJECT, READERS, Settings, load_settings
 
 
 def test_without_anything_given_the_servers_are_embedded_and_ours() -> None:
@@ -38,10 +39,10 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "pgbench_services": "a=postgresql://h", "pgbench_prices": "a=1", "data": str(tmp_path / "file"),
         "scheduler": "tls://h:1", "shared_dir": str(tmp_path), "clickhouse_shards_urls": "http://a,http://b",
         "state_dir": str(tmp_path / "new"),
-        "out": str(tmp_path / "out"), "python": "/bin/python",
+        "out": str(tmp_path / "out"), "python": "/bin/python", "fresh": "1",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)
-    assert {name: str(getattr(found, name)) for name in Settings.__dataclass_fields__} == given
+    assert {name: str(getattr(found, name)) for name in Settings.__dataclass_fields__} == given | {"fresh": "True"}
 
 
 @pytest.mark.parametrize("in_file", [True, False])
@@ -83,3 +84,20 @@ def test_a_pgbench_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").touch(mode=0o600)
     with pytest.raises(SettingsError, match=r"FRAMEHAUL_PGBENCH=.*is not a program"):
         load_settings({"FRAMEHAUL_PGBENCH": str(tmp_path / "text")}, None)
+
+
+def test_what_make_was_given_is_named_as_it_was_given() -> None:
+    for name, said in (("SERVERS", "^SERVERS='podman' is unknown"), ("SCHEDULER", "^SCHEDULER='podman' is not")):
+        with pytest.raises(SettingsError, match=said):
+            load_settings({f"FRAMEHAUL_{name}": "podman"}, None)
+
+
+def test_only_1_and_0_say_yes_and_no() -> None:
+    assert not load_settings({"FRAMEHAUL_FRESH": "0"}, None).fresh
+    with pytest.raises(SettingsError, match="FRAMEHAUL_FRESH='yes' is neither 1, for yes, nor 0"):
+        load_settings({"FRAMEHAUL_FRESH": "yes"}, None)
+
+
+def test_every_setting_that_is_not_text_has_a_reader() -> None:
+    kinds = {field.name: str(field.type) for field in fields(Settings)}
+    assert {name for name, kind in kinds.items() if kind.removesuffix(" | None") != "str"} <= READERS.keys() <= {*kinds}

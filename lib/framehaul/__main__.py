@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any, get_args
 
 from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting.study import Parameter, Study, imported
-from framehaul.settings import PROJECT, Settings, load_settings
+from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
 
 
@@ -25,9 +24,9 @@ def main() -> int:
     """
     arguments = _arguments()
     # What make was given goes before the environment, which goes before .env.
-    for name in ("servers", "out", "data", "scheduler"):
+    for name in GIVEN_TO_MAKE:
         if getattr(arguments, name):
-            os.environ[f"FRAMEHAUL_{name.upper()}"] = getattr(arguments, name)
+            os.environ[f"{PREFIX}{name.upper()}"] = getattr(arguments, name)
     try:
         settings = load_settings()
         return int(COMMANDS[arguments.command](arguments, settings))
@@ -69,8 +68,8 @@ def _values(parameters: Iterable[Parameter], arguments: argparse.Namespace) -> d
 
 
 def _variables(_: argparse.Namespace, __: Settings) -> int:
-    for name, told in OPTIONS.items():
-        print(f"  {name.upper():23}{told}")
+    for name, meaning in OPTIONS.items():
+        print(f"  {name.upper():23}{meaning}")
     for parameter in registry.parameters().values():
         print(f"  {f'{parameter.name.upper()}={parameter.text}':23}{parameter.help}")
     return 0
@@ -191,16 +190,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
     defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text"}
     known = OPTIONS | {parameter.name: parameter.help for parameter in registry.parameters().values()}
-    for name, told in known.items():
+    for name, meaning in known.items():
         # In capitals as well, as make has them.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
-        parser.add_argument(*names, default=defaults.get(name), help=told)
+        parser.add_argument(*names, default=defaults.get(name), help=meaning)
     arguments, unknown = parser.parse_known_args()
-    for one in unknown:
-        name = one.removeprefix("--").partition("=")[0]
-        close = difflib.get_close_matches(name.lower(), known, 1)
-        remedy = f"did you mean {close[0].upper()}" if close else f"known: {' '.join(map(str.upper, known))}"
-        parser.error(f"unknown variable {name}; {remedy}")
+    if unknown:
+        name = unknown[0].removeprefix("--").partition("=")[0]
+        parser.error(f"unknown variable {name}; {nearest(name.upper(), [one.upper() for one in known])}")
     if arguments.results and arguments.command != "compare":
         parser.error(f"{arguments.command} takes no {' '.join(arguments.results)!r}")
     return arguments

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from dotenv import dotenv_values
 
@@ -16,6 +16,8 @@ from framehaul.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
+GIVEN_TO_MAKE = ("servers", "out", "data", "scheduler")
+"""Settings that are variables of make as well, without the prefix."""
 
 ServerMode = Literal["embedded", "docker", "external"]
 
@@ -79,98 +81,79 @@ def load_settings(environment: Mapping[str, str] | None = None, env_file: Path |
     """
     from_file = {key: value or "" for key, value in dotenv_values(env_file).items()} if env_file else {}
     merged = from_file | dict(os.environ if environment is None else environment)
-    given = {
-        key.removeprefix(PREFIX).lower(): value
-        for key, value in merged.items()
-        if key.startswith(PREFIX) and value != ""
-    }
-    fields = Settings.__dataclass_fields__
-    for name in given:
-        if name not in fields:
-            close = difflib.get_close_matches(name, fields, n=1)
-            hint = f"did you mean {PREFIX}{close[0].upper()}?" if close else f"known: {_known_keys()}"
-            raise SettingsError(f"{PREFIX}{name.upper()} is not a setting of framehaul; {hint}")
-
-    mode = given.get("servers", "embedded")
-    if mode not in get_args(ServerMode):
-        raise SettingsError(f"SERVERS={mode!r} is unknown; use one of {', '.join(get_args(ServerMode))}")
-    return Settings(
-        servers=cast("ServerMode", mode),
-        postgres_dsn=given.get("postgres_dsn"),
-        clickhouse_url=given.get("clickhouse_url"),
-        clickhouse_native_port=_port(given, "clickhouse_native_port"),
-        postgres_port=_port(given, "postgres_port"),
-        clickhouse_http_port=_port(given, "clickhouse_http_port"),
-        postgres_extensions=_directory(given, "postgres_extensions"),
-        exchange_dir=_directory(given, "exchange_dir"),
-        exchange_dir_on_server=given.get("exchange_dir_on_server"),
-        bigquery_project=given.get("bigquery_project"),
-        bigquery_dataset=given.get("bigquery_dataset"),
-        bigquery_endpoint=_url(given, "bigquery_endpoint"),
-        pgbench=_program(given, "pgbench"),
-        pgbench_services=given.get("pgbench_services"),
-        pgbench_prices=given.get("pgbench_prices"),
-        data=Path(given["data"]).expanduser().absolute() if "data" in given else None,
-        scheduler=_scheduler(given),
-        shared_dir=_directory(given, "shared_dir"),
-        clickhouse_shards_urls=given.get("clickhouse_shards_urls"),
-        state_dir=Path(given["state_dir"]).absolute() if "state_dir" in given else PROJECT / ".framehaul",
-        out=(PROJECT / Path(given.get("out", ".")).expanduser()).resolve(),
-        fresh=_yes(given, "fresh"),
-        python=given.get("python"),
-    )
+    known = {f"{PREFIX}{field.name.upper()}": field.name for field in fields(Settings)}
+    values = {}
+    for key, text in merged.items():
+        if key.startswith(PREFIX) and text:
+            if key not in known:
+                raise SettingsError(f"{key} is not a setting of framehaul; {nearest(key, known, PREFIX)}")
+            try:
+                values[known[key]] = READERS.get(known[key], str)(text)
+            except ValueError as error:
+                named = key.removeprefix(PREFIX) if known[key] in GIVEN_TO_MAKE else key
+                raise SettingsError(f"{named}={text!r} {error}") from None
+    return Settings(**values)
 
 
-def _known_keys() -> str:
-    return ", ".join(f"{PREFIX}{name.upper()}" for name in Settings.__dataclass_fields__)
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Which of the known names may have been meant, or all of them; what they begin with alike does not count."""
+    close = difflib.get_close_matches(name.removeprefix(prefix), [one.removeprefix(prefix) for one in known], n=1)
+    return f"did you mean {prefix}{close[0]}?" if close else f"known: {', '.join(known)}"
 
 
-def _yes(given: Mapping[str, str], name: str) -> bool:
-    if given.get(name, "0") not in ("0", "1"):
-        raise SettingsError(f"{name.upper()}={given[name]!r}: give 1, or 0")
-    return given.get(name) == "1"
+def _mode(text: str) -> str:
+    if text not in get_args(ServerMode):
+        raise ValueError(f"is unknown; use one of {', '.join(get_args(ServerMode))}")
+    return text
 
 
-def _port(given: Mapping[str, str], name: str) -> int | None:
-    if name not in given:
-        return None
-    text = given[name]
+def _yes(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("is neither 1, for yes, nor 0")
+    return text == "1"
+
+
+def _port(text: str) -> int:
     if not text.isdecimal() or int(text) not in range(1, 65536):
-        raise SettingsError(f"{PREFIX}{name.upper()}={text!r} is not a port; give a number from 1 to 65535")
+        raise ValueError("is not a port; give a number from 1 to 65535")
     return int(text)
 
 
-def _url(given: Mapping[str, str], name: str) -> str | None:
-    if name not in given:
-        return None
-    url = given[name]
-    if not url.startswith(("http://", "https://")):
-        raise SettingsError(f"{PREFIX}{name.upper()}={url!r} is not a URL; give http(s)://host:port")
-    return url.rstrip("/")
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("is not a URL; give http(s)://host:port")
+    return text.rstrip("/")
 
 
-def _program(given: Mapping[str, str], name: str) -> Path | None:
-    if name not in given:
-        return None
-    path = Path(given[name]).expanduser().absolute()
+def _scheduler(text: str) -> str:
+    if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", text):
+        raise ValueError("is not the address of a scheduler; give tcp://host:port")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _program(text: str) -> Path:
+    path = _path(text)
     if not (path.is_file() and os.access(path, os.X_OK)):
-        raise SettingsError(f"{PREFIX}{name.upper()}={given[name]!r} is not a program; give the path of an executable")
+        raise ValueError("is not a program; give the path of an executable")
     return path
 
 
-def _scheduler(given: Mapping[str, str]) -> str | None:
-    address = given.get("scheduler")
-    if address is not None and not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
-        raise SettingsError(f"SCHEDULER={address!r} is not the address of a scheduler; give tcp://host:port")
-    return address
-
-
-def _directory(given: Mapping[str, str], name: str) -> Path | None:
-    if name not in given:
-        return None
-    path = Path(given[name]).expanduser().absolute()
+def _directory(text: str) -> Path:
+    path = _path(text)
     if not path.is_dir():
-        raise SettingsError(
-            f"{PREFIX}{name.upper()}={given[name]!r} is not a directory; create it or unset the variable"
-        )
+        raise ValueError("is not a directory; create it or unset the variable")
     return path
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "servers": _mode, "scheduler": _scheduler, "fresh": _yes, "bigquery_endpoint": _url,
+    "clickhouse_native_port": _port, "postgres_port": _port, "clickhouse_http_port": _port,
+    "postgres_extensions": _directory, "exchange_dir": _directory, "shared_dir": _directory,
+    "pgbench": _program, "data": _path, "state_dir": _path,
+    "out": lambda text: (PROJECT / Path(text).expanduser()).resolve(),
+}  # fmt: skip
+"""How settings that are not plain text are read; what raises ValueError says what is wrong, and the remedy."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,27 +38,16 @@ class Parameter:
             if self.choices and text not in self.choices:
                 raise self._refused(text, f"choose from {', '.join(self.choices)}")
             return text
-        if isinstance(self.default, list):
-            numbers = [self._whole(word, "give whole numbers") for word in text.replace(",", " ").split()]
-            if not numbers or min(numbers) < self.least:
-                raise self._refused(text, f"give whole numbers of at least {self.least:g}")
-            return numbers
-        if isinstance(self.default, int):
-            number: int | float = self._whole(text, "give a whole number")
-        else:
-            try:
-                number = float(text)
-            except ValueError:
-                raise self._refused(text, "give a number") from None
-        if not self.least <= number < float("inf"):
-            kind = "a whole number" if isinstance(self.default, int) else "a number"
-            raise self._refused(number, f"give {kind} of at least {self.least:g}")
-        return number
-
-    def _whole(self, text: str, remedy: str) -> int:
-        if not text.strip().lstrip("-").isdecimal():
-            raise self._refused(text, remedy)
-        return int(text)
+        several = isinstance(self.default, list)
+        number: Callable[[str], Any] = float if isinstance(self.default, float) else int
+        kind = "whole numbers" if several else "a number" if number is float else "a whole number"
+        try:
+            numbers = [number(word) for word in (text.replace(",", " ").split() if several else [text])]
+        except ValueError:
+            raise self._refused(text, f"give {kind}") from None
+        if not numbers or not all(self.least <= one < math.inf for one in numbers):
+            raise self._refused(text if several else numbers[0], f"give {kind} of at least {self.least:g}")
+        return numbers if several else numbers[0]
 
     def _refused(self, given: object, remedy: str) -> SettingsError:
         return SettingsError(f"{self.name.upper()}={given!r}: {remedy}")
