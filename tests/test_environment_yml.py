@@ -6,8 +6,9 @@ import tomllib
 
 import yaml
 
-from framehaul.harness.environment import direct_dependencies, optional_dependencies
+from framehaul.harness.environment import dependencies
 from framehaul.settings import PROJECT
+from tests.installed import project
 
 
 def locked_versions() -> dict[str, str]:
@@ -27,11 +28,11 @@ def development_dependencies() -> list[str]:
 
 
 def test_environment_yml_pins_every_direct_dependency_to_the_locked_version() -> None:
-    locked, wanted = locked_versions(), [*direct_dependencies(), *optional_dependencies(), *development_dependencies()]
+    locked, wanted = locked_versions(), [*dependencies(), *development_dependencies()]
     given = {name.partition("[")[0]: version for name, version in conda_packages().items()}
     assert given == {name: locked[name] for name in wanted}
 
 
-def test_environment_yml_installs_the_project_itself() -> None:
+def test_environment_yml_installs_the_project_itself_with_all_extras() -> None:
     content = (PROJECT / "environment.yml").read_text()
-    assert "- -e .[scale]" in content
+    assert f"- -e .[{','.join(sorted(project()['optional-dependencies']))}]" in content

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +20,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from packaging.requirements import Requirement
 
 from framehaul.__main__ import main
 from framehaul.data import generator
@@ -42,6 +40,7 @@ from framehaul.studies.own_data.snippet import snippet
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import EXTENSIONS, run_command
+from tests.installed import canonical, distributions_for, modules_beside
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import DATABASES, SMALL, WRITERS, every_type
 
@@ -199,34 +198,11 @@ def test_the_code_of_every_technique_runs_without_framehaul(
         runner.close()
 
 
-def distributions_for(requirements: Iterable[str]) -> set[str]:
-    """What pip installs for these: they, and what they require, by normalised name."""
-    found: set[str] = set()
-    waiting = [Requirement(text) for text in requirements]
-    while waiting:
-        wanted = waiting.pop()
-        name = canonical(wanted.name)
-        if name in found and not wanted.extras:
-            continue
-        found.add(name)
-        try:
-            further = [Requirement(text) for text in requires(wanted.name) or ()]
-        except PackageNotFoundError:  # for another system
-            continue
-        environments = [{"extra": extra} for extra in ("", *wanted.extras)]
-        waiting += [at for at in further if at.marker is None or any(map(at.marker.evaluate, environments))]
-    return found
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 # Of what is used without being imported by name, and of drivers that bring others along.
 WITH_HIDDEN_NEEDS = {
     "pandas_sqlalchemy_read_sql_query", "polars_clickhouse_sqlalchemy_csv", "pandas_clickhouse_connect_insert_df_rust",
     "polars_duckdb_insert", "polars_adbc_fetch", "polars_connectorx_read", "polars_asyncpg_copy_decoded",
-    "polars_clickhouse_driver_query_arrow", "polars_asynch_csv", "polars_aiohttp_arrow_stream",
+    "polars_clickhouse_driver_query_arrow", "polars_asynch_csv", "polars_aiohttp_arrow_stream", "polars_chdb_remote",
 }  # fmt: skip
 
 
@@ -236,8 +212,7 @@ def test_code_needs_no_more_installed_than_it_says(
 ) -> None:
     data, derived = hostile
     made = snippet(found, derived.table, "", "parquet")
-    allowed = distributions_for(made.requirements)
-    refused = {root for root, owners in packages_distributions().items() if not {*map(canonical, owners)} & allowed}
+    refused = modules_beside(made.requirements)
     assert {"papermill", "sqlalchemy"} & refused
     runner = Runner(servers, data, refused, tmp_path)
     try:

@@ -683,7 +683,10 @@ def test_without_dask_every_pass_is_skipped(small_run: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "distributed", None)
     found = study.run(rows=600, passes=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
     assert set(found.passes.select("status", "reason").rows()) == {
-        ("skipped", "dask.distributed is not installed: uv sync --extra scale, or pip install 'framehaul[scale]'")
+        (
+            "skipped",
+            "dask.distributed is not installed: uv sync --extra scale-out, or pip install 'framehaul[scale-out]'",
+        )
     }
     assert len(found.passes) == 2 * 2 * 3 * len(DATABASES)
     for shown in (found.table(), found.saturation(), found.model(), found.findings(), found.dask(), found.versions()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import os
 import platform
 import re
@@ -22,7 +23,7 @@ from framehaul.techniques.registry import DATABASES
 
 
 def metadata() -> dict[str, Any]:
-    """Machine, operating system, Python, the project's direct dependencies, and the commit."""
+    """Machine, operating system, Python, the project's direct dependencies that are installed, and the commit."""
     return {
         "machine": {
             "cpu": _cpu_model(),
@@ -31,7 +32,7 @@ def metadata() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
         "python": platform.python_version(),
-        "libraries": {name: importlib.metadata.version(name) for name in direct_dependencies()} | _optional_versions(),
+        "libraries": _installed(dependencies()),
         "commit": _commit(),
     }
 
@@ -41,29 +42,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def direct_dependencies() -> list[str]:
-    """Names in the project's dependency list, without extras and versions."""
-    return _names(_project()["dependencies"])
-
-
-def optional_dependencies() -> list[str]:
-    """Names in the lists of what only some studies need."""
-    return _names(line for group in _project()["optional-dependencies"].values() for line in group)
-
-
-def _project() -> dict[str, Any]:
-    project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return project
-
-
-def _names(lines: Iterable[str]) -> list[str]:
+def dependencies() -> list[str]:
+    """Names in the project's lists of dependencies, those of its extras too, without versions."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    lines = itertools.chain(project["dependencies"], *project["optional-dependencies"].values())
     return sorted(re.split(r"[\[<>=!~ ;]", line, maxsplit=1)[0] for line in lines)
 
 
-def _optional_versions() -> dict[str, str]:
-    """Of those that are installed."""
+def _installed(names: Iterable[str]) -> dict[str, str]:
     versions = {}
-    for name in optional_dependencies():
+    for name in names:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions

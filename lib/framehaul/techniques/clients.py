@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from urllib.request import Request
 
 import adbc_driver_postgresql.dbapi
 import aiohttp
 import asyncpg
-import chdb
 import clickhouse_connect
 import clickhouse_driver
 import duckdb
@@ -33,6 +32,9 @@ from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.address import TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    import chdb
 
 NO_SETTINGS: Mapping[str, str | int] = {}
 
@@ -402,7 +404,12 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
     """chDB in memory, which speaks the native protocol to the server; its connection there opens with the first query.
 
     One engine serves a process: a second one cannot be opened under other settings while the first lives.
+    Raises UnavailableError where it is not installed: it is the one driver of half a gigabyte.
     """
+    try:
+        import chdb
+    except ImportError:
+        raise UnavailableError("chDB is not installed: pip install chdb-core") from None
     with contextlib.closing(chdb.connect(":memory:")) as engine:
         yield ChdbRemote(engine, server)
 

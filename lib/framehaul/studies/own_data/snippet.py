@@ -24,11 +24,12 @@ ENVIRONMENT: dict[Database, str] = {
     "not the usual one",
 }
 ALSO_NEEDED = {
+    "chdb": {"chdb-core"},
     "clickhouse_sqlalchemy": {"clickhouse-sqlalchemy", "clickhouse-driver"},
     "clickhouse_connect_rust": {"clickhouse-connect-core"},
     "sqlalchemy": {"psycopg"},
 }
-"""Distributions, by client, that are used without being imported by name."""
+"""Distributions, by client, that no import at the top of the code names."""
 EXTRAS = {"psycopg": "psycopg[binary]"}
 ON_DISK = ("psycopg_parquet",)
 """Clients that take a directory which the server reaches as well."""

@@ -116,7 +116,7 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
             importlib.import_module(name)
     except ImportError as error:
         raise UnavailableError(
-            "dask.distributed is not installed: uv sync --extra scale, or pip install 'framehaul[scale]'"
+            "dask.distributed is not installed: uv sync --extra scale-out, or pip install 'framehaul[scale-out]'"
         ) from error
     import dask
     import distributed

