@@ -51,7 +51,7 @@ def readers_of_a_run(path: Path) -> set[str]:
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
 
-# Tests call make as a user does. Below `make test` it would say which directory it enters, and take what that was given:
+# Tests call make as a user does. Below `make test` it would say which directory it enters, and take what that has:
 # https://www.gnu.org/software/make/manual/html_node/Options_002fRecursion.html
 for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(name, None)
