@@ -8,7 +8,6 @@ import math
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,10 @@ import psycopg
 import pytest
 
 from framehaul.errors import ServerError, UnavailableError
+from framehaul.harness.passes import columns_of
+from framehaul.harness.rounds import Rounds
 from framehaul.reporting.study import Study
-from framehaul.reporting.tables import missing_table
+from framehaul.reporting.tables import missing
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
@@ -331,10 +332,11 @@ def answering(answer: object) -> str:
 
 
 def outcomes(tasks: list[Task], ground: runner.Ground, settings: Settings, passes: int = 2) -> dict[str, Any]:
+    """How each pass of each driver ended, as the columns of its row."""
     found: dict[str, Any] = {}
-    runner.rounds(
-        tasks, ground, settings, warmup=0, passes=passes, seed=1, stop=threading.Event(), progress=lambda _: None,
-        record=lambda task, number, outcome: found.setdefault(task.contender.name, []).append(outcome),
+    runner.run(
+        tasks, ground, settings, Rounds(passes, seed=1),
+        lambda task, _, one: found.setdefault(task.contender.name, []).append(columns_of(one)),
     )  # fmt: skip
     return found
 
@@ -359,9 +361,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
         ],
         ground, settings,
     )  # fmt: skip
-    said = {
-        name: [(outcome.get("status", "ok"), outcome.get("reason")) for outcome in both] for name, both in found.items()
-    }
+    said = {name: [(outcome["status"], outcome["reason"]) for outcome in both] for name, both in found.items()}
     assert said == {
         "honest": [("ok", None)] * 2,
         "lies": [("failed", "row 0 holds 3 instead of 2")] * 2,
@@ -384,6 +384,28 @@ def test_a_driver_that_never_answers_is_ended(
     assert outcomes([task], ground, settings) == {"hangs": [{"status": "failed", "reason": "no answer within 1 s"}] * 2}
 
 
+def test_what_is_no_fault_of_a_driver_ends_the_run(
+    ground: PostgresGround, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(*_: object) -> None:
+        raise ServerError("it is gone")
+
+    monkeypatch.setattr(ground, "check", check)
+    with pytest.raises(ServerError, match="it is gone"):
+        outcomes([Task(fake("honest", answering(MEASURED)), SHAPES["one"], Load(2, 0.01, 0, 0))], ground, settings)
+
+
+def test_passes_that_an_interrupted_run_has_left_are_not_measured_again(
+    ground: PostgresGround, settings: Settings
+) -> None:
+    task, numbers = Task(fake("honest", answering(MEASURED)), SHAPES["one"], Load(2, 0.01, 0, 0)), []
+    runner.run(
+        [task], ground, settings, Rounds(3), lambda _, number, one: numbers.append(number),
+        finished=lambda _, number: number < 3,
+    )  # fmt: skip
+    assert numbers == [3]
+
+
 def test_rows_that_were_not_stored_are_missed(ground: PostgresGround, settings: Settings, servers: Servers) -> None:
     task = Task(fake("boasts", answering(MEASURED), {"rows": 1000}), SHAPES["insert"], Load(2, 0.01, 0, 0))
     assert outcomes([task], ground, settings, 1)["boasts"] == [
@@ -396,7 +418,7 @@ def test_rows_that_were_not_stored_are_missed(ground: PostgresGround, settings: 
     with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
         connection.execute(f"INSERT INTO {RECORDS} VALUES (1)")
     found = outcomes([Task(catalog.POSTGRES[0], SHAPES["copy"], Load(2, 0.01, 0, 0))], ground, settings, 1)
-    assert "status" not in found["asyncpg"][0]
+    assert found["asyncpg"][0]["status"] == "ok"
 
 
 def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings) -> None:
@@ -414,7 +436,7 @@ def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings
             ],
             ground, settings, 1,
         )  # fmt: skip
-    assert {name: one[0].get("reason") for name, one in found.items()} == {
+    assert {name: one[0]["reason"] for name, one in found.items()} == {
         "honest": None, "other": "other values than the server made", "fewer": "49 rows of 50",
         "loses": "99 rows in 2 queries of 50 each",
     }  # fmt: skip
@@ -525,7 +547,7 @@ def test_a_driver_that_was_wrong_in_one_pass_of_one_shape_has_no_mean() -> None:
     ]
     everything = drivers.with_overall(pl.concat(parts))
     assert set(everything.filter(shape=drivers.OVERALL)["driver"]) == {"a"}
-    assert math.isnan(drivers.ratio(everything, PUBLISHED_SHAPES[0], "a", "b")["ratio"])
+    assert math.isnan(drivers.ratio(everything, PUBLISHED_SHAPES[0], "a", "b").ratio)
 
 
 @pytest.mark.parametrize(
@@ -537,11 +559,10 @@ def test_a_driver_that_was_wrong_in_one_pass_of_one_shape_has_no_mean() -> None:
 )  # fmt: skip
 def test_a_claim_is_judged_by_the_interval(left: list[float], verdict: str) -> None:
     passes = passes_of({"left": left, "right": [1.0] * 3})
-    found = drivers.ratio(passes, "pg_type", "left", "right")
-    assert drivers._verdict(found["ratio_low"], found["ratio_high"], 3) == verdict
+    assert drivers.ratio(passes, "pg_type", "left", "right").against(3) == verdict
 
 
 def test_what_did_not_run_is_listed_with_its_reason() -> None:
     some, none = (drivers.summary(passes_of(speeds)) for speeds in ({"a": [1.0], "b": [0.0]}, {"a": [1.0]}))
-    assert "| b | failed | pg_type | broken |" in missing_table(some, "driver", "shape")
-    assert missing_table(none, "driver", "shape") == "Everything ran."
+    assert "| b | failed | pg_type | broken |" in str(missing(some, "driver", "shape"))
+    assert missing(none, "driver", "shape") == "Everything ran."

@@ -12,13 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from framehaul.errors import UnavailableError
+from framehaul.harness.passes import Ok, Pass, attempt
 from framehaul.settings import PROJECT, Settings
 
 SOURCES = PROJECT / "drivers"
@@ -28,8 +30,8 @@ VERSION_SECONDS = 30
 MOST_ANSWER_BYTES = 1 << 30
 """Far more than the latencies of the longest pass; an answer that goes on is no answer."""
 READ_BYTES = 1 << 16
-TOLD_BYTES = 1 << 16
-"""How much of the end of what a program said about its errors is looked at."""
+ERROR_BYTES = 1 << 16
+"""How much of the end of a program's standard error is looked at."""
 
 type Command = Callable[[Settings], list[str]]
 
@@ -80,7 +82,7 @@ class Program:
         """The line that answers the request; a program that says less or more than that is ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        into, out, said = self._process.stdin.fileno(), self._process.stdout.fileno(), bytearray()
+        into, out, answer = self._process.stdin.fileno(), self._process.stdout.fileno(), bytearray()
         deadline = time.monotonic() + patience
         while True:
             left = max(0, deadline - time.monotonic())
@@ -89,18 +91,18 @@ class Program:
                 piece = os.read(out, READ_BYTES)
                 if not piece:
                     raise self._ended()
-                said += piece
+                answer += piece
                 if request:
-                    raise self._given_up(f"it said something before it was asked: {_quoted(said)}")
+                    raise self._given_up(f"it said something before it was asked: {_quoted(answer)}")
                 if b"\n" in piece:
                     break
-                if len(said) > MOST_ANSWER_BYTES:
-                    raise self._given_up(f"its answer has more than {MOST_ANSWER_BYTES:,} bytes: {_quoted(said)}")
+                if len(answer) > MOST_ANSWER_BYTES:
+                    raise self._given_up(f"its answer has more than {MOST_ANSWER_BYTES:,} bytes: {_quoted(answer)}")
             elif writable:
                 request = request[os.write(into, request) :]
             else:
                 raise self._given_up(f"no answer within {patience:.0f} s")
-        line, _, more = said.partition(b"\n")
+        line, _, more = answer.partition(b"\n")
         if more:
             raise self._given_up(f"it said more than was asked: {_quoted(more)}")
         return bytes(line)
@@ -111,9 +113,9 @@ class Program:
 
     def _ended(self) -> ProgramError:
         size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - TOLD_BYTES))
-        told = self._errors.read().decode(errors="replace").strip().splitlines()
-        return ProgramError(told[-1][:400] if told else "the program ended without a word")
+        self._errors.seek(max(0, size - ERROR_BYTES))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return ProgramError(lines[-1][:400] if lines else "the program ended without a word")
 
 
 def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
@@ -133,8 +135,8 @@ def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
         raise ProgramError(str(answer["error"]))
     for name, kind in fields.items():
         value: Any = answer.get(name)
-        is_number = kind in (int, float) and type(value) in (int, kind) and 0 <= value < 2**63
-        if not is_number and (kind in (int, float) or type(value) is not kind):
+        is_number = kind in (int, float)
+        if not (type(value) in (int, kind) and 0 <= value < 2**63 if is_number else type(value) is kind):
             raise ProgramError(f"its answer has no {name} that is {kind.__name__}, but {value!r:.80}")
     return answer
 
@@ -143,8 +145,8 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no JSON")
 
 
-def _quoted(said: bytes | bytearray) -> str:
-    return repr(bytes(said[:80]).decode(errors="replace"))
+def _quoted(text: bytes | bytearray) -> str:
+    return repr(bytes(text[:80]).decode(errors="replace"))
 
 
 @contextmanager
@@ -170,11 +172,6 @@ def opened(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=PROJECT, **options)
     except OSError as error:
         raise ProgramError(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error
-
-
-def python(database: str, name: str) -> Command:
-    """The program of Python's drivers."""
-    return lambda _: [sys.executable, "-m", "framehaul.studies.drivers.program", database, name]
 
 
 def go(name: str) -> Command:
@@ -210,19 +207,15 @@ def node(name: str) -> Command:
 
 def versions() -> dict[str, str]:
     """The toolchains that are there, each with the drivers that are built by it."""
-    found = {}
+    toolchains = {}
     if shutil.which("go"):
-        required = re.findall(r"^\t(\S+) (v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
-        found["Go"] = f"{said('go', 'env', 'GOVERSION').removeprefix('go')} ({_listed(required)})"
+        required = re.findall(r"^\t(\S+ v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
+        toolchains["Go"] = f"{said('go', 'env', 'GOVERSION').removeprefix('go')} ({', '.join(required)})"
     if shutil.which("node"):
         package = json.loads((SOURCES / "node" / "package.json").read_text())
-        packages = package["dependencies"] | package["optionalDependencies"]
-        found["Node"] = f"{said('node', '--version')} ({_listed(packages.items())})"
-    return found
-
-
-def _listed(packages: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in packages)
+        packages = map(" ".join, (package["dependencies"] | package["optionalDependencies"]).items())
+        toolchains["Node"] = f"{said('node', '--version')} ({', '.join(packages)})"
+    return toolchains
 
 
 def said(*command: str) -> str:
@@ -245,8 +238,8 @@ def build(command: list[str], directory: Path, failed: str) -> None:
     """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine."""
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).replace(f"{directory}", "").split())[-300:]
-        raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {said}")
+        output = " ".join((done.stderr or done.stdout).replace(f"{directory}", "").split())[-300:]
+        raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {output}")
 
 
 class Commands:
@@ -254,55 +247,54 @@ class Commands:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._found: dict[str, list[str] | UnavailableError] = {}
+        self._commands: dict[str, Pass[list[str]]] = {}
 
     def of(self, name: str, command: Command) -> list[str]:
         """Raises UnavailableError when it cannot be had here."""
-        if name not in self._found:
-            try:
-                self._found[name] = command(self._settings)
-            except UnavailableError as error:
-                self._found[name] = error
-        found = self._found[name]
-        if isinstance(found, UnavailableError):
-            raise found
-        return found
+        if name not in self._commands:
+            self._commands[name] = attempt(lambda: command(self._settings), failures=())
+        known = self._commands[name]
+        if isinstance(known, Ok):
+            return known.values
+        raise UnavailableError(known.reason)
 
+
+def _python(database: str, name: str, label: str, origin: str = "beyond") -> Contender:
+    command = [sys.executable, "-m", "framehaul.studies.drivers.program", database, name]
+    return Contender(name, label, "Python", origin, lambda _: command)
+
+
+_postgres, _clickhouse = partial(_python, "postgres"), partial(_python, "clickhouse")
 
 POSTGRES = (
-    Contender("asyncpg", "asyncpg, asyncio", "Python", "beyond", python("postgres", "asyncpg")),
-    Contender("asyncpg_uvloop", "asyncpg, uvloop", "Python", "published", python("postgres", "asyncpg_uvloop")),
-    Contender("psycopg", "psycopg 3, threads", "Python", "beyond", python("postgres", "psycopg")),
-    Contender("psycopg_binary", "psycopg 3 binary, threads", "Python", "beyond", python("postgres", "psycopg_binary")),
-    Contender("psycopg_async", "psycopg 3, uvloop", "Python", "beyond", python("postgres", "psycopg_async")),
-    Contender("psycopg_async_binary", "psycopg 3 binary, uvloop", "Python", "beyond",
-              python("postgres", "psycopg_async_binary")),
-    Contender("psycopg2", "psycopg2, threads", "Python", "beyond", python("postgres", "psycopg2")),
-    Contender("psycopg2_dict", "psycopg2 DictCursor, threads", "Python", "beyond", python("postgres", "psycopg2_dict")),
-    Contender("aiopg", "aiopg, uvloop", "Python", "published", python("postgres", "aiopg")),
-    Contender("aiopg_dict", "aiopg DictCursor, uvloop", "Python", "published", python("postgres", "aiopg_dict")),
-    Contender("pg8000", "pg8000, threads", "Python", "beyond", python("postgres", "pg8000")),
-    Contender("adbc", "ADBC to Arrow, threads", "Python", "beyond", python("postgres", "adbc")),
+    _postgres("asyncpg", "asyncpg, asyncio"),
+    _postgres("asyncpg_uvloop", "asyncpg, uvloop", "published"),
+    _postgres("psycopg", "psycopg 3, threads"),
+    _postgres("psycopg_binary", "psycopg 3 binary, threads"),
+    _postgres("psycopg_async", "psycopg 3, uvloop"),
+    _postgres("psycopg_async_binary", "psycopg 3 binary, uvloop"),
+    _postgres("psycopg2", "psycopg2, threads"),
+    _postgres("psycopg2_dict", "psycopg2 DictCursor, threads"),
+    _postgres("aiopg", "aiopg, uvloop", "published"),
+    _postgres("aiopg_dict", "aiopg DictCursor, uvloop", "published"),
+    _postgres("pg8000", "pg8000, threads"),
+    _postgres("adbc", "ADBC to Arrow, threads"),
     Contender("go_pgx", "Go pgx", "Go", "beyond", go("pgx")),
     Contender("go_pq", "Go lib/pq, all decoded", "Go", "beyond", go("pq")),
     Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded"), True),
     Contender("node_pg", "Node pg", "Node", "published", node("pg")),
     Contender("node_pg_native", "Node pg-native", "Node", "published", node("pg_native")),
-)  # fmt: skip
+)
 
 CLICKHOUSE = (
-    Contender("connect_async", "clickhouse-connect async", "Python", "published",
-              python("clickhouse", "connect_async")),
-    Contender("connect_async_rust", "clickhouse-connect async, Rust codec", "Python", "beyond",
-              python("clickhouse", "connect_async_rust")),
-    Contender("connect", "clickhouse-connect", "Python", "beyond", python("clickhouse", "connect")),
-    Contender("connect_rust", "clickhouse-connect, Rust codec", "Python", "beyond",
-              python("clickhouse", "connect_rust")),
-    Contender("aiochlite_rows", "aiochlite (Row)", "Python", "published", python("clickhouse", "aiochlite_rows")),
-    Contender("aiochlite_tuples", "aiochlite (tuples)", "Python", "published",
-              python("clickhouse", "aiochlite_tuples")),
-    Contender("aiochclient", "aiochclient", "Python", "published", python("clickhouse", "aiochclient")),
-    Contender("asynch", "asynch", "Python", "beyond", python("clickhouse", "asynch")),
-    Contender("clickhouse_driver", "clickhouse-driver", "Python", "beyond", python("clickhouse", "clickhouse_driver")),
-    Contender("httpx_json", "httpx, JSONCompactEachRow", "Python", "beyond", python("clickhouse", "httpx_json")),
-)  # fmt: skip
+    _clickhouse("connect_async", "clickhouse-connect async", "published"),
+    _clickhouse("connect_async_rust", "clickhouse-connect async, Rust codec"),
+    _clickhouse("connect", "clickhouse-connect"),
+    _clickhouse("connect_rust", "clickhouse-connect, Rust codec"),
+    _clickhouse("aiochlite_rows", "aiochlite (Row)", "published"),
+    _clickhouse("aiochlite_tuples", "aiochlite (tuples)", "published"),
+    _clickhouse("aiochclient", "aiochclient", "published"),
+    _clickhouse("asynch", "asynch"),
+    _clickhouse("clickhouse_driver", "clickhouse-driver"),
+    _clickhouse("httpx_json", "httpx, JSONCompactEachRow"),
+)

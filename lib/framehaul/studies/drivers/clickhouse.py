@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import aiochclient
@@ -26,13 +27,24 @@ from framehaul.studies.drivers.shapes import Row, Shape
 # Nobody compresses here: on loopback that costs more than it saves, and the clients would differ in what they ask for.
 
 
+def _connect_options(server: ClickHouseServer) -> dict[str, Any]:
+    return {
+        "host": server.host, "port": server.http_port, "username": server.user, "password": server.password,
+        "database": server.database, "secure": server.secure, "compress": False,
+        "send_receive_timeout": TIMEOUT_SECONDS,
+    }  # fmt: skip
+
+
+def _native_options(server: ClickHouseServer) -> dict[str, Any]:
+    return {
+        "host": server.host, "port": server.native_port, "user": server.user, "password": server.password,
+        "database": server.database, "secure": server.secure, "send_receive_timeout": TIMEOUT_SECONDS,
+    }  # fmt: skip
+
+
 def connect_open(server: ClickHouseServer, native_codec: str) -> Client:
     """clickhouse-connect, synchronous."""
-    return clickhouse_connect.get_client(
-        host=server.host, port=server.http_port, username=server.user, password=server.password,
-        database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
-        send_receive_timeout=TIMEOUT_SECONDS, dedicated_pool=True,
-    )  # fmt: skip
+    return clickhouse_connect.get_client(**_connect_options(server), native_codec=native_codec, dedicated_pool=True)
 
 
 def connect_fetch(client: Client, shape: Shape) -> list[Row]:
@@ -42,11 +54,7 @@ def connect_fetch(client: Client, shape: Shape) -> list[Row]:
 
 async def connect_async_open(server: ClickHouseServer, native_codec: str) -> AsyncClient:
     """clickhouse-connect, asynchronous."""
-    return await clickhouse_connect.get_async_client(
-        host=server.host, port=server.http_port, username=server.user, password=server.password,
-        database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
-        send_receive_timeout=TIMEOUT_SECONDS,
-    )  # fmt: skip
+    return await clickhouse_connect.get_async_client(**_connect_options(server), native_codec=native_codec)
 
 
 async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
@@ -84,10 +92,7 @@ async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[
 
 async def asynch_open(server: ClickHouseServer) -> AsynchConnection:
     """asynch over the native protocol."""
-    connection = AsynchConnection(  # its stub leaves __init__ untyped
-        host=server.host, port=server.native_port, user=server.user, password=server.password,
-        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
-    )  # fmt: skip
+    connection = AsynchConnection(**_native_options(server))
     await connection.connect()
     return connection
 
@@ -98,28 +103,15 @@ async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> list[Row]:
     return rows
 
 
-async def asynch_close(connection: AsynchConnection) -> None:
-    """Its name for closing."""
-    await connection.disconnect()
-
-
 def driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
     """clickhouse-driver over the native protocol."""
-    return clickhouse_driver.Client(
-        host=server.host, port=server.native_port, user=server.user, password=server.password,
-        database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
-    )  # fmt: skip
+    return clickhouse_driver.Client(**_native_options(server))
 
 
 def driver_fetch(client: clickhouse_driver.Client, shape: Shape) -> list[Row]:
     """Native blocks, columns turned into rows."""
     rows: list[Row] = client.execute(shape.sql)
     return rows
-
-
-def driver_close(client: clickhouse_driver.Client) -> None:
-    """Its name for closing."""
-    client.disconnect()
 
 
 JSON_TEXT: dict[str, Callable[[Any], Any]] = {
@@ -154,28 +146,15 @@ async def httpx_json(client: httpx.AsyncClient, shape: Shape) -> list[Row]:
     return rows
 
 
-async def httpx_close(client: httpx.AsyncClient) -> None:
-    """Its name for closing."""
-    await client.aclose()
-
-
-def _connect(codec: str) -> Driver:
-    return Driver(partial(connect_open, native_codec=codec), connect_fetch)
-
-
-def _connect_async(codec: str) -> Driver:
-    return Driver(partial(connect_async_open, native_codec=codec), connect_async_fetch, loop="asyncio")
-
-
 DRIVERS: Mapping[str, Driver] = {
-    "connect_async": _connect_async("python"),
-    "connect_async_rust": _connect_async("rust"),
-    "connect": _connect("python"),
-    "connect_rust": _connect("rust"),
+    "connect_async": Driver(partial(connect_async_open, native_codec="python"), connect_async_fetch, loop="asyncio"),
+    "connect_async_rust": Driver(partial(connect_async_open, native_codec="rust"), connect_async_fetch, loop="asyncio"),
+    "connect": Driver(partial(connect_open, native_codec="python"), connect_fetch),
+    "connect_rust": Driver(partial(connect_open, native_codec="rust"), connect_fetch),
     "aiochlite_rows": Driver(aiochlite_open, aiochlite_rows, loop="asyncio"),
     "aiochlite_tuples": Driver(aiochlite_open, aiochlite_tuples, loop="asyncio"),
     "aiochclient": Driver(aiochclient_open, aiochclient_fetch, loop="asyncio"),
-    "asynch": Driver(asynch_open, asynch_fetch, loop="asyncio", close=asynch_close),
-    "clickhouse_driver": Driver(driver_open, driver_fetch, close=driver_close),
-    "httpx_json": Driver(httpx_open, httpx_json, loop="asyncio", close=httpx_close),
+    "asynch": Driver(asynch_open, asynch_fetch, loop="asyncio", close=methodcaller("disconnect")),
+    "clickhouse_driver": Driver(driver_open, driver_fetch, close=methodcaller("disconnect")),
+    "httpx_json": Driver(httpx_open, httpx_json, loop="asyncio", close=methodcaller("aclose")),
 }

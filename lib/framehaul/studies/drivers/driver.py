@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Literal
 
 type Loop = Literal["threads", "asyncio", "uvloop"]
@@ -13,13 +14,8 @@ class NotOfferedError(RuntimeError):
     """A driver has no such operation; the message says what to use instead."""
 
 
-async def _not_offered(*_: object) -> None:
+def _not_offered(*_: object) -> None:
     raise NotOfferedError("only fetching is compared here")
-
-
-def close(client: Any) -> Any:
-    """What most clients call it; awaited where it is asynchronous."""
-    return client.close()
 
 
 @dataclass(frozen=True)
@@ -36,4 +32,4 @@ class Driver:
     copy: Callable[..., Any] = _not_offered
     insert: Callable[..., Any] = _not_offered
     loop: Loop = "threads"
-    close: Callable[[Any], Any] = close
+    close: Callable[[Any], Any] = methodcaller("close")

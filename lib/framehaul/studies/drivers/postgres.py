@@ -7,7 +7,6 @@ import io
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiopg
 import asyncpg
@@ -15,8 +14,9 @@ import pg8000.dbapi
 import psycopg
 import psycopg2
 import psycopg2.extras
+from psycopg.conninfo import conninfo_to_dict
 
-from framehaul.studies.drivers.driver import Driver, NotOfferedError
+from framehaul.studies.drivers.driver import Driver, Loop, NotOfferedError
 from framehaul.studies.drivers.shapes import Row, Shape
 
 if TYPE_CHECKING:
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def _insert(shape: Shape, values: str) -> str:
+    return f"INSERT INTO {shape.table} ({', '.join(shape.columns)}) VALUES {values}"
+
+
 def _numbered(shape: Shape) -> str:
     """INSERT with `$1`, as the protocol has it."""
-    values = ", ".join(f"${at}" for at in range(1, len(shape.columns) + 1))
-    return f"INSERT INTO {shape.table} ({', '.join(shape.columns)}) VALUES ({values})"
+    return _insert(shape, f"({', '.join(f'${at}' for at in range(1, len(shape.columns) + 1))})")
 
 
 def _percent(sql: str) -> str:
@@ -141,9 +144,8 @@ def psycopg2_copy(connection: Any, shape: Shape) -> None:
 
 def psycopg2_insert(connection: Any, shape: Shape) -> None:
     """`execute_values`: one INSERT of many rows."""
-    statement = f"INSERT INTO {shape.table} ({', '.join(shape.columns)}) VALUES %s"
     with connection.cursor() as cursor:
-        psycopg2.extras.execute_values(cursor, statement, shape.rows(), page_size=shape.count)
+        psycopg2.extras.execute_values(cursor, _insert(shape, "%s"), shape.rows(), page_size=shape.count)
 
 
 # aiopg
@@ -167,7 +169,7 @@ async def aiopg_insert(connection: aiopg.Connection, shape: Shape) -> None:
     template = "(" + ", ".join(["%s"] * len(shape.columns)) + ")"
     async with connection.cursor() as cursor:
         values = b",".join(cursor.mogrify(template, row) for row in shape.rows()).decode()
-        await cursor.execute(f"INSERT INTO {shape.table} ({', '.join(shape.columns)}) VALUES {values}")
+        await cursor.execute(_insert(shape, values))
 
 
 # pg8000
@@ -175,11 +177,11 @@ async def aiopg_insert(connection: aiopg.Connection, shape: Shape) -> None:
 
 def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
     """A connection in autocommit."""
-    parts = urlsplit(dsn)
-    options, host, port = dict(parse_qsl(parts.query)), unquote(parts.hostname or ""), parts.port or 5432
+    options: dict[str, Any] = conninfo_to_dict(dsn)
+    host, port = options.get("host", ""), int(options.get("port", 5432))
     connection = pg8000.dbapi.connect(
-        user=unquote(parts.username or ""), password=unquote(parts.password or ""), host=host, port=port,
-        database=unquote(parts.path[1:]), unix_sock=f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None,
+        user=options.get("user", ""), password=options.get("password", ""), database=options.get("dbname", ""),
+        host=host, port=port, unix_sock=f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None,
         ssl_context=True if options.get("sslmode", "prefer") in ("require", "verify-ca", "verify-full") else None,
     )  # fmt: skip
     connection.autocommit = True
@@ -246,34 +248,30 @@ def adbc_insert(connection: adbc_driver_postgresql.dbapi.Connection, shape: Shap
         cursor.execute("COMMIT")
 
 
-def _asyncpg(loop: Any) -> Driver:
+def _asyncpg(loop: Loop) -> Driver:
     return Driver(partial(asyncpg.connect, timeout=30), asyncpg_fetch, asyncpg_copy, asyncpg_insert, loop)
 
 
 def _psycopg(*, binary: bool) -> Driver:
-    return Driver(
-        partial(psycopg.connect, autocommit=True, connect_timeout=30),
-        partial(psycopg_fetch, binary=binary), partial(psycopg_copy, binary=binary), psycopg_insert, "threads",
-    )  # fmt: skip
+    connect = partial(psycopg.connect, autocommit=True, connect_timeout=30)
+    fetch, copy = partial(psycopg_fetch, binary=binary), partial(psycopg_copy, binary=binary)
+    return Driver(connect, fetch, copy, psycopg_insert)
 
 
 def _psycopg_async(*, binary: bool) -> Driver:
-    return Driver(
-        partial(psycopg.AsyncConnection.connect, autocommit=True, connect_timeout=30),
-        partial(psycopg_async_fetch, binary=binary), partial(psycopg_async_copy, binary=binary), psycopg_async_insert,
-        "uvloop",
-    )  # fmt: skip
+    connect = partial(psycopg.AsyncConnection.connect, autocommit=True, connect_timeout=30)
+    fetch, copy = partial(psycopg_async_fetch, binary=binary), partial(psycopg_async_copy, binary=binary)
+    return Driver(connect, fetch, copy, psycopg_async_insert, "uvloop")
 
 
 def _psycopg2(cursor_factory: Any) -> Driver:
     fetch = partial(psycopg2_fetch, cursor_factory=cursor_factory)
-    return Driver(psycopg2_open, fetch, psycopg2_copy, psycopg2_insert, "threads")
+    return Driver(psycopg2_open, fetch, psycopg2_copy, psycopg2_insert)
 
 
 def _aiopg(cursor_factory: Any) -> Driver:
-    return Driver(
-        aiopg.connect, partial(aiopg_fetch, cursor_factory=cursor_factory), aiopg_copy, aiopg_insert, "uvloop"
-    )
+    fetch = partial(aiopg_fetch, cursor_factory=cursor_factory)
+    return Driver(aiopg.connect, fetch, aiopg_copy, aiopg_insert, "uvloop")
 
 
 DRIVERS: dict[str, Driver] = {
@@ -287,6 +285,6 @@ DRIVERS: dict[str, Driver] = {
     "psycopg2_dict": _psycopg2(psycopg2.extras.DictCursor),
     "aiopg": _aiopg(None),
     "aiopg_dict": _aiopg(psycopg2.extras.DictCursor),
-    "pg8000": Driver(pg8000_open, pg8000_fetch, pg8000_copy, pg8000_insert, "threads"),
-    "adbc": Driver(adbc_open, adbc_fetch, adbc_copy, adbc_insert, "threads"),
+    "pg8000": Driver(pg8000_open, pg8000_fetch, pg8000_copy, pg8000_insert),
+    "adbc": Driver(adbc_open, adbc_fetch, adbc_copy, adbc_insert),
 }

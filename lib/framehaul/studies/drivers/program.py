@@ -18,15 +18,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from decimal import Decimal
 from typing import Any
 
 from framehaul.servers.address import ClickHouseServer
-from framehaul.studies.drivers.driver import Driver, NotOfferedError
+from framehaul.studies.drivers.driver import Driver, Loop, NotOfferedError
 from framehaul.studies.drivers.shapes import Row, Shape
 
 type Answer = dict[str, Any]
+type Query = Callable[[Any, Shape], Any]
 
 
 class Schedule:
@@ -71,13 +72,15 @@ class Window:
     def __init__(self, seconds: float, rate: float, at_least: int = 0) -> None:
         self.rows = 0
         self.latencies_ns: list[int] = []
+        self._lock = threading.Lock()
         self._cpu = time.process_time()
         self.schedule = Schedule(seconds, rate, at_least)
 
     def took(self, rows: int, due_ns: int) -> None:
         """One query has its rows."""
-        self.latencies_ns.append(time.perf_counter_ns() - due_ns)
-        self.rows += rows
+        with self._lock:
+            self.latencies_ns.append(time.perf_counter_ns() - due_ns)
+            self.rows += rows
 
     def answer(self, warm_up: Window) -> Answer:
         """The program's answer."""
@@ -96,31 +99,48 @@ def counted(shape: Shape, returned: Any) -> int:
     return len(returned) if shape.kind == "fetch" else shape.count
 
 
+async def _in_task(query: Query, client: Any, shape: Shape, window: Window) -> None:
+    while (due := window.schedule.next_due_ns()) is not None:
+        # More than once: uvloop counts whole milliseconds, and wakes up before the time.
+        while (ahead := due - time.perf_counter_ns()) > 0:  # noqa: ASYNC110  a time is waited for, no event
+            await asyncio.sleep(ahead / 1e9)
+        window.took(counted(shape, await query(client, shape)), due)
+
+
+def _in_thread(query: Query, client: Any, shape: Shape, window: Window) -> None:
+    try:
+        while (due := window.schedule.next_due_ns()) is not None:
+            if (ahead := due - time.perf_counter_ns()) > 0:
+                time.sleep(ahead / 1e9)
+            window.took(counted(shape, query(client, shape)), due)
+    except BaseException:
+        window.schedule.stop()
+        raise
+
+
 async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> Answer:
-    """Open the connections and answer the request, on an event loop."""
-    query = getattr(driver, shape.kind)
+    """Open the connections and answer the request, with a task for each, or a thread of its own."""
+    query: Query = getattr(driver, shape.kind)
     async with AsyncExitStack() as stack:
 
         async def opened() -> Any:
-            client = await driver.open(address)
+            client = await _awaited(driver.open, address)
             stack.push_async_callback(_awaited, driver.close, client)
             return client
 
         if request["do"] == "check":
-            return checked(shape, await query(await opened(), shape), request)
+            return checked(shape, await _awaited(query, await opened(), shape), request)
         clients = [await opened() for _ in range(request["connections"])]
-
-        async def one(client: Any, window: Window) -> None:
-            while (due := window.schedule.next_due_ns()) is not None:
-                # More than once: uvloop counts whole milliseconds, and wakes up before the time.
-                while (ahead := due - time.perf_counter_ns()) > 0:  # noqa: ASYNC110  a time is waited for, no event
-                    await asyncio.sleep(ahead / 1e9)
-                window.took(counted(shape, await query(client, shape)), due)
+        pool = stack.enter_context(ThreadPoolExecutor(len(clients)))  # which has no threads until they are needed
 
         async def run(window: Window) -> Window:
-            async with asyncio.TaskGroup() as group:
-                for client in clients:
-                    group.create_task(one(client, window))
+            if driver.loop == "threads":  # the event loop, which has nothing to do, waits for them
+                for done in [pool.submit(_in_thread, query, client, shape, window) for client in clients]:
+                    done.result()
+            else:
+                async with asyncio.TaskGroup() as group:
+                    for client in clients:
+                        group.create_task(_in_task(query, client, shape, window))
             return window
 
         warm_up = await run(Window(request["warmup_seconds"], 0))
@@ -128,48 +148,10 @@ async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> 
         return window.answer(warm_up)
 
 
-def drive_threads(driver: Driver, address: Any, shape: Shape, request: Answer) -> Answer:
-    """Open the connections and answer the request, with a thread for each connection."""
-    query = getattr(driver, shape.kind)
-    with ExitStack() as stack:
-
-        def opened() -> Any:
-            client = driver.open(address)
-            stack.callback(driver.close, client)
-            return client
-
-        if request["do"] == "check":
-            return checked(shape, query(opened(), shape), request)
-        clients = [opened() for _ in range(request["connections"])]
-        pool = stack.enter_context(ThreadPoolExecutor(len(clients)))
-        lock = threading.Lock()
-
-        def one(client: Any, window: Window) -> None:
-            try:
-                while (due := window.schedule.next_due_ns()) is not None:
-                    if (ahead := due - time.perf_counter_ns()) > 0:
-                        time.sleep(ahead / 1e9)
-                    rows = counted(shape, query(client, shape))
-                    with lock:
-                        window.took(rows, due)
-            except BaseException:
-                window.schedule.stop()
-                raise
-
-        def run(window: Window) -> Window:
-            for done in [pool.submit(one, client, window) for client in clients]:
-                done.result()
-            return window
-
-        warm_up = run(Window(request["warmup_seconds"], 0))
-        window = run(Window(request["seconds"], request["rate"], request["connections"]))
-        return window.answer(warm_up)
-
-
-async def _awaited(function: Callable[..., Any], *arguments: object) -> None:
+async def _awaited(function: Callable[..., Any], *arguments: object) -> Any:
+    """What a function returns, awaited where it is asynchronous."""
     returned = function(*arguments)
-    if inspect.isawaitable(returned):
-        await returned
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 def checked(shape: Shape, returned: Any, request: Answer) -> Answer:
@@ -216,8 +198,6 @@ def answered(driver: Driver, address: Any, request: Answer) -> Answer:
             key: tuple(value) if isinstance(value, list) else value for key, value in request["shape"].items()
         }
         shape = Shape(**fields)
-        if driver.loop == "threads":
-            return drive_threads(driver, address, shape, request)
         with asyncio.Runner(loop_factory=loop_factory(driver.loop)) as runner:
             return runner.run(drive(driver, address, shape, request))
     except NotOfferedError as error:
@@ -241,9 +221,9 @@ def answered_line(driver: Driver, line: bytes) -> str:
         return json.dumps({"error": f"the answer cannot be made JSON: {error}"})
 
 
-def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory(name: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
     """What makes the event loop; raises NotOfferedError where uvloop is not to be had."""
-    if name == "asyncio":
+    if name != "uvloop":
         return None
     try:
         import uvloop
@@ -255,13 +235,12 @@ def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
 def main() -> int:
     """Answer requests until there are no more."""
     database, name = sys.argv[1:]
-    known = importlib.import_module(
-        f"framehaul.studies.drivers.{database}"
-    ).DRIVERS  # no other database's drivers beside them
+    # No other database's drivers beside them.
+    driver = importlib.import_module(f"framehaul.studies.drivers.{database}").DRIVERS[name]
     # The answers' alone: whatever a driver prints goes where errors go.
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin.buffer:
-        print(answered_line(known[name], line), file=answers, flush=True)
+        print(answered_line(driver, line), file=answers, flush=True)
     return 0
 
 

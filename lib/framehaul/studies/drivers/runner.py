@@ -5,24 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from framehaul.data.schema import COMMENT
-from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness import meter
-from framehaul.harness.rounds import in_rounds
+from framehaul.errors import ServerError, WrongResultError
+from framehaul.harness import meter, passes
+from framehaul.harness.passes import Pass
+from framehaul.harness.rounds import Rounds, check, in_rounds
 from framehaul.results.store import Status
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.drivers import program
 from framehaul.studies.drivers.catalog import Commands, Contender, Program, ProgramError, started
-from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Generated, Shape
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Shape
 
 PERCENTILES = (25, 50, 75, 90, 99, 99.9, 99.99)
 MOST_QUERIES = 100_000_000
@@ -47,8 +48,7 @@ class Load:
     rate: float
 
     def __post_init__(self) -> None:
-        if type(self.connections) is not int or self.connections < 1:
-            raise ValueError(f"CONNECTIONS={self.connections!r}: give a whole number of at least 1")
+        check(CONNECTIONS=(self.connections, 1))
         for name in ("duration", "warmup_duration", "rate"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value < float("inf"):
@@ -111,74 +111,48 @@ class Task:
     load: Load
 
 
-class Ground(Protocol):
-    """The tables of a study on its server, and what must come back from them."""
-
-    def address(self) -> dict[str, Any]:
-        """Where the server is, as the programs' requests say it."""
-
-    def check(self, task: Task, running: Program) -> str | None:
-        """Let the driver run the query once; what is wrong with what it gave, if anything."""
-
-    def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
-        """What is wrong with the rows that a driver says it has fetched, or stored, if anything."""
+type Ground = PostgresGround | ClickHouseGround
+"""The tables of a study on its server, and what must come back from them."""
 
 
-def rounds(
-    tasks: list[Task], ground: Ground, settings: Settings, *, warmup: int, passes: int, seed: int,
-    record: Callable[[Task, int, dict[str, Any]], None], progress: Callable[[str], None], stop: threading.Event,
+def run(
+    tasks: list[Task], ground: Ground, settings: Settings, rounds: Rounds,
+    record: Callable[[Task, int, Pass[dict[str, Any]]], None], *, stop: threading.Event | None = None,
+    progress: Callable[[str], object] = str, finished: Callable[[Task, int], bool] = lambda *_: False,
 ) -> None:  # fmt: skip
-    """Run every task in each round; `record` gets task, pass and the fields of its measurement, but for warm-ups.
+    """Measure every task in each round; `record` and `finished` are those of `in_rounds`.
 
     A driver that is wrong, fails or is not there is recorded, and the others go on. Raises KeyboardInterrupt after
     `stop` was set, between two tasks, and ServerError when the server is gone.
     """
-    with _Fleet(settings).open() as fleet:
-        for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
-            progress(f"{task.contender.name}: {task.shape.name}")
+    commands = Commands(settings)
+    running: dict[Contender, tuple[Program, ExitStack]] = {}
+    with ExitStack() as programs:
+
+        def program_of(contender: Contender) -> Program:
+            if contender not in running:
+                command, one = commands.of(contender.name, contender.command), programs.enter_context(ExitStack())
+                running[contender] = one.enter_context(started(command)), one
+            return running[contender][0]
+
+        def measure(task: Task, _: int) -> dict[str, Any]:
             try:
-                found = _measured(task, ground, fleet.program_of(task.contender))
-            except UnavailableError as error:
-                found = {"status": "skipped", "reason": str(error)}
+                return measured(task, ground, program_of(task.contender))
             except ProgramError as error:
-                fleet.retire(task.contender)
-                found = {"status": "failed", "reason": str(error)}
-            if number > 0:
-                record(task, number, found)
+                # The next task gets a fresh one.
+                if task.contender in running:
+                    running.pop(task.contender)[1].close()
+                raise WrongResultError(str(error)) from error
+
+        in_rounds(
+            tasks, rounds, measure, record, stop=stop, finished=finished, failures=(),
+            progress=lambda task, _: progress(f"{task.contender.name}: {task.shape.name}"),
+        )  # fmt: skip
 
 
-class _Fleet:
-    """The programs that are running, one for each driver, started when first asked for."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._commands = Commands(settings)
-        self._running: dict[str, tuple[Program, ExitStack]] = {}
-
-    @contextmanager
-    def open(self) -> Iterator[_Fleet]:
-        try:
-            yield self
-        finally:
-            for _, stack in self._running.values():
-                stack.close()
-
-    def program_of(self, contender: Contender) -> Program:
-        """Raises UnavailableError when it cannot be built here."""
-        if contender.name not in self._running:
-            command, stack = self._commands.of(contender.name, contender.command), ExitStack()
-            self._running[contender.name] = stack.enter_context(started(command)), stack
-        return self._running[contender.name][0]
-
-    def retire(self, contender: Contender) -> None:
-        """End a program that failed: the next task gets a fresh one."""
-        if contender.name in self._running:
-            self._running.pop(contender.name)[1].close()
-
-
-def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
-    wrong = ground.check(task, running)
-    if wrong:
-        return {"status": "failed", "reason": wrong}
+def measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
+    """The figures of one pass; raises WrongResultError for wrong rows, ProgramError and UnavailableError."""
+    passes.right(None, ground.check(task, running))
     load = task.load
     resident = meter.reset_peak_rss(running.process_id)
     answer = running.ask(
@@ -190,16 +164,13 @@ def _measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
     )  # fmt: skip
     _check_latencies(answer)
     peak_growth = meter.peak_rss_growth(resident, running.process_id)
-    wrong = ground.check_moved(task.shape, answer)
-    if wrong:
-        return {"status": "failed", "reason": wrong}
     rows, seconds = answer["rows"], answer["seconds"]
-    return {
+    figures = {
         "queries": answer["queries"], "rows": rows, "seconds": seconds, "queries_per_s": answer["queries"] / seconds,
         "rows_per_s": rows / seconds, "unserved": answer["unserved"], "client_cpu_s": answer["cpu_seconds"],
-        "peak_rss_bytes": peak_growth,
-        **latencies(answer["latencies_ns"]),
+        "peak_rss_bytes": peak_growth, **latencies(answer["latencies_ns"]),
     }  # fmt: skip
+    return passes.right(figures, ground.check_moved(task.shape, answer))
 
 
 def _check_latencies(answer: dict[str, Any]) -> None:
@@ -226,6 +197,17 @@ def latencies(nanoseconds: list[int]) -> dict[str, float]:
     }  # fmt: skip
 
 
+@contextmanager
+def _dropped_at_the_end(tables: PostgresTables | ClickHouseTables, names: Iterable[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        # Where the server is gone for good, the next run drops what is ours.
+        with contextlib.suppress(ServerError):
+            for name in names:
+                tables.drop_named(name)
+
+
 class PostgresGround:
     """The tables of the PostgreSQL shapes; what must come back is asked of the server as JSON, past all drivers."""
 
@@ -236,17 +218,12 @@ class PostgresGround:
     @contextmanager
     def made(self) -> Iterator[PostgresGround]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
-        try:
+        with _dropped_at_the_end(self._tables, POSTGRES_TABLES):
             for name, (create, *fill) in POSTGRES_TABLES.items():
                 self._tables.create_as(name, create)
                 for statement in fill:
                     self._tables.run(statement)
             yield self
-        finally:
-            # Where the server is gone for good, the next run drops what is ours.
-            with contextlib.suppress(ServerError):
-                for name in POSTGRES_TABLES:
-                    self._tables.drop_named(name)
 
     def address(self) -> dict[str, Any]:
         """Its URL."""
@@ -260,11 +237,11 @@ class PostgresGround:
             return self._stored(task.shape, running.ask(request, {"rows": int})["rows"])
         while True:
             expected = self._expected(task.shape)
-            got = running.ask(request, {"rows": list})["rows"]
+            rows = running.ask(request, {"rows": list})["rows"]
             # pg_type grows when anybody makes a table.
             if expected == self._expected(task.shape):
                 self._fetched[task.shape.name] = len(expected)
-                return difference(got, expected, arrays_as_text=task.contender.arrays_as_text)
+                return difference(rows, expected, arrays_as_text=task.contender.arrays_as_text)
 
     def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
         """Each fetch gave all rows; or all rows that were sent are there, none of them another, and are removed."""
@@ -275,12 +252,14 @@ class PostgresGround:
 
     def _stored(self, shape: Shape, rows: int) -> str | None:
         columns = ", ".join(shape.columns)
-        found = self._tables.run(
+        stored, wrong = self._tables.run(
             f"SELECT count(*), count(*) FILTER (WHERE ({columns}) IS DISTINCT FROM {_literal(shape)}) "
             f"FROM {shape.table}"
         )[0]
         self._tables.run(f"TRUNCATE {shape.table}")
-        return None if found == (rows, 0) else f"{found[0]} rows are stored instead of {rows}, {found[1]} of them wrong"
+        if (stored, wrong) == (rows, 0):
+            return None
+        return f"{stored} rows are stored instead of {rows}, {wrong} of them wrong"
 
     def _expected(self, shape: Shape) -> list[list[Any]]:
         sql = shape.sql
@@ -295,22 +274,17 @@ class ClickHouseGround:
 
     def __init__(self, server: ClickHouseServer, rows: int) -> None:
         self._server, self._rows, self._tables = server, rows, ClickHouseTables(server)
-        self._digests: dict[tuple[str, str], str] = {}
-        self._generated: dict[str, Generated] = {table.name: table for table in CLICKHOUSE_TABLES}
+        self._digests: dict[Shape, str] = {}
 
     @contextmanager
     def made(self) -> Iterator[ClickHouseGround]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
-        try:
-            for table in CLICKHOUSE_TABLES:
-                create = f"CREATE TABLE {table.table} ({table.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
-                self._tables.create_as(table.table, create)
-                self._tables.run(f"INSERT INTO {table.table} SELECT {table.select} FROM numbers({self._rows})")
+        with _dropped_at_the_end(self._tables, [one.table for one in CLICKHOUSE_TABLES]):
+            for one in CLICKHOUSE_TABLES:
+                create = f"CREATE TABLE {one.table} ({one.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
+                self._tables.create_as(one.table, create)
+                self._tables.run(f"INSERT INTO {one.table} SELECT {one.select} FROM numbers({self._rows})")
             yield self
-        finally:
-            with contextlib.suppress(ServerError):
-                for table in CLICKHOUSE_TABLES:
-                    self._tables.drop_named(table.table)
 
     def address(self) -> dict[str, Any]:
         """All that a client wants to know."""
@@ -318,27 +292,22 @@ class ClickHouseGround:
 
     def check(self, task: Task, running: Program) -> str | None:
         """Compare digests of all values."""
-        request = self.address() | {"do": "check", "shape": asdict(task.shape), "digest": True}
+        shape = task.shape
+        request = self.address() | {"do": "check", "shape": asdict(shape), "digest": True}
         answer = running.ask(request, {"rows": int, "digest": str})
-        expected, rows = self._expected(task.shape), self.rows_of(task.shape)
-        if answer == {"rows": rows, "digest": expected}:
-            return None
-        return f"{answer['rows']} rows of {rows}" if answer["rows"] != rows else "other values than the server made"
+        if answer["rows"] != shape.count:
+            return f"{answer['rows']} rows of {shape.count}"
+        return None if answer["digest"] == self._expected(shape) else "other values than the server made"
 
     def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
         """Each fetch gave all rows."""
-        return _fetched(answer, self.rows_of(shape), self.rows_of(shape))
-
-    def rows_of(self, shape: Shape) -> int:
-        """How many rows its query asks for."""
-        return int(shape.sql.partition("id < ")[2].split()[0])
+        return _fetched(answer, shape.count, shape.count)
 
     def _expected(self, shape: Shape) -> str:
-        key = shape.name, shape.sql
-        if key not in self._digests:
-            made = self._generated[shape.name].row
-            self._digests[key] = program.digest([program.json_row(made(at)) for at in range(self.rows_of(shape))])
-        return self._digests[key]
+        if shape not in self._digests:
+            row = next(one.row for one in CLICKHOUSE_TABLES if one.name == shape.name)
+            self._digests[shape] = program.digest([program.json_row(row(at)) for at in range(shape.count)])
+        return self._digests[shape]
 
 
 def _fetched(answer: dict[str, Any], low: int, high: int) -> str | None:

@@ -16,7 +16,8 @@ type Row = tuple[Any, ...]
 class Shape:
     """One kind of query, as the programs get it.
 
-    A `fetch` runs `sql` with `arguments`. A `copy` or `insert` sends `count` times `row` into `columns` of `table`.
+    A `fetch` runs `sql` with `arguments`; `count` is how many rows it gives, where that is known before. A `copy` or
+    `insert` sends `count` times `row` into `columns` of `table`.
     """
 
     name: str
@@ -50,11 +51,7 @@ POSTGRES_TABLES = {
         f"INSERT INTO {ARRAYS} SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) "
         "FROM generate_series(1, 100)",
     ),
-    RECORDS: (
-        f"CREATE TABLE {RECORDS} ("
-        + ", ".join(f"{name} {kind}" for name, kind in zip(RECORD_COLUMNS, RECORD_TYPES, strict=True))
-        + ")",
-    ),
+    RECORDS: (f"CREATE TABLE {RECORDS} ({', '.join(map(' '.join, zip(RECORD_COLUMNS, RECORD_TYPES, strict=True)))})",),
 }
 """The tables of the shapes: how each is made, and filled."""
 
@@ -96,7 +93,8 @@ class Generated:
 
     def shape(self, rows: int) -> Shape:
         """The query for the first `rows` of its rows, in order."""
-        return Shape(self.name, self.label, "fetch", f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id")
+        sql = f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id"
+        return Shape(self.name, self.label, "fetch", sql, count=rows)
 
 
 def _flat(number: int) -> Row:
