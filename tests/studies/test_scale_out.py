@@ -20,6 +20,7 @@ import psutil
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from IPython.display import Markdown
 
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
@@ -90,10 +91,7 @@ class Place:
     servers: tuple[PostgresServer | ClickHouseServer, ...]
 
     def target(self, first: PostgresServer | ClickHouseServer | None = None) -> Target:
-        places = (first or self.servers[0], *self.servers[1:])
-        if isinstance(places[0], PostgresServer):
-            return PostgresTarget(places[0], TABLE, new_run())
-        return ClickHouseTarget(cast("tuple[ClickHouseServer, ...]", places), TABLE, new_run())
+        return study.target_on((first or self.servers[0], *self.servers[1:]), TABLE)
 
     def technique(self, direction: str) -> Technique:
         return study.Task(self.name, cast("Any", direction), 1, 1).technique
@@ -119,11 +117,7 @@ class Place:
         return int(ClickHouseTables(self.servers[0]).run(f"SELECT count() FROM {TABLE.name}"))
 
     def drop(self) -> None:
-        target = self.target()
-        if isinstance(target, ClickHouseTarget):
-            target.drop()
-        else:
-            PostgresTables(cast("PostgresServer", self.servers[0])).drop(TABLE)
+        self.target().drop()
 
 
 @pytest.fixture(params=DATABASES)
@@ -591,19 +585,19 @@ def test_a_law_is_found_again() -> None:
     fit = model.fitted(counts, rounds, law.rows_per_s(np.array(counts, float)).tolist())
     assert isinstance(fit, model.Fit)
     assert fit.kind == "the universal scalability law"
-    assert [fit.law.alone_rows_per_s, fit.law.waiting, fit.law.talking] == pytest.approx([1000, 0.05, 0.01])
+    assert [fit.law.alone_rows_per_s, fit.law.contention, fit.law.coherency] == pytest.approx([1000, 0.05, 0.01])
     middle, low, high = fit.at(16)
     assert (low, high) == pytest.approx((middle, middle))
     assert fit.best_workers == pytest.approx((0.95 / 0.01) ** 0.5)
 
 
 def test_a_law_has_no_term_below_zero_and_noise_widens_its_interval() -> None:
-    """Faster than in proportion: neither waiting nor talking explains it."""
+    """Faster than in proportion: neither contention nor coherency explains it."""
     counts, rounds = [1, 2, 4] * 3, [1, 1, 1, 2, 2, 2, 3, 3, 3]
     fit = model.fitted(counts, rounds, [100, 260, 600, 110, 240, 560, 90, 250, 640])
     assert isinstance(fit, model.Fit)
     assert fit.kind == "Amdahl's law"
-    assert (fit.law.waiting, fit.law.talking) == (0, 0)
+    assert (fit.law.contention, fit.law.coherency) == (0, 0)
     assert fit.best_workers is None
     middle, low, high = fit.at(8)
     assert low < middle < high
@@ -660,11 +654,11 @@ def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
         assert row["wire_bytes"] > 300 * 50
         assert row["server_cpu_s"] is not None
     found = study.ScaleOut(passes, read_metadata(out / "results"), tmp_path)
-    told = "\n".join(one.data for one in (found.table(), found.saturation(), found.model(), found.findings()))
-    assert "ClickHouse, two shards write" in told
-    assert "Amdahl's law" in told
+    for shown in (found.table(), found.saturation(), found.model(), found.laws().data, found.findings().data):
+        assert "ClickHouse, two shards write" in str(shown)
+    assert "Amdahl's law" in found.laws().data
     assert found.missing().data == "Everything ran."
-    assert found.dask().data.count("| yes |") == len(DATABASES)
+    assert str(found.dask()).count("| yes |") == len(DATABASES)
     assert "PostgreSQL write" in study.readme_blocks(out / "results")["scale-out"]
 
 
@@ -689,9 +683,12 @@ def test_without_dask_every_pass_is_skipped(small_run: Path, monkeypatch: pytest
         )
     }
     assert len(found.passes) == 2 * 2 * 3 * len(DATABASES)
-    for shown in (found.table(), found.saturation(), found.model(), found.findings(), found.dask(), found.versions()):
-        assert isinstance(shown.data, str)
-    assert "not installed" in found.missing().data
+    for listing in (found.table(), found.saturation(), found.model()):
+        assert listing.cells() == []
+    for text in (found.laws(), found.findings(), found.dask(), found.versions()):
+        assert isinstance(text, Markdown)
+        assert isinstance(text.data, str)
+    assert "not installed" in str(found.missing())
     report.figure(found.passes, "workers")
 
 

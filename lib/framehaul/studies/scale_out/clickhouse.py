@@ -29,13 +29,6 @@ NEVER_MERGED = "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_
 
 
 @dataclass(frozen=True)
-class ClickHousePiece:
-    """A view of some rows of some parts, which stay as they are."""
-
-    view: str
-
-
-@dataclass(frozen=True)
 class ClickHouseTarget:
     """A `Target` on ClickHouse: one server, or the shards of CLUSTER, of which the first is asked and answers for all.
 
@@ -159,7 +152,6 @@ class ClickHouseTarget:
         return found.decode().split()
 
     def drop(self) -> None:
-        """Drop the table that readers see, with its rows; raises ServerError when it is not ours."""
         live = self._live()
         self._first.drop(self.table)
         for tables in self._all if live else []:
@@ -179,9 +171,10 @@ class ClickHouseTarget:
         return found.decode().strip("\n") or None
 
     @contextmanager
-    def reading(self, pieces: int) -> Iterator[list[ClickHousePiece]]:
-        # A copy whose parts are links to those of the table, and are never merged: nothing that is written or merged
-        # meanwhile changes what a piece is. Between shards there is no such moment in common.
+    def reading(self, pieces: int) -> Iterator[list[str]]:
+        # Each piece is a view of some rows of some parts of a copy. Its parts are links to those of the
+        # table, and are never merged: nothing that is written or merged meanwhile changes what a piece is. Between
+        # shards there is no such moment in common.
         stored, live = self._stored(self._new), self._live()
         if not live:
             raise ServerError(f"ClickHouse holds no table {self.table.name} over the cluster {CLUSTER}")
@@ -204,11 +197,11 @@ class ClickHouseTarget:
                 f"CREATE VIEW {quote_clickhouse(view)} AS SELECT {self.table.clickhouse_columns} "
                 f"FROM {quote_clickhouse(self._new)} WHERE {_condition(piece)} COMMENT {quote_clickhouse_text(COMMENT)}"
             )
-        yield [ClickHousePiece(view) for view in views]
+        yield views
 
-    async def read(self, technique: Technique, piece: ClickHousePiece) -> pl.DataFrame:
+    async def read(self, technique: Technique, piece: str) -> pl.DataFrame:
         async with opened(technique, self.for_workers) as client:
-            frame: pl.DataFrame = await called(technique, client, self.table.renamed(piece.view))
+            frame: pl.DataFrame = await called(technique, client, self.table.renamed(piece))
         return frame
 
 

@@ -42,21 +42,16 @@ class Cluster:
     """Open workers; a call is done by one of them, again by another one when it dies meanwhile."""
 
     def __init__(self, client: Client, *, local: bool) -> None:
-        self._client, self.local = client, local
+        self.client, self.local = client, local
         self.stop = threading.Event()
         """Once set, the next wait ends with KeyboardInterrupt."""
         self.progress: Callable[[], None] = lambda: None
         """Called for every item that is done."""
 
     @property
-    def client(self) -> Client:
-        """The client of the scheduler."""
-        return self._client
-
-    @property
     def addresses(self) -> list[str]:
         """Where the workers are."""
-        return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def map[T, R](self, work: Callable[[T], R], items: Sequence[T], name: str, workers: int | None = None) -> list[R]:
         """What `work` makes of each item, in their order, on so many of the workers, or on all.
@@ -68,7 +63,7 @@ class Cluster:
         here = self.addresses
         chosen = here[:workers] if workers is not None and workers < len(here) else None
         futures = [
-            self._client.submit(work, item, key=f"{name}-{number}", workers=chosen, pure=False)
+            self.client.submit(work, item, key=f"{name}-{number}", workers=chosen, pure=False)
             for number, item in enumerate(items)
         ]
         waiting: set[Future[Any]] = set(futures)
@@ -76,7 +71,7 @@ class Cluster:
         try:
             while waiting:
                 try:
-                    with self._client.as_current():
+                    with self.client.as_current():
                         done = wait(waiting, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").done
                 except TimeoutError:
                     done = set()
@@ -92,11 +87,11 @@ class Cluster:
                     raise ClusterError("all workers that this was given to are gone")
             return [future.result() for future in futures]
         finally:
-            self._client.cancel(list(waiting))
+            self.client.cancel(list(waiting))
 
     def cpu_s(self) -> float:
         """CPU seconds of all workers so far."""
-        return float(sum(self._client.run(cpu_seconds).values()))
+        return float(sum(self.client.run(cpu_seconds).values()))
 
 
 def cpu_seconds() -> float:

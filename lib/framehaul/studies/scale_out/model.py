@@ -16,25 +16,25 @@ BUSY = 0.8
 """From this share on something counts as saturated."""
 HALF = 0.5
 """From this share of a pass on its end, which is done once and by one, is what it waits for."""
-TERMS = ("alone", "waiting", "talking")
+TERMS = ("alone", "contention", "coherency")
 
 
 @dataclass(frozen=True)
 class Law:
-    """rows/s of `n` workers, `alone` * n / (1 + `waiting` * (n - 1) + `talking` * n * (n - 1)).
+    """rows/s of `n` workers, `alone` * n / (1 + `contention` * (n - 1) + `coherency` * n * (n - 1)).
 
-    Gunther's universal scalability law: waiting for what only one may use at a time, and talking to one another.
-    Without the last term it is Amdahl's. http://www.perfdynamics.com/Manifesto/USLscalability.html
+    Gunther's universal scalability law: contention is for what only one may use at a time, coherency what it costs
+    that all agree. Without coherency it is Amdahl's. http://www.perfdynamics.com/Manifesto/USLscalability.html
     """
 
     alone_rows_per_s: float
-    waiting: float
-    talking: float
+    contention: float
+    coherency: float
 
     def rows_per_s(self, workers: Floats) -> Floats:
         """Throughput of so many workers each."""
         others = workers - 1
-        return self.alone_rows_per_s * workers / (1 + self.waiting * others + self.talking * workers * others)
+        return self.alone_rows_per_s * workers / (1 + self.contention * others + self.coherency * workers * others)
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ class Fit:
     def best_workers(self) -> float | None:
         """From how many workers on more of them make it slower; None when that is never so."""
         law = self.law
-        if law.talking <= 0:
-            return None
-        return float(np.sqrt(max(0.0, 1 - law.waiting) / law.talking))
+        return float(np.sqrt(max(0.0, 1 - law.contention) / law.coherency)) if law.coherency > 0 else None
 
 
 def fitted(workers: Sequence[int], rounds: Sequence[int], rows_per_s: Sequence[float]) -> Fit | str:
@@ -92,18 +90,15 @@ def _least_squares(workers: Floats, rows_per_s: Floats, terms: int) -> Law:
     columns = np.stack([np.ones_like(workers), workers - 1, workers * (workers - 1)], axis=1)[:, :terms]
     # y = n / throughput; divided by y, all residuals are relative.
     relative = columns * (rows_per_s / workers)[:, None]
-    best: tuple[float, Floats] | None = None
-    subsets = chain.from_iterable(combinations(range(1, terms), size) for size in range(terms))
-    for subset in subsets:
+    fits: list[tuple[float, list[float]]] = []
+    for subset in chain.from_iterable(combinations(range(1, terms), size) for size in range(terms)):
         kept = [0, *subset]
-        found = np.zeros(len(TERMS))
-        found[kept] = np.linalg.lstsq(relative[:, kept], np.ones(len(workers)), rcond=None)[0]
-        error = float(((relative @ found[:terms] - 1) ** 2).sum())
-        if (found >= 0).all() and (best is None or error < best[0]):
-            best = error, found
-    assert best is not None, "the first term alone is never below zero"
-    alone, waiting, talking = best[1]
-    return Law(1 / alone, waiting / alone, talking / alone)
+        fit = np.zeros(len(TERMS))
+        fit[kept] = np.linalg.lstsq(relative[:, kept], np.ones(len(workers)), rcond=None)[0]
+        if (fit >= 0).all():  # the first term alone is never below zero
+            fits.append((float(((relative @ fit[:terms] - 1) ** 2).sum()), fit.tolist()))
+    alone, contention, coherency = min(fits)[1]
+    return Law(1 / alone, contention / alone, coherency / alone)
 
 
 @dataclass(frozen=True)
@@ -125,14 +120,14 @@ class Cost:
     def shares(self) -> dict[str, float]:
         """How much of each was in use, as shares of all there is of it."""
         cpu = self.workers_cpu_s + self.coordinator_cpu_s + (self.server_cpu_s or 0)
-        found = {
+        shares = {
             "cores": cpu / self.seconds / self.cores,
             "workers": self.workers_cpu_s / self.seconds / self.workers,
             "end": self.finishing_s / self.seconds,
         }
         if self.wire_bytes is not None and self.wire_bytes_per_s:
-            found["network"] = self.wire_bytes / self.seconds / self.wire_bytes_per_s
-        return found
+            shares["network"] = self.wire_bytes / self.seconds / self.wire_bytes_per_s
+        return shares
 
     def bound_rows_per_s(self, workers: int) -> float:
         """What so many machines, each with a core for its worker and nothing in common, could give at most.
@@ -155,8 +150,7 @@ class Cost:
         if shares.get("network", 0) >= BUSY:
             return "network"
         if shares["cores"] >= BUSY:
-            server = self.server_cpu_s or 0
-            return "server CPU" if server > self.workers_cpu_s else "client CPU"
+            return "server CPU" if (self.server_cpu_s or 0) > self.workers_cpu_s else "client CPU"
         if shares["workers"] >= BUSY:
             return "client CPU"
         if shares["end"] >= HALF:

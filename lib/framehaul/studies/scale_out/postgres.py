@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
-import psycopg
 
 from framehaul.data.schema import COMMENT, POSTGRES_NAME_BYTES, Table, quote_postgres, quote_postgres_text
 from framehaul.errors import ServerError
@@ -135,11 +134,14 @@ class PostgresTarget:
         ):
             tables.drop_named(name)
 
+    def drop(self) -> None:
+        PostgresTables(self.server).drop(self.table)
+
     @contextmanager
     def reading(self, pieces: int) -> Iterator[list[PostgresPiece]]:
         with open_psycopg(self.server) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            (snapshot,) = self._row(connection, "SELECT pg_export_snapshot()")
+            [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
             # A table without partitions has no tree. Pages added from now on hold nothing that the snapshot sees.
             name = quote_postgres_text(self.table.postgres_name)
             leaves = connection.execute(
@@ -156,11 +158,6 @@ class PostgresTarget:
             f"{select} ONLY {piece.name[0]} WHERE ctid >= '({piece.start},0)' AND ctid < '({piece.stop},0)'"
             for piece in pieces
         ) or f"{select} {self.table.postgres_name} WHERE false"  # fmt: skip
-
-    def _row(self, connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
-        row = connection.execute(query.encode()).fetchone()
-        assert row is not None
-        return tuple(row)
 
     async def read(self, technique: Technique, piece: PostgresPiece) -> pl.DataFrame:
         view = self.table.renamed(f"framehaul_piece_{self.run}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
 
-import matplotlib as mpl
+import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from framehaul.reporting import charts
-from framehaul.reporting.tables import markdown_table, missing_table, ratio_text, thousands
-from framehaul.results.statistics import medians, never_wrong, ratio
+from framehaul.reporting.tables import Column, Listing, Row, bullets, missing, speed_text, spread_text, thousands, words
+from framehaul.results.statistics import Ratio, medians, never_wrong, ratio
 from framehaul.studies.scale_out.model import BUSY, Cost, Fit, fitted
 from framehaul.techniques.registry import DATABASES
 
@@ -34,247 +35,246 @@ class Machine:
     @classmethod
     def of(cls, metadata: dict[str, Any], notebook: str) -> Self:
         """As the record of the run tells it."""
-        made = metadata["runs"][notebook]
-        return cls(metadata["machine"]["cores"], made.get("loopback_bytes_per_s"), made.get("local", True))
+        run = metadata["runs"][notebook]
+        return cls(metadata["machine"]["cores"], run.get("loopback_bytes_per_s"), run.get("local", True))
+
+    def cost(self, row: Row) -> Cost:
+        """What the passes of a combination took, medians."""
+        measured = {field.name: row[field.name] for field in fields(Cost) if field.name in row}
+        return Cost(**measured, cores=self.cores, wire_bytes_per_s=self.wire_bytes_per_s)
 
 
-def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row for each combination, with medians over passes."""
-    return medians(passes, KEYS)
+@dataclass(frozen=True)
+class Sweep:
+    """One database and direction: its passes, and the good medians of its combinations."""
+
+    database: str
+    direction: str
+    passes: pl.DataFrame
+    medians: pl.DataFrame
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"{PLACES[self.database]} {self.direction}"
+
+    def across(self, what: Literal["workers", "partitions"]) -> pl.DataFrame:
+        """Every number of workers with the most partitions, or the other way round."""
+        other = "partitions" if what == "workers" else "workers"
+        return self.medians.filter(pl.col(other) == pl.col(other).max()).sort(what)
+
+    @property
+    def fewest(self) -> Row:
+        """With the fewest workers, and the most partitions."""
+        return self.across("workers").row(0, named=True)
+
+    @property
+    def best(self) -> Row:
+        """With the number of workers that is fastest, and the most partitions."""
+        return self.across("workers").sort("rows_per_s").row(-1, named=True)
+
+    def speed_up(self, row: Row) -> Ratio:
+        """rows/s of a combination over those of the fewest workers."""
+        return ratio(self.passes.filter(label=row["label"]), self.passes.filter(label=self.fewest["label"]))
+
+    def efficiency(self, row: Row) -> float:
+        """Its speed-up divided by how many times as many workers there are."""
+        return self.speed_up(row).ratio * float(self.fewest["workers"]) / float(row["workers"])
+
+    @property
+    def law(self) -> Fit | str:
+        """The law fitted to the passes across workers, or why there is none."""
+        labels = self.across("workers")["label"].to_list()
+        good = never_wrong(self.passes.filter(pl.col("label").is_in(labels)), ["label"])
+        return fitted(good["workers"].to_list(), good["pass"].to_list(), good["rows_per_s"].to_list())
 
 
-def sweeps(passes: pl.DataFrame) -> Iterator[tuple[str, str, pl.DataFrame]]:
-    """The good medians of each database and direction, in order of workers and partitions."""
-    good = summary(passes).filter(status="ok")
+def sweeps(passes: pl.DataFrame) -> Iterator[Sweep]:
+    """Each database and direction that has good medians."""
+    good = medians(passes, KEYS).filter(status="ok").sort("workers", "partitions")
     for database in PLACES:
         for direction in ("write", "read"):
-            here = good.filter(database=database, direction=direction).sort("workers", "partitions")
-            if not here.is_empty():
-                yield database, direction, here
+            here = {"database": database, "direction": direction}
+            if len(combinations := good.filter(**here)):
+                yield Sweep(database, direction, passes.filter(**here), combinations)
 
 
-def across_workers(here: pl.DataFrame) -> pl.DataFrame:
-    """Of a sweep, the rows of every number of workers with the most partitions."""
-    return here.filter(pl.col("partitions") == pl.col("partitions").max())
+def where(row: Row) -> str:
+    """The database and direction of a row."""
+    return f"{PLACES[row['database']]} {row['direction']}"
 
 
-def across_partitions(here: pl.DataFrame) -> pl.DataFrame:
-    """Of a sweep, the rows of every number of partitions with the most workers."""
-    return here.filter(pl.col("workers") == pl.col("workers").max())
+def speed_table(passes: pl.DataFrame) -> Listing:
+    """Every combination: throughput, speed-up over the fewest workers, efficiency."""
+    rows: list[Row] = []
+    for sweep in sweeps(passes):
+        others = set(sweep.across("workers")["label"]) - {sweep.fewest["label"]}
+        for row in sweep.medians.to_dicts():
+            compared = row["label"] in others
+            rows.append(row | {"faster": sweep.speed_up(row) if compared else None,
+                               "efficiency": sweep.efficiency(row) if compared else None})  # fmt: skip
+    columns = [
+        words("direction", where), Column("workers", "workers"), Column("partitions", "partitions"),
+        Column("seconds", lambda row: speed_text(row, "seconds", "{:.2f}".format)),
+        Column("rows/s", "rows_per_s", thousands), Column("min to max", spread_text),
+        Column("speed-up over the fewest workers (95% interval)", "faster"),
+        Column("efficiency", "efficiency", "{:.0%}"),
+    ]  # fmt: skip
+    return Listing(columns, rows)
 
 
-def speed_table(passes: pl.DataFrame) -> str:
-    """Every combination, as Markdown: throughput, speed-up over the fewest workers, efficiency."""
-    rows = []
-    for database, direction, here in sweeps(passes):
-        fewest = across_workers(here).row(0, named=True)
-        for row in here.to_dicts():
-            cells = ["", ""]
-            if row["partitions"] == fewest["partitions"] and row["workers"] != fewest["workers"]:
-                found = speed_up(passes, row, fewest)
-                share = found["ratio"] * fewest["workers"] / row["workers"]
-                cells = [ratio_text(found), f"{share:.0%}"]
-            rows.append(
-                [
-                    f"{PLACES[database]} {direction}", str(row["workers"]), str(row["partitions"]),
-                    f"{row['seconds']:.2f}{' ±' if row['unstable'] else ''}", thousands(row["rows_per_s"]),
-                    f"{thousands(row['min_rows_per_s'])} to {thousands(row['max_rows_per_s'])}", *cells,
-                ]
-            )  # fmt: skip
-    header = ["direction", "workers", "partitions", "seconds", "rows/s", "min to max",
-              "speed-up over the fewest workers (95% interval)", "efficiency"]  # fmt: skip
-    return markdown_table(header, rows)
+def saturation_table(passes: pl.DataFrame, machine: Machine) -> Listing:
+    """What was in use, of what there is, and what a pass waits for."""
+
+    def share(title: str, of: str, form: str = "{:.0%}") -> Column:
+        return Column(title, lambda row: machine.cost(row).shares.get(of), form)
+
+    columns = [
+        words("direction", where), Column("workers", "workers"), Column("workers' CPU s", "workers_cpu_s", "{:.2f}"),
+        Column("server's CPU s", "server_cpu_s", "{:.2f}"),
+        Column("coordinator's CPU s", "coordinator_cpu_s", "{:.2f}"),
+        share("all cores in use", "cores"), share("workers in use", "workers"),
+        share("network in use", "network", "{:.1%}"), share("common end", "end"),
+        Column("saturated", lambda row: machine.cost(row).verdict),
+    ]  # fmt: skip
+    return Listing(columns, [row for sweep in sweeps(passes) for row in sweep.across("workers").to_dicts()])
 
 
-def speed_up(passes: pl.DataFrame, row: dict[str, Any], over: dict[str, Any]) -> dict[str, float]:
-    """rows/s of a combination over another's, of one database and direction."""
-
-    def of(one: dict[str, Any]) -> pl.DataFrame:
-        return passes.filter(
-            (pl.col("label") == one["label"]) & (pl.col("workers") == one["workers"])
-            & (pl.col("partitions") == one["partitions"])
-        )  # fmt: skip
-
-    return ratio(of(row), of(over))
-
-
-def cost(row: dict[str, Any], machine: Machine) -> Cost:
-    """What the passes of a combination took, medians."""
-    return Cost(
-        rows=row["rows"], seconds=row["seconds"], finishing_s=row["finishing_s"], workers=row["workers"],
-        cores=machine.cores, workers_cpu_s=row["workers_cpu_s"], coordinator_cpu_s=row["coordinator_cpu_s"],
-        server_cpu_s=row["server_cpu_s"], wire_bytes=row["wire_bytes"], wire_bytes_per_s=machine.wire_bytes_per_s,
-    )  # fmt: skip
-
-
-def saturation_table(passes: pl.DataFrame, machine: Machine) -> str:
-    """What was in use, of what there is, and what a pass waits for, as Markdown."""
-    rows = []
-    for database, direction, here in sweeps(passes):
-        for row in across_workers(here).to_dicts():
-            found = cost(row, machine)
-            shares = found.shares
-            rows.append(
-                [
-                    f"{PLACES[database]} {direction}", str(row["workers"]), f"{row['workers_cpu_s']:.2f}",
-                    "" if row["server_cpu_s"] is None else f"{row['server_cpu_s']:.2f}",
-                    f"{row['coordinator_cpu_s']:.2f}", f"{shares['cores']:.0%}", f"{shares['workers']:.0%}",
-                    f"{shares['network']:.1%}" if "network" in shares else "", f"{shares['end']:.0%}", found.verdict,
-                ]
-            )  # fmt: skip
-    header = ["direction", "workers", "workers' CPU s", "server's CPU s", "coordinator's CPU s",
-              "all cores in use", "workers in use", "network in use", "common end", "saturated"]  # fmt: skip
-    return markdown_table(header, rows)
-
-
-def law(passes: pl.DataFrame, here: pl.DataFrame) -> Fit | str:
-    """The law fitted to the passes of a sweep over workers, or why there is none."""
-    labels = across_workers(here)["label"].to_list()
-    found = never_wrong(passes.filter(pl.col("label").is_in(labels)), ["label"])
-    return fitted(found["workers"].to_list(), found["pass"].to_list(), found["rows_per_s"].to_list())
-
-
-def model_text(passes: pl.DataFrame, machine: Machine) -> str:
-    """What the law and the bound say of more workers, as Markdown, with how far that reaches past what was measured."""
-    rows, sentences = [], []
-    for database, direction, here in sweeps(passes):
-        where = f"{PLACES[database]} {direction}"
-        found, workers = law(passes, here), across_workers(here)
-        costs = [cost(row, machine) for row in workers.to_dicts()]
+def model_table(passes: pl.DataFrame, machine: Machine) -> Listing:
+    """What the law and the bound say of more workers, and where that reaches past what was measured."""
+    rows: list[Row] = []
+    for sweep in sweeps(passes):
+        law, costs = sweep.law, [machine.cost(row) for row in sweep.across("workers").to_dicts()]
         for count in PREDICTED:
-            told = "no law"
-            if isinstance(found, Fit):
-                middle, low, high = found.at(count)
-                told = f"{thousands(middle)} ({thousands(low)} to {thousands(high)})"
-                told += " extrapolated" if count > max(found.measured) else ""
-            rows.append(
-                [
-                    where,
-                    str(count),
-                    told,
-                    f"at most {thousands(max(one.bound_rows_per_s(count) for one in costs))}",
-                ]
-            )
-        if isinstance(found, str):
-            sentences.append(f"- **{where}**: no law is fitted: {found}.")
-            continue
-        text = (
-            f"- **{where}**: {found.kind}, {thousands(found.law.alone_rows_per_s)} rows/s alone, "
-            f"waiting {found.law.waiting:.3f}, talking {found.law.talking:.4f}"
-        )
-        most = found.best_workers
-        text += (
-            "; more workers never make it slower." if most is None else f"; fastest with {max(1.0, most):.1f} workers."
-        )
-        if machine.local and costs[-1].shares["cores"] >= BUSY:
-            text += " All cores of this machine are in use: the law tells of this machine, not of more of them."
-        sentences.append(text)
-    header = ["direction", "N", "N workers here, rows/s (95% interval)", "N machines, bound"]
-    return "\n\n".join([markdown_table(header, rows), "\n".join(sentences)])
+            predicted = "no law"
+            if isinstance(law, Fit):
+                middle, low, high = map(thousands, law.at(count))
+                predicted = f"{middle} ({low} to {high}){' extrapolated' if count > max(law.measured) else ''}"
+            bound = max(cost.bound_rows_per_s(count) for cost in costs)
+            rows.append({"direction": sweep.name, "machines": count, "predicted": predicted, "bound": bound})
+    columns = [
+        words("direction", "direction"), Column("N", "machines"),
+        Column("N workers here, rows/s (95% interval)", "predicted"),
+        Column("N machines, bound", "bound", lambda bound: f"at most {thousands(bound)}"),
+    ]  # fmt: skip
+    return Listing(columns, rows)
+
+
+def laws_text(passes: pl.DataFrame, machine: Machine) -> str:
+    """The law of each database and direction, or why none is fitted."""
+    return bullets(f"**{sweep.name}**: {_law_sentence(sweep, machine)}" for sweep in sweeps(passes))
+
+
+def _law_sentence(sweep: Sweep, machine: Machine) -> str:
+    fit = sweep.law
+    if isinstance(fit, str):
+        return f"no law is fitted: {fit}."
+    most, law = fit.best_workers, fit.law
+    more = "more workers never make it slower" if most is None else f"fastest with {max(1.0, most):.1f} workers"
+    busy = machine.local and machine.cost(sweep.across("workers").row(-1, named=True)).shares["cores"] >= BUSY
+    local = " All cores of this machine are in use: the law tells of this machine, not of more of them." if busy else ""
+    return (
+        f"{fit.kind}, {thousands(law.alone_rows_per_s)} rows/s alone, contention {law.contention:.3f}, "
+        f"coherency {law.coherency:.4f}; {more}.{local}"
+    )
 
 
 def findings_text(passes: pl.DataFrame, machine: Machine) -> str:
-    """One line for each database and direction: the fastest number of workers, what it gains, and what it waits for."""
-    lines = []
-    for database, direction, here in sweeps(passes):
-        workers, partitions = across_workers(here), across_partitions(here)
-        fewest, best = workers.row(0, named=True), workers.sort("rows_per_s").row(-1, named=True)
-        line = f"- **{PLACES[database]} {direction}**: "
-        if best["workers"] == fewest["workers"]:
-            line += f"no number of workers is faster than {fewest['workers']}"
-        else:
-            found = speed_up(passes, best, fewest)
-            clear = "" if found["ratio_low"] > 1 else ", which is within what passes vary"
-            line += (
-                f"fastest with {best['workers']} workers, {ratio_text(found)} of {fewest['workers']}{clear}, "
-                f"efficiency {found['ratio'] * fewest['workers'] / best['workers']:.0%}"
-            )
-        line += f"; saturated there: {cost(best, machine).verdict}."
-        if len(partitions) > 1:
-            cut = partitions.sort("rows_per_s").row(-1, named=True)
-            line += f" Fastest cut with {cut['workers']} workers: {cut['partitions']} partitions."
-        lines.append(line)
-    return "\n".join(lines) or "Nothing ran."
+    """For each database and direction the fastest number of workers, what it gains, and what it waits for."""
+    return bullets(f"**{sweep.name}**: {_finding(sweep, machine)}" for sweep in sweeps(passes)) or "Nothing ran."
 
 
-def dask_table(counted: dict[str, dict[str, Any]]) -> str:
-    """What Dask dataframes counted, as Markdown."""
-    rows = [
-        [PLACES[database], f"{found['rows']:,}", f"{found['values']:,}", "yes" if found["as_sent"] else "NO"]
-        for database in PLACES
-        if (found := counted.get(database))
+def _finding(sweep: Sweep, machine: Machine) -> str:
+    fewest, best, partitions = sweep.fewest, sweep.best, sweep.across("partitions")
+    fastest = f"no number of workers is faster than {fewest['workers']}"
+    if best["workers"] != fewest["workers"]:
+        faster = sweep.speed_up(best)
+        clear = "" if faster.low > 1 else ", which is within what passes vary"
+        fastest = (
+            f"fastest with {best['workers']} workers, {faster} of {fewest['workers']}{clear}, "
+            f"efficiency {sweep.efficiency(best):.0%}"
+        )
+    finding = f"{fastest}; saturated there: {machine.cost(best).verdict}."
+    if len(partitions) > 1:
+        cut = partitions.sort("rows_per_s").row(-1, named=True)
+        finding += f" Fastest cut with {cut['workers']} workers: {cut['partitions']} partitions."
+    return finding
+
+
+def dask_table(counted: dict[str, dict[str, Any]]) -> Listing | str:
+    """What Dask dataframes counted; a sentence when there was none."""
+    rows = [counted[database] | {"database": database} for database in PLACES if database in counted]
+    if not rows:
+        return "No Dask dataframe was made."
+    columns = [
+        words("table", lambda row: PLACES[row["database"]]), Column("rows", "rows", "{:,}"),
+        Column(f"values of `{rows[0]['column']}`", "values", "{:,}"),
+        Column("as many of each as were sent", lambda row: "yes" if row["as_sent"] else "NO"),
+    ]  # fmt: skip
+    return Listing(columns, rows)
+
+
+def missing_table(passes: pl.DataFrame) -> Listing | str:
+    """What did not run, and what would make it run."""
+    named = medians(passes, KEYS).with_columns(pl.col("database").replace_strict(PLACES).alias("label"))
+    return missing(named, "database", "direction")
+
+
+def readme_table(passes: pl.DataFrame) -> Listing:
+    """The fewest workers and the best number of them, for each database and direction."""
+    rows: list[Row] = [{"sweep": sweep, "fewest": sweep.fewest, "best": sweep.best} for sweep in sweeps(passes)]
+
+    def faster(row: Row) -> Ratio | None:
+        return None if row["best"] == row["fewest"] else row["sweep"].speed_up(row["best"])
+
+    columns = [
+        words("direction", lambda row: row["sweep"].name),
+        Column("one worker, rows/s", lambda row: row["fewest"]["rows_per_s"], thousands),
+        Column("best, rows/s", lambda row: row["best"]["rows_per_s"], thousands),
+        Column("workers", lambda row: row["best"]["workers"]),
+        Column("speed-up (95% interval)", faster),
     ]
-    column = next((found["column"] for found in counted.values()), "")
-    header = ["table", "rows", f"values of `{column}`", "as many of each as were sent"]
-    return markdown_table(header, rows) if rows else "No Dask dataframe was made."
+    return Listing(columns, rows)
 
 
-def missing_text(passes: pl.DataFrame) -> str:
-    """What was skipped or failed, as Markdown; a sentence when there is nothing."""
-    named = summary(passes).with_columns(pl.col("database").replace_strict(PLACES).alias("label"))
-    return missing_table(named, "database", "direction")
-
-
-def readme_table(passes: pl.DataFrame) -> str:
-    """The fewest workers and the best number of them, for each database and direction, as Markdown."""
-    rows = []
-    for database, direction, here in sweeps(passes):
-        workers = across_workers(here)
-        fewest, best = workers.row(0, named=True), workers.sort("rows_per_s").row(-1, named=True)
-        same = best["workers"] == fewest["workers"]
-        rows.append(
-            [
-                f"{PLACES[database]} {direction}", thousands(fewest["rows_per_s"]),
-                thousands(best["rows_per_s"]), str(best["workers"]),
-                "" if same else ratio_text(speed_up(passes, best, fewest)),
-            ]
-        )  # fmt: skip
-    header = ["direction", "one worker, rows/s", "best, rows/s", "workers", "speed-up (95% interval)"]
-    return markdown_table(header, rows)
-
-
-def figure(passes: pl.DataFrame, across: str) -> Figure:
+def figure(passes: pl.DataFrame, across: Literal["workers", "partitions"]) -> Figure:
     """Throughput, and below it efficiency or seconds of the common end, against workers or partitions."""
-    with mpl.rc_context(charts.STYLE):
-        made = Figure(figsize=(10.5, 6.4), layout="constrained")
-        panels = made.subplots(2, 2, sharex=True, sharey="row", squeeze=False)
-        for column, direction in enumerate(("write", "read")):
-            above, below = panels[0][column], panels[1][column]
-            for database, found, here in sweeps(passes):
-                if found != direction:
-                    continue
-                rows = across_workers(here) if across == "workers" else across_partitions(here)
-                rows = rows.sort(across)
-                x, y = rows[across].to_list(), rows["rows_per_s"].to_list()
-                around = [
-                    (rows["rows_per_s"] - rows["min_rows_per_s"]).to_list(),
-                    (rows["max_rows_per_s"] - rows["rows_per_s"]).to_list(),
-                ]
-                above.errorbar(x, y, around, color=COLOURS[database], marker="o", capsize=3, label=PLACES[database])
-                if across == "workers":
-                    first = rows.row(0, named=True)
-                    share = rows["rows_per_s"] / first["rows_per_s"] * first["workers"] / rows["workers"]
-                    below.plot(x, share.to_list(), color=COLOURS[database], marker="o")
-                    if isinstance(fit := law(passes, here), Fit):
-                        many = [at / 10 for at in range(10, 10 * max(x) + 1)]
-                        curve = fit.law.rows_per_s(pl.Series(many).to_numpy())
-                        above.plot(many, curve.tolist(), color=COLOURS[database], linestyle=":", linewidth=1)
-                else:
-                    below.plot(x, rows["finishing_s"].to_list(), color=COLOURS[database], marker="o")
-            above.set_title(f"{direction}: rows/s", loc="left", fontweight="bold")
-            word = "efficiency (speed-up over workers)" if across == "workers" else "seconds of the common end"
-            below.set_title(f"{direction}: {word}", loc="left", fontweight="bold")
-            for axes in (above, below):
-                axes.grid(axis="y", color="#eeeeee")
-                axes.set_axisbelow(True)
-                axes.xaxis.get_major_locator().set_params(integer=True)
-            above.yaxis.set_major_formatter(lambda value, _: thousands(value))
-            below.set_xlabel(across)
-        for axes in panels[:, 0]:  # those beside them have the same scale
+    below = "efficiency (speed-up over workers)" if across == "workers" else "seconds of the common end"
+    shown = [*sweeps(passes)]
+    with charts.panels(2, 2, height=6.4) as (drawn, panels):
+        for left, right in zip(panels[::2], panels[1::2], strict=True):
+            right.sharey(left)
+        for upper, lower, direction in zip(panels[:2], panels[2:], ("write", "read"), strict=True):
+            lower.sharex(upper)
+            for sweep in shown:
+                if sweep.direction == direction:
+                    _draw(upper, lower, sweep, across)
+            charts.title(upper, f"{direction}: rows/s")
+            charts.title(lower, f"{direction}: {below}")
+            charts.quantities(upper.yaxis)
+            lower.set_xlabel(across)
+        for axes in panels:
             axes.set_ylim(bottom=0)
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        if handles:
-            made.legend(handles, labels, loc="outside upper right", ncols=3, frameon=False)
-        law_text = "; dotted: fitted law" if across == "workers" else ""
-        made.supxlabel(f"medians of passes, whiskers: slowest and fastest{law_text}", fontsize=8, x=0.01, ha="left")
-    return made
+            axes.grid(axis="y", color="#eeeeee")
+            axes.locator_params(axis="x", integer=True)
+            axes.label_outer()
+        colours = {PLACES[sweep.database]: COLOURS[sweep.database] for sweep in shown}
+        charts.legend(drawn, colours, loc="outside upper right", ncols=3)
+        law = "; dotted: fitted law" if across == "workers" else ""
+        drawn.supxlabel(f"medians of passes, whiskers: slowest and fastest{law}", fontsize=8, x=0.01, ha="left")
+    return drawn
+
+
+def _draw(upper: Axes, lower: Axes, sweep: Sweep, across: Literal["workers", "partitions"]) -> None:
+    """One database in the two panels of a direction."""
+    rows, colour = sweep.across(across), COLOURS[sweep.database]
+    x, speed = rows[across].to_list(), rows["rows_per_s"]
+    around = [(speed - rows["min_rows_per_s"]).to_list(), (rows["max_rows_per_s"] - speed).to_list()]
+    upper.errorbar(x, speed.to_list(), around, color=colour, marker="o", capsize=3)
+    below = rows["finishing_s"]
+    if across == "workers":
+        below = speed / speed[0] * rows["workers"][0] / rows["workers"]
+        if isinstance(fit := sweep.law, Fit):
+            many = np.arange(1, max(x) + 0.05, 0.1)
+            upper.plot(many, fit.law.rows_per_s(many), color=colour, linestyle=":", linewidth=1)
+    lower.plot(x, below.to_list(), color=colour, marker="o")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -61,8 +60,8 @@ def _checked(servers: tuple[ClickHouseServer, ...], remedy: str) -> tuple[ClickH
 @contextmanager
 def embedded_pair() -> Iterator[tuple[ClickHouseServer, ...]]:
     """Two servers of their own in a directory of their own, for as long as the block lasts."""
-    home = Path(tempfile.mkdtemp(prefix="framehaul-shards-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="framehaul-shards-") as name, ExitStack() as stack:
+        home = Path(name)
         ports = [(choose_port(None, ""), choose_port(None, "")) for _ in range(SHARDS)]
         password = password_in(home / "password")
         replicas = "".join(
@@ -71,15 +70,12 @@ def embedded_pair() -> Iterator[tuple[ClickHouseServer, ...]]:
             for _, native in ports
         )
         cluster = f"\n  <remote_servers><{CLUSTER}>{replicas}</{CLUSTER}></remote_servers>"
-        with ExitStack() as stack:
-            servers = []
-            for number, (http, native) in enumerate(ports, 1):
-                directory = home / f"shard{number}"
-                (directory / "clickhouse").mkdir(mode=0o700, parents=True)
-                write_private(directory / "clickhouse" / "password", password)
-                shard = EmbeddedClickHouse(directory, http, native, more=cluster)
-                stack.callback(shard.stop)
-                servers.append(shard.start())
-            yield tuple(servers)
-    finally:
-        shutil.rmtree(home)
+        servers = []
+        for number, (http, native) in enumerate(ports, 1):
+            directory = home / f"shard{number}"
+            (directory / "clickhouse").mkdir(mode=0o700, parents=True)
+            write_private(directory / "clickhouse" / "password", password)
+            shard = EmbeddedClickHouse(directory, http, native, more=cluster)
+            stack.callback(shard.stop)
+            servers.append(shard.start())
+        yield tuple(servers)

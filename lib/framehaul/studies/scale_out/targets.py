@@ -29,7 +29,7 @@ class Staged:
 
 
 class Target(Protocol):
-    """A table of a database during one run; it is sent to workers, and its representation tells no password.
+    """A table of a database during one run; it is sent to workers, and its representation shows no password.
 
     The run's name is in the name of everything that it makes. Writing: `begin`, `stage` for every attempt at a
     partition, `commit`. Reading: `reading`, `read` for every attempt at a piece. At last, whatever happened, `end`.
@@ -65,6 +65,9 @@ class Target(Protocol):
 
     def end(self) -> None:
         """Drop what is left of the run, and end whoever still works for it; what was committed stays."""
+
+    def drop(self) -> None:
+        """Drop the table that readers see, with its rows; raises ServerError when it is not ours."""
 
     def reading(self, pieces: int) -> AbstractContextManager[list[Any]]:
         """So many pieces of the table as it is now, together all of it; they can be read for as long as the block."""

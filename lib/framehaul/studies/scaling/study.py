@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import batched, groupby
 from pathlib import Path
 from typing import Any, cast
 
-import matplotlib as mpl
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
-from IPython.display import SVG, Markdown
-from matplotlib.axes import Axes
+from IPython.display import SVG
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
 from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
-from framehaul.harness.measure import Outcome
+from framehaul.harness.environment import server_versions
+from framehaul.harness.measure import Moved
 from framehaul.harness.meter import Usage
-from framehaul.harness.recording import keep_metadata, made, result
-from framehaul.harness.rounds import interruptible
+from framehaul.harness.passes import right
+from framehaul.harness.recording import Recording, recording
+from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
-from framehaul.reporting.tables import markdown_table, thousands
-from framehaul.reporting.versions import versions_text
-from framehaul.results import committed, store
-from framehaul.results.statistics import never_wrong
-from framehaul.results.store import EXACT
+from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.tables import Column, Listing, megabytes, thousands, words
+from framehaul.results import committed, statistics, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.settings import load_settings
 from framehaul.studies.scaling import STUDY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
@@ -64,44 +60,104 @@ PANELS = {
     "server_cpu_s": "server CPU, s",
     "wire_bytes": "bytes on the wire",
 }
+COLOURS = ("#999999", "#0072B2")
+"""Of what is compared, the published technique first."""
 
 
 def sizes(largest: int) -> list[int]:
     """Numbers of rows up to `largest`, from ten thousand, or from a tenth of it when that is less, in half decades."""
     size = min(SMALLEST_ROWS, max(1, largest // 10))
-    found = []
+    smaller = []
     while size < largest:
-        found += [size * step for step in STEPS if size * step < largest]
+        smaller += [size * step for step in STEPS if size * step < largest]
         size *= 10
-    return [*found, largest]
+    return [*smaller, largest]
 
 
-class Scaling:
-    """The results of a run over sizes, ready to be shown."""
+def medians(passes: pl.DataFrame) -> pl.DataFrame:
+    """Medians of each technique and size, in ascending size, without those of which a pass failed."""
+    who = ["database", "direction", "technique", "label", "origin", "rows"]
+    return statistics.medians(passes, who).filter(status="ok").sort("rows", maintain_order=True)
 
-    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
-        self.passes = passes
-        self._metadata, self._figures = metadata, figures
+
+def streams_table(by_size: pl.DataFrame) -> Listing:
+    """Time and memory of streamed and of whole moves, side by side."""
+    pairs = [
+        by_size.filter(technique=streamed.name).join(
+            by_size.filter(technique=whole.name), on="rows", suffix="_whole", maintain_order="left"
+        )
+        for streamed, whole in batched(MOVES, 2, strict=True)
+    ]
+    columns = [
+        words("move", lambda row: f"{DATABASES[row['database']]} {row['direction']}, {row['rows']:,} rows"),
+        Column("streamed, rows/s", "rows_per_s", thousands),
+        Column("whole, rows/s", "rows_per_s_whole", thousands),
+        Column("streamed over whole", lambda row: row["rows_per_s"] / row["rows_per_s_whole"], "{:.2f}x"),
+        Column("streamed, peak RSS growth", "peak_rss_bytes", megabytes),
+        Column("whole, peak RSS growth", "peak_rss_bytes_whole", megabytes),
+    ]
+    return Listing(columns, pl.concat(pairs))
+
+
+def growth_table(by_size: pl.DataFrame) -> Listing:
+    """The speed of each technique at the smallest and at the largest size."""
+    rows = []
+    for (database, direction), names in COMPARED.items():
+        for name in names:
+            sizes_of_one = by_size.filter(database=database, direction=direction, technique=name).to_dicts()
+            rows += [first | {"largest": sizes_of_one[-1]} for first in sizes_of_one[:1]]
+
+    def speed(row: Any) -> str:
+        return f"{thousands(row['rows_per_s'])} at {row['rows']:,}"
+
+    columns = [
+        words("technique", lambda row: f"{DATABASES[row['database']]} {row['direction']}: {row['label']}"),
+        Column("rows/s, smallest", speed),
+        Column("rows/s, largest", "largest", speed),
+        Column("largest over smallest", lambda row: row["largest"]["rows_per_s"] / row["rows_per_s"], "{:.2f}x"),
+    ]
+    return Listing(columns, rows)
+
+
+def growth_figure(by_size: pl.DataFrame, database: str, direction: str) -> Figure:
+    """What a direction's techniques take against rows, on logarithmic axes, where nothing can be 0."""
+    here = by_size.filter(database=database, direction=direction)
+    colours = dict(zip(COMPARED[database, direction], COLOURS, strict=True))
+    with charts.panels(1, len(PANELS), height=3.1) as (figure, panels):
+        for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
+            axes.set_title(title, loc="left", fontsize=8)
+            for name, colour in colours.items():
+                part = here.filter(pl.col(column) > 0, technique=name)
+                if len(part):
+                    axes.plot(part["rows"].to_list(), part[column].to_list(), color=colour, marker="o", markersize=3.5)
+            if not axes.lines:
+                axes.set_axis_off()
+                axes.text(0, 0.5, "not measured in this run", fontsize=8, color=charts.FAINT)
+                continue
+            for axis in (axes.xaxis, axes.yaxis):
+                charts.quantities(
+                    axis, lambda value: thousands(value) if value >= 1 else f"{value:g}", logarithmic=True
+                )
+            axes.xaxis.set_minor_formatter(lambda *_: "")
+            axes.tick_params(which="both", labelsize=7)
+            axes.grid(which="major", color="#eeeeee")
+        labels: dict[str, str] = dict(here.select("technique", "label").iter_rows())
+        named = {labels.get(name, name): colour for name, colour in colours.items()}
+        charts.legend(figure, named, loc="outside lower left", fontsize=8)
+        figure.suptitle(f"{DATABASES[database]} {direction} against rows", x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+class Scaling(Shown):
+    """The passes of a run over sizes."""
+
+    study = STUDY
+    growth = view(lambda passes: growth_table(medians(passes)))
+    streams = view(lambda passes: streams_table(medians(passes)))
 
     def chart(self, database: str, direction: str) -> SVG:
-        """Cost against rows of one direction, on logarithmic axes; also saved as a figure."""
-        figure = _figure(self._medians(), database, direction)
-        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{database}_{direction}.svg"))
-
-    def streams(self) -> Markdown:
-        """Streamed against whole: time, memory, and how the memory grows."""
-        return Markdown(streams_table(self._medians()))
-
-    def growth(self) -> Markdown:
-        """How the speed of each technique changes from the smallest to the largest size."""
-        return Markdown(growth_table(self._medians()))
-
-    def versions(self) -> Markdown:
-        """What this was run with."""
-        return Markdown(versions_text(self._metadata, STUDY.notebook))
-
-    def _medians(self) -> pl.DataFrame:
-        return medians(self.passes)
+        """Cost against rows of one direction; also saved as a figure."""
+        return self.saved(growth_figure(medians(self.passes), database, direction), f"{database}_{direction}")
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
@@ -112,114 +168,50 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
 
     Raises what `transfers.study.run` raises.
     """
-    parameters = measure.Parameters(rows, passes, warmup, seed)
-    settings = load_settings()
-    run_id, started = store.new_run_id(), dt.datetime.now(dt.UTC)
-    steps, stream_sizes = sizes(rows), sorted({max(1, rows // 10), rows})
+    check(ROWS=(rows, 1))
+    rounds = Rounds(passes, warmup, seed)
+    terms = {"rows": rows, **vars(rounds)}
     with (
-        servers.running(settings) as both,
-        store.Writer(settings.out / "results" / STUDY.results) as writer,
-        tqdm(
-            total=len(steps) * len(COMPARED) + len(stream_sizes) * len(MOVES) * passes, file=sys.stdout, ncols=100
-        ) as bar,
+        recording(STUDY.notebook, STUDY.results, store.Result, "pass", terms) as made,
+        servers.running(made.settings) as both,
     ):
+        of_size = {size: Rounds(passes, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
+        ends = sorted({max(1, rows // 10), rows})
+        per_size = sum(
+            1 + len(names) * (passes + one.warmup) for one in of_size.values() for names in COMPARED.values()
+        )
+        made.expect(per_size + len(ends) * len(MOVES) * passes)
+        versions = "; ".join(server_versions(both).values())
+        made.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
 
-        def record(size: int, technique: Technique, number: int, outcome: Outcome, wire_bytes: int | None) -> None:
-            writer.write(result(run_id, STUDY.notebook, technique, size, number, outcome, wire_bytes))
-
-        def work(stop: Any) -> None:
-            for size in steps:
-                for (database, direction), names in COMPARED.items():
-                    known = {found.name: found for found in techniques(cast("Database", database),
-                                                                       cast("Direction", direction))}  # fmt: skip
-                    measure.run(
-                        [known[name] for name in names], both.of(database), table,
-                        measure.Parameters(size, passes, max(warmup, int(size * 10 <= rows)), seed),
-                        lambda *found, size=size: record(size, *found), stop=stop,
-                    )  # fmt: skip
-                    bar.update()
-            for size in stream_sizes:
+        def work(stop: threading.Event) -> None:
+            for size, rounds_of_size in of_size.items():
                 content = generator.arrow_table(table, size, seed)
-                for move, number, outcome in _moves(both, table, content, passes):
-                    if stop.is_set():
-                        raise KeyboardInterrupt
-                    record(size, move, number, outcome, None)
-                    bar.update()
+                record, finished = made.techniques(STUDY.notebook, size)
+                for (database, direction), names in COMPARED.items():
+                    known = techniques(cast("Database", database), cast("Direction", direction))
+                    measure.run(
+                        [one for one in known if one.name in names], both.of(database), table, content,
+                        rounds_of_size, record, stop=stop, progress=made.progress, finished=finished,
+                    )  # fmt: skip
+            for size in ends:
+                _measure_moves(made, both, table, size, rounds, stop)
 
         interruptible(work)
-        server_metadata = {"version": "; ".join(
-            tables_of(both.of(database)).metadata()["version"] for database in ("postgres", "clickhouse")
-        ), "settings": {}}  # fmt: skip
-    metadata = keep_metadata(settings, STUDY.notebook, made(run_id, started, parameters, both.mode, server_metadata))
-    return load(metadata)
+    return Scaling.load(made.settings)
 
 
-def load(metadata: dict[str, Any] | None = None) -> Scaling:
-    """The results of the last complete run, without any server."""
-    settings = load_settings()
-    directory = settings.out / "results"
-    passes = store.read(directory / STUDY.results)
-    return Scaling(passes, metadata or store.read_metadata(directory), settings.out / "figures")
+def _measure_moves(
+    made: Recording, both: Servers, table: Table, size: int, rounds: Rounds, stop: threading.Event
+) -> None:
+    """Every move of so many rows, one after another: the passes of each are made in a process of its own, and verified.
 
-
-def medians(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per technique and size, in ascending size, with the medians over passes."""
-    who = ["database", "direction", "technique", "label", "origin", "rows"]
-    return (
-        never_wrong(passes, who)
-        .group_by(who, maintain_order=True)
-        .agg(pl.col(*PANELS, "seconds").median(), pl.col("rows_per_s").min().alias("min_rows_per_s"),
-             pl.col("rows_per_s").max().alias("max_rows_per_s"))
-        .sort("rows", maintain_order=True)
-    )  # fmt: skip
-
-
-def streams_table(found: pl.DataFrame) -> str:
-    """Streamed and whole moves side by side, as Markdown."""
-    rows = []
-    for streamed, whole in zip(MOVES[::2], MOVES[1::2], strict=True):
-        pair = found.filter(technique=streamed.name).join(
-            found.filter(technique=whole.name), on="rows", suffix="_whole"
-        )
-        rows += [
-            [
-                f"{DATABASES[row['database']]} {row['direction']}, {row['rows']:,} rows",
-                thousands(row["rows_per_s"]),
-                thousands(row["rows_per_s_whole"]),
-                f"{row['rows_per_s'] / row['rows_per_s_whole']:.2f}x",
-                _megabytes(row["peak_rss_bytes"]),
-                _megabytes(row["peak_rss_bytes_whole"]),
-            ]
-            for row in pair.to_dicts()
-        ]
-    header = ["move", "streamed, rows/s", "whole, rows/s", "streamed over whole", "streamed, peak RSS growth",
-              "whole, peak RSS growth"]  # fmt: skip
-    return markdown_table(header, rows)
-
-
-def growth_table(found: pl.DataFrame) -> str:
-    """Speed at the smallest and the largest size, as Markdown."""
-    rows = []
-    for (database, direction), names in COMPARED.items():
-        for name in names:
-            part = found.filter(database=database, direction=direction, technique=name).to_dicts()
-            if part:
-                first, last = part[0], part[-1]
-                rows.append(
-                    [
-                        f"{DATABASES[database]} {direction}: {first['label']}",
-                        f"{thousands(first['rows_per_s'])} at {first['rows']:,}",
-                        f"{thousands(last['rows_per_s'])} at {last['rows']:,}",
-                        f"{last['rows_per_s'] / first['rows_per_s']:.2f}x",
-                    ]
-                )
-    return markdown_table(["technique", "rows/s, smallest", "rows/s, largest", "largest over smallest"], rows)
-
-
-def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Iterator[tuple[Technique, int, Outcome]]:
-    """The passes of every move, each verified."""
-    sent, reference = Expected(table, content), table.renamed(f"{table.name}_sent")
-    for (database, direction), moves in itertools.groupby(MOVES, lambda move: (move.database, move.direction)):
+    When that process ends before its time, all passes of the move that are left fail for the same reason.
+    """
+    content, reference = generator.arrow_table(table, size, rounds.seed), table.renamed(f"{table.name}_sent")
+    sent = Expected(table, content)
+    record, finished = made.techniques(STUDY.notebook, size)
+    for (database, direction), moves in groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
             file = Path(directory) / "rows.parquet"
@@ -232,113 +224,59 @@ def _moves(both: Servers, table: Table, content: pa.Table, passes: int) -> Itera
                     tables.load(table, content)
                     tables.quiesce()
                 for move in moves:
-                    for number, outcome in enumerate(_passes(move, table, file, sent, tables, passes), 1):
-                        yield move, number, outcome
+                    with _mover(move.name, file) as make_pass:
+                        in_rounds(
+                            [move], Rounds(rounds.passes), partial(_moved, make_pass, tables, table, sent, file),
+                            record, stop=stop, progress=lambda move, _: made.progress(move.name), finished=finished,
+                        )  # fmt: skip
             finally:
                 for ours in (table, reference):
                     tables.drop(ours)
 
 
-def _passes(
-    move: Technique, table: Table, file: Path, sent: Expected, tables: Tables, passes: int
-) -> Iterator[Outcome]:
-    """The passes of one move, in a process of its own; the first that fails is the last."""
-    with _child(move.name, file) as make_pass:
-        for _ in range(passes):
-            if move.direction == "write":
-                tables.create(table)
-                tables.quiesce()
-            cost = make_pass()
-            if isinstance(cost, str):
-                yield Outcome("failed", reason=cost)
-                return
-            if move.direction == "write":
-                difference = sent.difference_on_server(tables)
-            else:
-                difference = sent.difference(to_polars(pq.read_table(file), table))
-            if difference:
-                yield Outcome("failed", reason=difference)
-            else:
-                yield Outcome("ok", cost.pop("seconds"), Usage(**cost), EXACT)
+def _moved(
+    make_pass: Callable[[], dict[str, Any]], tables: Tables, table: Table, sent: Expected, file: Path,
+    move: Technique, _: int,
+) -> Moved:  # fmt: skip
+    """One pass of a move between the table and the file; raises WrongResultError when other rows arrived."""
+    if move.direction == "write":
+        tables.create(table)
+        tables.quiesce()
+        cost = make_pass()
+        wrong = sent.difference_on_server(tables)
+    else:
+        cost = make_pass()
+        wrong = sent.difference(to_polars(pq.read_table(file), table))
+    return right(Moved(cost.pop("seconds"), Usage(**cost), store.EXACT), wrong)
+
+
+class MoverError(RuntimeError):
+    """The process of a move ended before its time; the message is the last line that it wrote."""
 
 
 @contextmanager
-def _child(name: str, file: Path) -> Iterator[Any]:
-    """A process that makes passes of a move: call what this gives for a pass's cost, or for what went wrong."""
-    with subprocess.Popen(
+def _mover(name: str, file: Path) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A process that makes passes of a move: call what this gives for a pass's cost; that raises MoverError."""
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(
         [sys.executable, "-m", "framehaul.studies.scaling.mover", name, str(file)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
     ) as process:  # fmt: skip
-        requests, answers, errors = process.stdin, process.stdout, process.stderr
+        requests, answers = process.stdin, process.stdout
         assert requests is not None
         assert answers is not None
-        assert errors is not None
 
-        def make_pass() -> dict[str, Any] | str:
-            try:
-                print("go", file=requests, flush=True)
-                answer = answers.readline()
-            except BrokenPipeError:
-                answer = ""
-            if not answer:
-                told = errors.read().strip().splitlines()
-                return told[-1][:400] if told else f"the process of {name} ended"
+        def make_pass() -> dict[str, Any]:
+            with suppress(BrokenPipeError):
+                requests.write(b"go\n")
+            if not (answer := answers.readline()):
+                process.wait()
+                errors.seek(0)
+                lines = errors.read().decode(errors="replace").strip().splitlines()
+                raise MoverError(lines[-1] if lines else f"the process of {name} ended")
             cost: dict[str, Any] = json.loads(answer)
             return cost
 
-        try:
-            yield make_pass
-        finally:
-            requests.close()
-
-
-def _figure(found: pl.DataFrame, database: str, direction: str) -> Figure:
-    names = COMPARED[(database, direction)]
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(10.5, 3.1), layout="constrained")
-        panels = figure.subplots(1, len(PANELS))
-        for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
-            for name, colour in zip(names, ("#999999", "#0072B2"), strict=True):
-                part = found.filter(database=database, direction=direction, technique=name).drop_nulls(column)
-                _line(axes, part, column, colour)
-            axes.set_title(title, loc="left", fontsize=8)
-            if not axes.lines:
-                axes.set_axis_off()
-                axes.text(0, 0.5, "not measured in this run", fontsize=8, color=charts.FAINT)
-        known = dict(found.filter(database=database, direction=direction).select("technique", "label").rows())
-        labels = [str(known.get(name, name)) for name in names]
-        handles = [mpl.lines.Line2D([], [], color=colour, marker="o") for colour in ("#999999", "#0072B2")]
-        figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize=8)
-        title = f"{DATABASES[database]} {direction} against rows"
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    return figure
-
-
-def _line(axes: Axes, part: pl.DataFrame, column: str, colour: str) -> None:
-    """A quantity against rows, both logarithmic; what is 0 has no place there and is left out."""
-    part = part.filter(pl.col(column) > 0)
-    axes.tick_params(labelsize=7)
-    if part.is_empty():
-        return
-    axes.plot(part["rows"].to_list(), part[column].to_list(), color=colour, marker="o", markersize=3.5)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.tick_params(which="both", labelsize=7)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: _tick(value))
-        axis.set_minor_formatter(lambda value, _: _tick(value) if f"{value:e}"[0] in "25" else "")
-    axes.xaxis.set_minor_formatter(lambda *_: "")
-    axes.grid(which="major", color="#eeeeee")
-    axes.set_axisbelow(True)
-
-
-def _tick(value: float) -> str:
-    """A number on an axis: 20k, 1.5M, 0.02."""
-    return thousands(value) if value >= 1 else f"{value:g}"
-
-
-def _megabytes(value: float | None) -> str:
-    return "" if value is None else f"{value / 1e6:.0f} MB"
+        yield make_pass
 
 
 def read_streams(directory: Path) -> pl.DataFrame:
@@ -350,9 +288,9 @@ def read_streams(directory: Path) -> pl.DataFrame:
 def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
     """Of the passes of the scaling study, those of the streamed moves."""
     streamed = growth.filter(pl.col("technique").str.starts_with("stream_"))
-    return never_wrong(streamed, ["technique", "rows"])
+    return statistics.never_wrong(streamed, ["technique", "rows"])
 
 
 def readme_blocks(_: Path) -> dict[str, str]:
     """The block of the writeup, from the committed run that is about this."""
-    return {"streams": streams_table(medians(store.read(committed.SCALING_RUN / STUDY.results)))}
+    return {"streams": str(streams_table(medians(store.read(committed.SCALING_RUN / STUDY.results))))}
