@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.ipc
 
 TABLE = "framehaul_buildings"
 """The table that files are loaded into; on BigQuery the beginning of its name."""
