@@ -27,7 +27,7 @@ from framehaul.servers import PostgresServer
 from framehaul.servers.postgres import program
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.pgbench.presets import Test
+from framehaul.studies.pgbench.presets import LOG, Test
 from framehaul.studies.pgbench.services import Service
 
 SCHEMA = "framehaul_pgbench_{scale}"
@@ -121,29 +121,27 @@ class Bench:
         self._tables.quiesce()
         balances = self._balances(test.scale)
         meter, disk = Meter(self._server.process_id), self._service.disk
-        counted, operations = self._counters(), disk.operations() if disk else None
+        counters, operations = self._counters(), disk.operations() if disk else None
         meter.start()
-        used, begun = _children_cpu_s(), time.perf_counter()
+        cpu_s, start = _children_cpu_s(), time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="framehaul-pgbench-") as name:
-            logged = ["-l", "--log-prefix=transactions"]
-            if test.sampling_rate < 1:
-                logged.append(f"--sampling-rate={test.sampling_rate}")
-            said = self._pgbench(test.scale, [*test.options(clients), *logged], Path(name))
-            seconds, client_cpu_s = time.perf_counter() - begun, _children_cpu_s() - used
-            after = disk.operations() if disk else None
-            figures, bins = _spread(Path(name).glob("transactions.*"), test)
-        counted_after = self._counters()
+            printed = self._pgbench(test.scale, [*test.options(clients), *test.logging()], Path(name))
+            seconds, client_cpu_s = time.perf_counter() - start, _children_cpu_s() - cpu_s
+            operations_after = disk.operations() if disk else None
+            figures, bins = _spread(Path(name).glob(f"{LOG}.*"), test)
+        counters_after = self._counters()
         server_cpu_s = meter.stop().server_cpu_s  # of clients' processes, too, which have ended by now
-        figures |= _summary_of(said)
+        figures |= _summary_of(printed)
         self._check_balances(test, figures["transactions"], balances)
-        figures |= _of_server(counted, counted_after, seconds, figures["transactions"])
-        if operations and after:
-            ways = zip(("disk_reads_per_s", "disk_writes_per_s"), operations, after, strict=True)
-            figures |= {name: (then - before) / seconds for name, before, then in ways}
+        figures |= _of_server(counters, counters_after, seconds, figures["transactions"])
+        if operations and operations_after:
+            ways = zip(("disk_reads_per_s", "disk_writes_per_s"), operations, operations_after, strict=True)
+            figures |= {name: (after - before) / seconds for name, before, after in ways}
         return Run(figures | {"seconds": seconds, "client_cpu_s": client_cpu_s, "server_cpu_s": server_cpu_s}, bins)
 
     def check_accounts(self, scale: int) -> None:
         """Compare balances of all accounts with those of branches and tellers; raises BenchError where they part."""
+        self._clients_gone()  # an interrupted run's may still commit
         schema = SCHEMA.format(scale=scale)
         rows, total = self._tables.run(f"SELECT count(*), sum(abalance)::bigint FROM {schema}.pgbench_accounts")[0]
         branches, tellers = self._balances(scale)
@@ -199,7 +197,7 @@ class Bench:
             )
 
     def _pgbench(self, scale: int, arguments: Sequence[str], directory: Path | None = None) -> str:
-        """What pgbench says at its end; ended at once, with KeyboardInterrupt, when the study is to stop."""
+        """What pgbench prints; ended at once, with KeyboardInterrupt, when the study is to stop."""
         command = [str(self._program), *arguments, self._conninfo(scale)]
         environment = os.environ | {"PGPASSWORD": self._server.password}
         with subprocess.Popen(
@@ -208,7 +206,7 @@ class Bench:
         ) as process:  # fmt: skip
             while True:
                 try:
-                    said, complaint = process.communicate(timeout=0.2)
+                    printed, complaint = process.communicate(timeout=0.2)
                     break
                 except subprocess.TimeoutExpired:
                     if self._stop.is_set():
@@ -216,9 +214,9 @@ class Bench:
                         raise KeyboardInterrupt from None
         if process.returncode:
             lines = [line for line in complaint.splitlines() if "error" in line or "fatal" in line.lower()]
-            told = (lines or complaint.strip().splitlines() or [f"exit status {process.returncode}"])[0]
-            raise BenchError(f"pgbench: {told.removeprefix('pgbench: ')}")
-        return said
+            first = (lines or complaint.strip().splitlines() or [f"exit status {process.returncode}"])[0]
+            raise BenchError(f"pgbench: {first.removeprefix('pgbench: ')}")
+        return printed
 
     def _check_new(self, scale: int) -> None:
         schema = SCHEMA.format(scale=scale)
@@ -254,14 +252,20 @@ class Bench:
                     f"balances of pgbench_{name} changed by {now - then}, those in pgbench_history by {total}"
                 )
 
-    def _counters(self) -> dict[str, int | None]:
-        """What the server has counted so far, after all clients of pgbench have gone: they count on their way out."""
+    def _clients_gone(self) -> bool:
+        """Whether the server has let go of all clients of pgbench, for which it gets some time."""
         busy = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname = current_database()"
         deadline = time.monotonic() + GONE_SECONDS
         while self._tables.run(busy):
             if time.monotonic() > deadline:
-                return {}
+                return False
             time.sleep(0.02)
+        return True
+
+    def _counters(self) -> dict[str, int | None]:
+        """What the server has counted so far, after all clients of pgbench have gone: they count on their way out."""
+        if not self._clients_gone():
+            return {}
         counted: dict[str, int | None] = {}
         for names, query in ((("hits", "misses"), CACHE), (("reads", "writes"), IO), (("wal",), WAL)):
             try:
@@ -271,14 +275,14 @@ class Bench:
         return counted
 
 
-def _summary_of(said: str) -> dict[str, Any]:
-    """The figures in what pgbench says at its end."""
+def _summary_of(printed: str) -> dict[str, Any]:
+    """The figures in what pgbench prints at its end."""
 
     def figure(pattern: str) -> float:
-        found = re.search(pattern, said, re.MULTILINE)
-        if found is None:
-            raise BenchError(f"pgbench's summary is not understood: {' '.join(said.split())[:200]}")
-        return float(found[1])
+        match = re.search(pattern, printed, re.MULTILINE)
+        if match is None:
+            raise BenchError(f"pgbench's summary is not understood: {' '.join(printed.split())[:200]}")
+        return float(match[1])
 
     if failed := figure(r"^number of failed transactions: (\d+)"):
         raise BenchError(f"{failed:,.0f} transactions failed")

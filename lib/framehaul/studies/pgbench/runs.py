@@ -1,4 +1,4 @@
-"""Every service set up and checked once, then rounds of every test on each, with a row for every pass."""
+"""Every service set up once, then rounds of every test on each, and a check of all accounts at the end."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
 from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import check, in_rounds, interruptible, outcome_of
+from framehaul.harness.rounds import Rounds, in_rounds, interruptible
 from framehaul.results import store
 from framehaul.results.store import Status
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import load_settings
 from framehaul.studies.pgbench import STUDY, presets
-from framehaul.studies.pgbench.bench import Bench
+from framehaul.studies.pgbench.bench import Bench, Run
 from framehaul.studies.pgbench.disks import limited
 from framehaul.studies.pgbench.presets import Test
-from framehaul.studies.pgbench.services import Service, opened
+from framehaul.studies.pgbench.services import Service, named, opened, prices
 
 SPREAD = "pgbench_spread.csv"
 """How the transactions of each pass are spread over latency and time."""
 
 
 @dataclass(frozen=True)
-class Pass:
+class Result:
     """One run of one test on one service; a missing number is None, never 0.
 
     Reads and writes are those that PostgreSQL asked for (`reads_per_s`), of which the page cache may answer some, and
@@ -86,6 +88,9 @@ class Task:
     test: Test
     clients: int
 
+    def __str__(self) -> str:
+        return f"{self.service.name} {self.test.name} {self.clients}"
+
 
 def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
     """Run the tests of a preset on every service, or on those named, and write `results/pgbench.csv`.
@@ -93,48 +98,54 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
     Raises ValueError for a parameter that makes no sense, SettingsError for a malformed setting, ServerError when the
     server of other notebooks cannot be had, ResultsError when the file cannot be written.
     """
-    check(PASSES=(passes, 1))
-    tests = presets.tests(preset)
-    settings = load_settings()
+    rounds, tests, settings = Rounds(passes, seed=seed), presets.tests(preset), load_settings()
+    terms = {
+        "preset": preset, "services": services, **vars(rounds), "pgbench": settings.pgbench, "prices": prices(settings),
+        "addresses": {name: [one.host, one.port, one.database] for name, one in named(settings).items()},
+    }  # fmt: skip
     with (
-        opened(settings, tests, services) as found,
-        recording(STUDY.notebook, STUDY.results, Pass, "run") as made,
-        store.Writer(settings.out / "results" / SPREAD, Spread) as spread,
+        opened(settings, tests, services) as offered,
+        recording(STUDY.notebook, STUDY.results, Result, "run", terms) as made,
+        # It goes on from what is left exactly when the passes do: they keep their run's id then.
+        store.Writer(settings.out / "results" / SPREAD, Spread, {"run_id": made.run_id}) as spread,
     ):
-        rounds = _Rounds(made, spread, found, tests)
-        interruptible(lambda stop: rounds.all(passes=passes, seed=seed, stop=stop))
+        runs = _Runs(made, spread, offered, tests)
+        interruptible(lambda stop: runs.all(rounds, stop))
         made.metadata |= {
-            "what": f"preset {preset}, {len(found)} services, {passes} passes", "servers": settings.servers,
-            "order": [service.name for service in found], "services": rounds.metadata,
+            "what": f"preset {preset}, {len(offered)} services, {passes} passes", "servers": settings.servers,
+            "order": [service.name for service in offered], "services": runs.metadata,
             "unavailable": {
-                name if scale is None else f"{name}, scale {scale:,}": trouble["reason"]
-                for (name, scale), trouble in rounds.trouble.items()
+                name if scale is None else f"{name}, scale {scale:,}": trouble.reason
+                for (name, scale), trouble in runs.trouble.items()
             },
-            "left": rounds.left,
+            "left": runs.left,
         }  # fmt: skip
 
 
-class _Rounds:
+class _Runs:
     def __init__(
         self, made: Recording, spread: store.Writer, services: Sequence[Service], tests: Sequence[Test]
     ) -> None:
         self._made, self._spread, self._services, self._tests = made, spread, services, tests
         self._benches: dict[str, Bench] = {}
-        self.trouble: dict[tuple[str, int | None], dict[str, Any]] = {}
+        self._unchecked: dict[tuple[str, str], Task] = {}
+        """Tests that have changed accounts, by service and name."""
+        self.trouble: dict[tuple[str, int | None], Skipped | Failed] = {}
         """Why a service is not measured, at all (None) or with the data set of a scale."""
         self.metadata: dict[str, dict[str, Any]] = {}
         self.left: list[str] = []
         """What could not be cleaned up."""
 
-    def all(self, *, passes: int, seed: int, stop: threading.Event) -> None:
-        """Set up, run all rounds, check at the end, clean up."""
+    def all(self, rounds: Rounds, stop: threading.Event) -> None:
+        """Set up, run all rounds, check what they left, clean up; an interrupted run is checked, too."""
         tasks = [
             Task(service, test, clients)
             for service in self._services
             for test in self._tests
             for clients in (*test.sweep, test.clients)
         ]
-        self._made.expect(len(self._services) + passes * len(tasks))
+        self._made.expect(len(self._services) + rounds.passes * len(tasks))
+        _, finished = self._made.passes(self._row)
         with ExitStack() as limits:
             try:
                 for service in self._services:
@@ -142,65 +153,57 @@ class _Rounds:
                         raise KeyboardInterrupt
                     self._made.progress(f"{service.name}: making data")
                     self._attempt(service, None, partial(self._set_up, service, stop, limits))
-                for number, task in in_rounds(tasks, warmup=0, passes=passes, seed=seed, stop=stop):
-                    self._made.progress(f"{task.service.name} {task.test.name} {task.clients}")
-                    self._run(task, number)
-                for service in self._services:
-                    self._check(service)
+                in_rounds(
+                    tasks, rounds, self._run, self._record, stop=stop, finished=finished,
+                    progress=lambda task, _: self._made.progress(str(task)),
+                )  # fmt: skip
             finally:
+                for task in self._unchecked.values():
+                    self._check(task)
                 self.left += [left for bench in self._benches.values() if (left := bench.clean())]
 
     def _set_up(self, service: Service, stop: threading.Event, limits: ExitStack) -> None:
         bench = self._benches[service.name] = Bench(service, self._made.settings, stop)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for test in {test.scale: test for test in self._tests}.values():
             self._attempt(service, test.scale, partial(bench.initialise, test))
         assert service.server is not None
         known = PostgresTables(service.server).metadata()
-        self.metadata[service.name] = known | {"initialised_s": round(time.perf_counter() - begun, 1)}
+        self.metadata[service.name] = known | {"initialised_s": round(time.perf_counter() - start, 1)}
         if service.iops is not None:
             assert service.server.process_id is not None
             limits.enter_context(limited(service.server.process_id, service.disk, service.iops))
 
     def _attempt(self, service: Service, scale: int | None, work: Callable[[], None]) -> None:
         """Whatever goes wrong with one service, or one data set, while it is set up is its trouble; others go on."""
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001  said in its rows
-            self.trouble[service.name, scale] = outcome_of(error)
+        ended = attempt(work)
+        if not isinstance(ended, Ok):
+            self.trouble[service.name, scale] = ended
 
-    def _trouble_of(self, service: Service, test: Test) -> dict[str, Any] | None:
-        return self.trouble.get((service.name, None)) or self.trouble.get((service.name, test.scale))
+    def _run(self, task: Task, _: int) -> Run:
+        name = task.service.name
+        if trouble := self.trouble.get((name, None)) or self.trouble.get((name, task.test.scale)):
+            raise (UnavailableError if isinstance(trouble, Skipped) else WrongResultError)(trouble.reason)
+        if not task.test.select_only:
+            self._unchecked[name, task.test.name] = Task(task.service, task.test, task.test.clients)
+        return self._benches[name].run(task.test, task.clients)
 
-    def _run(self, task: Task, number: int) -> None:
-        service = task.service
-        if trouble := self._trouble_of(service, task.test):
-            self._write(task, number, **trouble)
-            return
-        try:
-            done = self._benches[service.name].run(task.test, task.clients)
-        except Exception as error:  # noqa: BLE001  whatever a run raises is its result, not the study's end
-            self._write(task, number, **outcome_of(error))
-            return
-        self._write(task, number, **done.figures)
-        for found in done.bins:
-            place = (self._made.run_id, service.name, task.test.name, task.clients, number)
-            self._spread.write(Spread(*place, found.kind, found.up_to, found.transactions))
+    def _record(self, task: Task, number: int, ended: Pass[Run]) -> None:
+        self._made.write(self._row(task, number, ended))
+        for one in ended.values.bins if isinstance(ended, Ok) else ():
+            place = (self._made.run_id, task.service.name, task.test.name, task.clients, number)
+            self._spread.write(Spread(*place, one.kind, one.up_to, one.transactions))
 
-    def _check(self, service: Service) -> None:
+    def _check(self, task: Task) -> None:
         """All accounts, once: on a large data set that takes longer than a run."""
-        for test in self._tests:
-            if not test.select_only and not self._trouble_of(service, test):
-                try:
-                    self._benches[service.name].check_accounts(test.scale)
-                except Exception as error:  # noqa: BLE001  as above
-                    self._write(Task(service, test, test.clients), 0, **outcome_of(error))
+        ended = attempt(partial(self._benches[task.service.name].check_accounts, task.test.scale))
+        if not isinstance(ended, Ok):
+            self._made.write(self._row(task, 0, ended))
 
-    def _write(self, task: Task, number: int, **found: Any) -> None:
+    def _row(self, task: Task, number: int, ended: Pass[Run]) -> Result:
         service, test = task.service, task.test
-        self._made.write(
-            Pass(
-                self._made.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
-                price_per_hour=service.price_per_hour, **found,
-            )
+        return Result(
+            self._made.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
+            price_per_hour=service.price_per_hour,
+            **columns_of(Ok(ended.values.figures) if isinstance(ended, Ok) else ended),
         )  # fmt: skip
