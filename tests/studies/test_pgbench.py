@@ -390,7 +390,8 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
     monkeypatch.setattr(presets, "tests", lambda _: (READ, WRITE))
-    done, checked = [], []
+    done: list[tuple[str, int]] = []
+    checked: list[int] = []
     run, check = Bench.run, Bench.check_accounts
 
     def counted(self: Bench, test: presets.Test, clients: int) -> bench.Run:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -53,8 +53,7 @@ class BenchError(RuntimeError):
     """pgbench did not run to its end, or what it left is not right; the message says why."""
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(NamedTuple):
     """How many transactions took up to so many milliseconds (`latency_ms`), or ended by so many seconds (`second`)."""
 
     kind: str
@@ -84,7 +83,7 @@ class Bench:
         self._server: PostgresServer = service.server
         self._tables = PostgresTables(service.server)
         self._program = settings.pgbench or program("pgbench")
-        self._made: list[str] = []
+        self._schemas: list[str] = []
         self._refuse_foreign_tables()
         self._lock = psycopg.connect(self._server.dsn(), autocommit=True, connect_timeout=10)
         if self._lock.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
@@ -105,7 +104,7 @@ class Bench:
         schema = SCHEMA.format(scale=test.scale)
         self._drop(schema)
         self._tables.run(f"CREATE SCHEMA {schema}")
-        self._made.append(schema)
+        self._schemas.append(schema)
         self._tables.run(f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
         self._check_path(test.scale)
         self._pgbench(test.scale, test.initialisation())
@@ -154,30 +153,30 @@ class Bench:
         """Drop our data sets; what could not be dropped and why, or None."""
         self._lock.close()
         try:
-            for schema in self._made:
+            for schema in self._schemas:
                 self._drop(schema)
         except ServerError as error:
             return f"schema {schema} is left on {self._service.name}, drop it by hand: {error}"
         return None
 
     def _refuse_foreign_tables(self) -> None:
-        found = self._tables.run(
+        foreign = self._tables.run(
             "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
             f"WHERE relname IN ({TABLES}) AND obj_description(n.oid, 'pg_namespace') IS DISTINCT FROM '{COMMENT}'"
         )
-        if found:
+        if foreign:
             raise BenchError(
                 f"database {self._server.database} holds tables of pgbench that framehaul did not make "
-                f"({'.'.join(found[0])}); they are left as they are: give a database without them"
+                f"({'.'.join(foreign[0])}); they are left as they are: give a database without them"
             )
 
     def _drop(self, schema: str) -> None:
-        found = self._tables.run(
+        comments = self._tables.run(
             f"SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = '{schema}'"
         )
-        if found and found[0][0] != COMMENT:
+        if comments and comments[0][0] != COMMENT:
             raise ServerError(f"schema {schema} exists and is not framehaul's; rename or drop it")
-        if found:
+        if comments:
             self._tables.run(f"DROP SCHEMA {schema} CASCADE")
 
     def _conninfo(self, scale: int) -> str:
@@ -224,10 +223,10 @@ class Bench:
             ("accounts", ACCOUNTS * scale, "sum(abalance)"), ("tellers", TELLERS * scale, "sum(tbalance)"),
             ("branches", scale, "sum(bbalance)"), ("history", 0, "0"),
         ):  # fmt: skip
-            found = self._tables.run(f"SELECT count(*), {balance}::bigint FROM {schema}.pgbench_{table}")[0]
-            if found != (rows, 0):
+            content = self._tables.run(f"SELECT count(*), {balance}::bigint FROM {schema}.pgbench_{table}")[0]
+            if content != (rows, 0):
                 raise BenchError(
-                    f"a new pgbench_{table} has {found[0]} rows, which sum to {found[1]}, instead of {rows}"
+                    f"a new pgbench_{table} has {content[0]} rows, which sum to {content[1]}, instead of {rows}"
                 )
 
     def _balances(self, scale: int) -> tuple[int, int]:

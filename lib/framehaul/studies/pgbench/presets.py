@@ -86,10 +86,10 @@ def tests(preset: str) -> tuple[Test, ...]:
         raise ValueError(f"PRESET={preset!r}: choose from {', '.join(PRESETS)}")
     if preset == "published":
         return PUBLISHED
-    made = scaled(psutil.virtual_memory().total, cores())
-    return (
-        made if preset == "scaled" else tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in made)
-    )
+    small = scaled(psutil.virtual_memory().total, cores())
+    if preset == "scaled":
+        return small
+    return tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in small)
 
 
 def commands(preset: str) -> str:

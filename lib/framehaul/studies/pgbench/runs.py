@@ -105,13 +105,13 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
     }  # fmt: skip
     with (
         opened(settings, tests, services) as offered,
-        recording(STUDY.notebook, STUDY.results, Result, "run", terms) as made,
+        recording(STUDY.notebook, STUDY.results, Result, "run", terms) as recorder,
         # It goes on from what is left exactly when the passes do: they keep their run's id then.
-        store.Writer(settings.out / "results" / SPREAD, Spread, {"run_id": made.run_id}) as spread,
+        store.Writer(settings.out / "results" / SPREAD, Spread, {"run_id": recorder.run_id}) as spread,
     ):
-        runs = _Runs(made, spread, offered, tests)
+        runs = _Runs(recorder, spread, offered, tests)
         interruptible(lambda stop: runs.all(rounds, stop))
-        made.metadata |= {
+        recorder.metadata |= {
             "what": f"preset {preset}, {len(offered)} services, {passes} passes", "servers": settings.servers,
             "order": [service.name for service in offered], "services": runs.metadata,
             "unavailable": {
@@ -124,9 +124,9 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
 
 class _Runs:
     def __init__(
-        self, made: Recording, spread: store.Writer, services: Sequence[Service], tests: Sequence[Test]
+        self, recorder: Recording, spread: store.Writer, services: Sequence[Service], tests: Sequence[Test]
     ) -> None:
-        self._made, self._spread, self._services, self._tests = made, spread, services, tests
+        self._recorder, self._spread, self._services, self._tests = recorder, spread, services, tests
         self._benches: dict[str, Bench] = {}
         self._unchecked: dict[tuple[str, str], Task] = {}
         """Tests that have changed accounts, by service and name."""
@@ -144,18 +144,18 @@ class _Runs:
             for test in self._tests
             for clients in (*test.sweep, test.clients)
         ]
-        self._made.expect(len(self._services) + rounds.passes * len(tasks))
-        _, finished = self._made.passes(self._row)
+        self._recorder.expect(len(self._services) + rounds.passes * len(tasks))
+        _, finished = self._recorder.passes(self._row)
         with ExitStack() as limits:
             try:
                 for service in self._services:
                     if stop.is_set():
                         raise KeyboardInterrupt
-                    self._made.progress(f"{service.name}: making data")
+                    self._recorder.progress(f"{service.name}: making data")
                     self._attempt(service, None, partial(self._set_up, service, stop, limits))
                 in_rounds(
                     tasks, rounds, self._run, self._record, stop=stop, finished=finished,
-                    progress=lambda task, _: self._made.progress(str(task)),
+                    progress=lambda task, _: self._recorder.progress(str(task)),
                 )  # fmt: skip
             finally:
                 for task in self._unchecked.values():
@@ -163,7 +163,7 @@ class _Runs:
                 self.left += [left for bench in self._benches.values() if (left := bench.clean())]
 
     def _set_up(self, service: Service, stop: threading.Event, limits: ExitStack) -> None:
-        bench = self._benches[service.name] = Bench(service, self._made.settings, stop)
+        bench = self._benches[service.name] = Bench(service, self._recorder.settings, stop)
         start = time.perf_counter()
         for test in {test.scale: test for test in self._tests}.values():
             self._attempt(service, test.scale, partial(bench.initialise, test))
@@ -176,9 +176,9 @@ class _Runs:
 
     def _attempt(self, service: Service, scale: int | None, work: Callable[[], None]) -> None:
         """Whatever goes wrong with one service, or one data set, while it is set up is its trouble; others go on."""
-        ended = attempt(work)
-        if not isinstance(ended, Ok):
-            self.trouble[service.name, scale] = ended
+        outcome = attempt(work)
+        if not isinstance(outcome, Ok):
+            self.trouble[service.name, scale] = outcome
 
     def _run(self, task: Task, _: int) -> Run:
         name = task.service.name
@@ -188,22 +188,22 @@ class _Runs:
             self._unchecked[name, task.test.name] = Task(task.service, task.test, task.test.clients)
         return self._benches[name].run(task.test, task.clients)
 
-    def _record(self, task: Task, number: int, ended: Pass[Run]) -> None:
-        self._made.write(self._row(task, number, ended))
-        for one in ended.values.bins if isinstance(ended, Ok) else ():
-            place = (self._made.run_id, task.service.name, task.test.name, task.clients, number)
-            self._spread.write(Spread(*place, one.kind, one.up_to, one.transactions))
+    def _record(self, task: Task, number: int, outcome: Pass[Run]) -> None:
+        self._recorder.write(self._row(task, number, outcome))
+        for one in outcome.values.bins if isinstance(outcome, Ok) else ():
+            place = (self._recorder.run_id, task.service.name, task.test.name, task.clients, number)
+            self._spread.write(Spread(*place, *one))
 
     def _check(self, task: Task) -> None:
         """All accounts, once: on a large data set that takes longer than a run."""
-        ended = attempt(partial(self._benches[task.service.name].check_accounts, task.test.scale))
-        if not isinstance(ended, Ok):
-            self._made.write(self._row(task, 0, ended))
+        outcome = attempt(partial(self._benches[task.service.name].check_accounts, task.test.scale))
+        if not isinstance(outcome, Ok):
+            self._recorder.write(self._row(task, 0, outcome))
 
-    def _row(self, task: Task, number: int, ended: Pass[Run]) -> Result:
+    def _row(self, task: Task, number: int, outcome: Pass[Run]) -> Result:
         service, test = task.service, task.test
         return Result(
-            self._made.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
+            self._recorder.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
             price_per_hour=service.price_per_hour,
-            **columns_of(Ok(ended.values.figures) if isinstance(ended, Ok) else ended),
+            **columns_of(Ok(outcome.values.figures) if isinstance(outcome, Ok) else outcome),
         )  # fmt: skip

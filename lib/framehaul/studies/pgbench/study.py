@@ -102,13 +102,13 @@ def _base(passes: pl.DataFrame) -> str:
     return str(next(iter(services), passes["service"][0]))
 
 
-def services_table(passes: pl.DataFrame, made: dict[str, Any]) -> Listing:
+def services_table(passes: pl.DataFrame, known: dict[str, Any]) -> Listing:
     """What was compared, and how long its data took to make."""
 
     def settings_text(settings: Mapping[str, str]) -> str:
         return ", ".join(f"{name} {settings[name]}" for name in SHOWN_SETTINGS if name in settings)
 
-    rows = [{"service": name, "label": label, **made["services"].get(name, {})}
+    rows = [{"service": name, "label": label, **known["services"].get(name, {})}
             for name, label in passes.select("service", "label").unique(maintain_order=True).rows()]  # fmt: skip
     columns = [
         words("service", "service"), words("what", "label"),
@@ -258,12 +258,12 @@ def bars_figure(passes: pl.DataFrame) -> Figure:
 
 
 def _lines(
-    passes: pl.DataFrame, tests: Sequence[str], draw: Callable[[Axes, str, str, str], object], x: str, y: str = "TPS",
-    height: float = 1.9,
+    passes: pl.DataFrame, draw: Callable[[Axes, str, str, str], object], x: str, y: str = "TPS",
+    tests: Sequence[str] = (), height: float = 1.9,
 ) -> Figure:  # fmt: skip
     """A panel for each test with a line for each service; `draw` gets the panel, test, service and its colour."""
     colours = _colours(passes)
-    with _panels(tests, height) as (figure, panels):
+    with _panels(tests or _names(passes, "test"), height) as (figure, panels):
         for test, axes in panels.items():
             for service, colour in colours.items():
                 draw(axes, test, service, colour)
@@ -297,8 +297,7 @@ def time_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
         axes.plot(here["up_to"].to_list(), tps.to_list(), color=colour, linewidth=1.6)
         charts.quantities(axes.yaxis)
 
-    tests = _names(passes, "test")
-    return _lines(passes, tests, draw, "seconds since the first transaction; mean of passes")
+    return _lines(passes, draw, "seconds since the first transaction; mean of passes")
 
 
 def latency_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
@@ -311,11 +310,7 @@ def latency_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
         axes.step(here["up_to"].to_list(), share.to_list(), where="pre", color=colour, linewidth=1.6)
         charts.quantities(axes.xaxis, "{:g}".format, logarithmic=True)
 
-    tests, x = (
-        _names(passes, "test"),
-        "latency in ms, ten steps to a factor of ten; all passes together",
-    )
-    return _lines(passes, tests, draw, x, "% of transactions")
+    return _lines(passes, draw, "latency in ms, ten steps to a factor of ten; all passes together", "% of transactions")
 
 
 def clients_figure(passes: pl.DataFrame) -> Figure:
@@ -335,7 +330,7 @@ def clients_figure(passes: pl.DataFrame) -> Figure:
         charts.quantities(axes.yaxis)
 
     x = "clients; median of passes, lines from the slowest to the fastest"
-    return _lines(passes, tests or list(LABELS)[:1], draw, x, height=2.8)
+    return _lines(passes, draw, x, tests=tests, height=2.8)
 
 
 class Pgbench(Shown):

@@ -91,11 +91,11 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
     bigquery = [settings.bigquery_project, settings.bigquery_dataset, settings.bigquery_endpoint]
     terms = {"rows": rows, "parallel": parallel, "bigquery": bigquery, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, Result, "route", terms) as made,
+        recording(STUDY.notebook, STUDY.results, Result, "route", terms) as recorder,
         servers.running(settings) as both,
     ):
-        made.expect(len(ROUTES) * (warmup + passes))
-        record, finished = _into_each(made, rows)
+        recorder.expect(len(ROUTES) * (warmup + passes))
+        record, finished = _into_each(recorder, rows)
 
         def work(stop: threading.Event) -> None:
             tables = PostgresTables(both.postgres)
@@ -103,14 +103,14 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
                 moves = Moves(both, settings, parallel, rows, fill(tables, rows, seed))
                 in_rounds(
                     ROUTES, rounds, lambda route, _: moves.along(route), record,
-                    stop=stop, progress=lambda route, _: made.progress(route.name), finished=finished,
+                    stop=stop, progress=lambda route, _: recorder.progress(route.name), finished=finished,
                 )  # fmt: skip
             finally:
                 tables.drop(SOURCE)
 
         interruptible(work)
         what = f"{rows:,} rows, {passes} passes, {parallel} at once"
-        made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+        recorder.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Transfer.load(settings)
 
 
@@ -119,20 +119,22 @@ type Loads = dict[str, Pass[Columns]]
 
 
 def _into_each(
-    made: Recording, rows: int
+    recorder: Recording, rows: int
 ) -> tuple[Callable[[Route, int, Pass[Loads]], None], Callable[[Route, int], bool]]:
     """`record` and `finished` of `in_rounds`, for passes of a route that are a row for each warehouse."""
 
-    def row(way: tuple[Route, str], number: int, ended: Pass[Columns]) -> Result:
+    def row(way: tuple[Route, str], number: int, outcome: Pass[Columns]) -> Result:
         route, warehouse = way
-        return Result(made.run_id, route.name, route.label, route.origin, warehouse, rows, number, **columns_of(ended))
+        return Result(
+            recorder.run_id, route.name, route.label, route.origin, warehouse, rows, number, **columns_of(outcome)
+        )
 
-    write, written = made.passes(row)
+    write, written = recorder.passes(row)
 
-    def record(route: Route, number: int, ended: Pass[Loads]) -> None:
+    def record(route: Route, number: int, outcome: Pass[Loads]) -> None:
         for warehouse in LABELS:
             if not written((route, warehouse), number):
-                write((route, warehouse), number, ended.values[warehouse] if isinstance(ended, Ok) else ended)
+                write((route, warehouse), number, outcome.values[warehouse] if isinstance(outcome, Ok) else outcome)
 
     return record, lambda route, number: all(written((route, warehouse), number) for warehouse in LABELS)
 
@@ -181,14 +183,14 @@ class Moves:
     def _loaded(self, directory: Path, files: Columns, warehouse: Warehouse) -> Columns:
         with warehouse.opened(self._both, self._settings) as target:
             taken = self._measured("load", lambda: target.load(sorted(directory.iterdir()), self._parallel))
-            wrong = self._wrong(target.count(), target.content)
+            wrong = self._wrong(target.content())
         seconds = files["files_s"] + taken["load_s"]
         return right(files | taken | {"seconds": seconds, "rows_per_s": self._rows / seconds}, wrong)
 
-    def _wrong(self, count: int, content: Callable[[], pa.Table]) -> str | None:
-        if count != self._rows:
-            return f"{count} rows arrived instead of {self._rows}"
-        return None if fingerprint(content()) == self._expected else "other values arrived than were sent"
+    def _wrong(self, content: pa.Table) -> str | None:
+        if content.num_rows != self._rows:
+            return f"{content.num_rows} rows arrived instead of {self._rows}"
+        return None if fingerprint(content) == self._expected else "other values arrived than were sent"
 
     def _measured(self, stage: str, work: Callable[[], object]) -> Columns:
         """What a stage takes; None where this system cannot tell."""

@@ -31,9 +31,6 @@ class Target(Protocol):
         holds then is of no use.
         """
 
-    def count(self) -> int:
-        """How many rows the table holds."""
-
     def content(self) -> pa.Table:
         """The whole table, with the columns of SCHEMA and the rows in any order."""
 
