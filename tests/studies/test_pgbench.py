@@ -22,7 +22,7 @@ from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import STUDY, bench, disks, presets, rounds, services
+from framehaul.studies.pgbench import STUDY, bench, disks, presets, runs, services
 from framehaul.studies.pgbench import study as pgbench
 from framehaul.studies.pgbench.bench import Bench, BenchError
 from framehaul.studies.pgbench.services import Service
@@ -360,9 +360,9 @@ def test_a_study_of_one_service_of_each_kind(
     for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
         assert "hidden" not in text
         assert servers.postgres.password not in text
-    assert "0.36" in str(found.cost().data)
+    assert "0.36" in str(found.cost())
     assert "away" in str(found.missing().data)
-    assert "given" in str(found.table().data)
+    assert "given" in str(found.table())
     assert left_on(Service("", "", servers.postgres)) == []
     assert not list((open_dir / "pgbench").iterdir())
 
@@ -381,29 +381,84 @@ def test_a_data_set_that_cannot_be_made_is_skipped_and_the_others_are_measured(
     assert "scale 1,000,000,000 takes" in str(found.versions().data)
 
 
+def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
+    open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "STATE_DIR": str(open_dir / "pgbench"), "OUT": str(tmp_path),
+        "PGBENCH_SERVICES": f"given={servers.postgres.dsn()}",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
+    monkeypatch.setattr(presets, "tests", lambda _: (READ, WRITE))
+    done: list[tuple[str, int]] = []
+    checked: list[int] = []
+    run, check = Bench.run, Bench.check_accounts
+
+    def counted(self: Bench, test: presets.Test, clients: int) -> bench.Run:
+        if len(done) == 4:
+            done.append((test.name, clients))
+            raise KeyboardInterrupt
+        done.append((test.name, clients))
+        return run(self, test, clients)
+
+    def noted(self: Bench, scale: int) -> None:
+        checked.append(scale)
+        check(self, scale)
+
+    monkeypatch.setattr(Bench, "run", counted)
+    monkeypatch.setattr(Bench, "check_accounts", noted)
+    with pytest.raises(KeyboardInterrupt):
+        pgbench.run(preset="scaled", passes=2, seed=1, services="given")
+    assert len((tmp_path / "results" / "pgbench.partial.csv").read_text().splitlines()) == 1 + 4
+    assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.json").read_text()
+    assert left_on(Service("", "", servers.postgres)) == []
+    assert checked == [1]
+    found = pgbench.run(preset="scaled", passes=2, seed=1, services="given")
+    assert len(done) == 6 + 1
+    assert checked == [1] * (2 if "io_write" in {name for name, _ in done[5:]} else 1)
+    assert found.passes["status"].to_list() == ["ok"] * 6
+    each = ["service", "test", "clients", "pass"]
+    assert found.passes["run_id"].n_unique() == 1
+    assert len(found.passes.select(each).unique()) == 6
+    # How transactions are spread is that of the same passes, each of them once.
+    logged = found.spread.filter(kind="latency_ms").group_by(each).agg(pl.col("transactions").sum())
+    both = found.passes.join(logged, on=each, suffix="_logged")
+    assert both["transactions_logged"].to_list() == both["transactions"].to_list()
+    assert len(both) == 6
+
+
+def test_commands_are_shown_as_they_are_run() -> None:
+    lines = presets.commands("published").splitlines()
+    assert lines[1:4] == [
+        "pgbench -i -s 136", "pgbench -c 1 -T 60 -S -M prepared",
+        "pgbench -c 32 -j 16 -T 300 -S -M prepared -P 30 -l --log-prefix=transactions --sampling-rate=0.01",
+    ]  # fmt: skip
+    assert str(pgbench.commands("scaled").data).count("pgbench -c 1 -j 1") == 1
+
+
 def test_published_ratios_stand_beside_those_measured() -> None:
     rows = [
-        rounds.Pass("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
+        runs.Result("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
         for test in presets.PUBLISHED
         for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
         for number in (1, 2, 3)
     ]
-    table = pgbench.published_table(frame_of(rows))
+    table = str(pgbench.published_table(frame_of(rows)))
     assert "9.00x | 9,180 to 1,020 | 9.00x (8.83 to 9.17)" in table or "9.00x (9.00 to 9.00)" in table
     assert table.count("36,500") == 1
-    without = pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"]))
+    without = str(pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"])))
     assert without.count("not measured") == 4
 
 
 def test_who_was_ever_wrong_has_no_figures() -> None:
-    good = [rounds.Pass("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
-    bad = rounds.Pass("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
+    good = [runs.Result("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
+    bad = runs.Result("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
     row = pgbench.summary(frame_of([*good, bad])).row(0, named=True)
     assert (row["tps"], row["status"], row["reason"]) == (None, "failed", "balances part")
 
 
-def frame_of(rows: list[rounds.Pass]) -> pl.DataFrame:
-    schema = store.schema_of(rounds.Pass)
+def frame_of(rows: list[runs.Result]) -> pl.DataFrame:
+    schema = store.schema_of(runs.Result)
     return pl.DataFrame([dict(zip(schema, vars(row).values(), strict=True)) for row in rows], schema=schema)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import gzip
+import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import shapely
 
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
+from framehaul.harness.passes import columns_of
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
@@ -145,8 +148,8 @@ def test_a_fingerprint_tells_another_value_another_row_and_null(content: pa.Tabl
 
 
 def along(route: Route, servers: Servers, settings: Settings, rows: int, expected: int) -> dict[str, Any]:
-    moves = warehouse._Moves(servers, settings, 2, rows, expected)
-    return {warehouse.name: found for warehouse, found in moves.along(route)}
+    loads = warehouse.Moves(servers, settings, 2, rows, expected).along(route)
+    return {name: columns_of(ended) for name, ended in loads.items()}
 
 
 def test_what_did_not_arrive_whole_is_failed(source: Servers, settings: Settings, content: pa.Table) -> None:
@@ -196,7 +199,7 @@ def test_clickhouse_that_cannot_reach_postgres_skips_its_routes(servers: Servers
 
 
 def test_a_run_measures_every_route_into_every_warehouse(out: Path, servers: Servers) -> None:
-    passes = store.read(out / "results" / STUDY.results, warehouse.Pass)
+    passes = store.read(out / "results" / STUDY.results, warehouse.Result)
     expected = {
         (route.name, warehouse.name, number) for route in ROUTES for warehouse in WAREHOUSES for number in (1, 2)
     }
@@ -218,6 +221,47 @@ def test_a_run_measures_every_route_into_every_warehouse(out: Path, servers: Ser
         assert connection.execute("SELECT to_regclass('framehaul_buildings')").fetchone() == (None,)
 
 
+def test_an_interrupted_run_goes_on_and_no_warehouse_is_written_twice(
+    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    taken: list[str] = []
+    interrupted = [True]
+
+    def write(name: str) -> Route:
+        def function(_: Servers, __: Table, directory: Path, ___: int) -> None:
+            if name == "second" and interrupted:
+                raise KeyboardInterrupt
+            taken.append(name)
+            pq.write_table(buildings.table(200, 1), directory / "a.parquet")
+
+        return Route(name, name, "beyond", function)
+
+    monkeypatch.setattr(warehouse, "ROUTES", (write("first"), write("second")))
+    given = {"rows": 200, "passes": 2, "warmup": 0, "parallel": 2}
+    # Of a seed whose first round begins with the first route.
+    seed = next(seed for seed in range(99) if random.Random(f"{seed}/1").sample([0, 1], 2) == [0, 1])
+    with pytest.raises(KeyboardInterrupt):
+        warehouse.run(**given, seed=seed)
+    partial = tmp_path / "results" / "warehouse.partial.csv"
+    lines = partial.read_text().splitlines(keepends=True)
+    assert len(lines) == 1 + len(WAREHOUSES)
+    partial.write_text("".join(lines[:-1]))  # as if killed while the last warehouse's row was written
+    interrupted.clear()
+    passes = warehouse.run(**given, seed=seed).passes
+    assert Counter(taken) == {"first": 3, "second": 2}
+    places = passes.select("route", "warehouse", "pass")
+    assert len(places) == len(places.unique()) == 2 * 2 * len(WAREHOUSES)
+    assert passes["run_id"].n_unique() == 1
+
+
+def test_the_code_of_a_route_is_shown_as_it_stands() -> None:
+    text = warehouse.show_routes("csv_gzip", "clickhouse_direct").data
+    assert "def csv_gzip(servers: Servers" in text
+    assert text.index("def clickhouse_direct") > text.index("def csv_gzip")
+
+
 def test_a_route_that_failed_once_has_no_figure() -> None:
     rows = [
         {"run_id": "r", "route": "csv_gzip", "label": "l", "origin": "published", "warehouse": "duckdb", "rows": 10,
@@ -225,6 +269,6 @@ def test_a_route_that_failed_once_has_no_figure() -> None:
          "reason": None if seconds else "no"}
         for number, seconds in enumerate((1.0, None, 3.0), 1)
     ]  # fmt: skip
-    passes = pl.DataFrame(rows, schema=store.schema_of(warehouse.Pass))
+    passes = pl.DataFrame(rows, schema=store.schema_of(warehouse.Result))
     assert warehouse.summary(passes).select("seconds", "status", "reason").row(0) == (None, "failed", "no")
-    assert "| l into DuckDB file | failed | no |" in warehouse.missing_table(passes)
+    assert "| l into DuckDB file | failed | no |" in str(warehouse.missing_table(passes))

@@ -11,7 +11,7 @@ PRESET = Parameter(
 SERVICES = Parameter("services", "", "names of the services to run under pgbench; empty: all")
 STUDY = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
-    (PRESET, PASSES, SEED, SERVICES), "framehaul.studies.pgbench.rounds:Pass", "service",
+    (PRESET, PASSES, SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:readme_blocks", patience="framehaul.studies.pgbench.study:patience",
 )  # fmt: skip
 STUDIES = (STUDY,)

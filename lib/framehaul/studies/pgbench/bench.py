@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,7 @@ from framehaul.servers import PostgresServer
 from framehaul.servers.postgres import program
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.pgbench.presets import Test
+from framehaul.studies.pgbench.presets import LOG, Test
 from framehaul.studies.pgbench.services import Service
 
 SCHEMA = "framehaul_pgbench_{scale}"
@@ -53,8 +53,7 @@ class BenchError(RuntimeError):
     """pgbench did not run to its end, or what it left is not right; the message says why."""
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(NamedTuple):
     """How many transactions took up to so many milliseconds (`latency_ms`), or ended by so many seconds (`second`)."""
 
     kind: str
@@ -84,7 +83,7 @@ class Bench:
         self._server: PostgresServer = service.server
         self._tables = PostgresTables(service.server)
         self._program = settings.pgbench or program("pgbench")
-        self._made: list[str] = []
+        self._schemas: list[str] = []
         self._refuse_foreign_tables()
         self._lock = psycopg.connect(self._server.dsn(), autocommit=True, connect_timeout=10)
         if self._lock.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
@@ -105,7 +104,7 @@ class Bench:
         schema = SCHEMA.format(scale=test.scale)
         self._drop(schema)
         self._tables.run(f"CREATE SCHEMA {schema}")
-        self._made.append(schema)
+        self._schemas.append(schema)
         self._tables.run(f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
         self._check_path(test.scale)
         self._pgbench(test.scale, test.initialisation())
@@ -121,29 +120,27 @@ class Bench:
         self._tables.quiesce()
         balances = self._balances(test.scale)
         meter, disk = Meter(self._server.process_id), self._service.disk
-        counted, operations = self._counters(), disk.operations() if disk else None
+        counters, operations = self._counters(), disk.operations() if disk else None
         meter.start()
-        used, begun = _children_cpu_s(), time.perf_counter()
+        cpu_s, start = _children_cpu_s(), time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="framehaul-pgbench-") as name:
-            logged = ["-l", "--log-prefix=transactions"]
-            if test.sampling_rate < 1:
-                logged.append(f"--sampling-rate={test.sampling_rate}")
-            said = self._pgbench(test.scale, [*test.options(clients), *logged], Path(name))
-            seconds, client_cpu_s = time.perf_counter() - begun, _children_cpu_s() - used
-            after = disk.operations() if disk else None
-            figures, bins = _spread(Path(name).glob("transactions.*"), test)
-        counted_after = self._counters()
+            printed = self._pgbench(test.scale, [*test.options(clients), *test.logging()], Path(name))
+            seconds, client_cpu_s = time.perf_counter() - start, _children_cpu_s() - cpu_s
+            operations_after = disk.operations() if disk else None
+            figures, bins = _spread(Path(name).glob(f"{LOG}.*"), test)
+        counters_after = self._counters()
         server_cpu_s = meter.stop().server_cpu_s  # of clients' processes, too, which have ended by now
-        figures |= _summary_of(said)
+        figures |= _summary_of(printed)
         self._check_balances(test, figures["transactions"], balances)
-        figures |= _of_server(counted, counted_after, seconds, figures["transactions"])
-        if operations and after:
-            ways = zip(("disk_reads_per_s", "disk_writes_per_s"), operations, after, strict=True)
-            figures |= {name: (then - before) / seconds for name, before, then in ways}
+        figures |= _of_server(counters, counters_after, seconds, figures["transactions"])
+        if operations and operations_after:
+            ways = zip(("disk_reads_per_s", "disk_writes_per_s"), operations, operations_after, strict=True)
+            figures |= {name: (after - before) / seconds for name, before, after in ways}
         return Run(figures | {"seconds": seconds, "client_cpu_s": client_cpu_s, "server_cpu_s": server_cpu_s}, bins)
 
     def check_accounts(self, scale: int) -> None:
         """Compare balances of all accounts with those of branches and tellers; raises BenchError where they part."""
+        self._clients_gone()  # an interrupted run's may still commit
         schema = SCHEMA.format(scale=scale)
         rows, total = self._tables.run(f"SELECT count(*), sum(abalance)::bigint FROM {schema}.pgbench_accounts")[0]
         branches, tellers = self._balances(scale)
@@ -156,30 +153,30 @@ class Bench:
         """Drop our data sets; what could not be dropped and why, or None."""
         self._lock.close()
         try:
-            for schema in self._made:
+            for schema in self._schemas:
                 self._drop(schema)
         except ServerError as error:
             return f"schema {schema} is left on {self._service.name}, drop it by hand: {error}"
         return None
 
     def _refuse_foreign_tables(self) -> None:
-        found = self._tables.run(
+        foreign = self._tables.run(
             "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
             f"WHERE relname IN ({TABLES}) AND obj_description(n.oid, 'pg_namespace') IS DISTINCT FROM '{COMMENT}'"
         )
-        if found:
+        if foreign:
             raise BenchError(
                 f"database {self._server.database} holds tables of pgbench that framehaul did not make "
-                f"({'.'.join(found[0])}); they are left as they are: give a database without them"
+                f"({'.'.join(foreign[0])}); they are left as they are: give a database without them"
             )
 
     def _drop(self, schema: str) -> None:
-        found = self._tables.run(
+        comments = self._tables.run(
             f"SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = '{schema}'"
         )
-        if found and found[0][0] != COMMENT:
+        if comments and comments[0][0] != COMMENT:
             raise ServerError(f"schema {schema} exists and is not framehaul's; rename or drop it")
-        if found:
+        if comments:
             self._tables.run(f"DROP SCHEMA {schema} CASCADE")
 
     def _conninfo(self, scale: int) -> str:
@@ -199,7 +196,7 @@ class Bench:
             )
 
     def _pgbench(self, scale: int, arguments: Sequence[str], directory: Path | None = None) -> str:
-        """What pgbench says at its end; ended at once, with KeyboardInterrupt, when the study is to stop."""
+        """What pgbench prints; ended at once, with KeyboardInterrupt, when the study is to stop."""
         command = [str(self._program), *arguments, self._conninfo(scale)]
         environment = os.environ | {"PGPASSWORD": self._server.password}
         with subprocess.Popen(
@@ -208,7 +205,7 @@ class Bench:
         ) as process:  # fmt: skip
             while True:
                 try:
-                    said, complaint = process.communicate(timeout=0.2)
+                    printed, complaint = process.communicate(timeout=0.2)
                     break
                 except subprocess.TimeoutExpired:
                     if self._stop.is_set():
@@ -216,9 +213,9 @@ class Bench:
                         raise KeyboardInterrupt from None
         if process.returncode:
             lines = [line for line in complaint.splitlines() if "error" in line or "fatal" in line.lower()]
-            told = (lines or complaint.strip().splitlines() or [f"exit status {process.returncode}"])[0]
-            raise BenchError(f"pgbench: {told.removeprefix('pgbench: ')}")
-        return said
+            first = (lines or complaint.strip().splitlines() or [f"exit status {process.returncode}"])[0]
+            raise BenchError(f"pgbench: {first.removeprefix('pgbench: ')}")
+        return printed
 
     def _check_new(self, scale: int) -> None:
         schema = SCHEMA.format(scale=scale)
@@ -226,10 +223,10 @@ class Bench:
             ("accounts", ACCOUNTS * scale, "sum(abalance)"), ("tellers", TELLERS * scale, "sum(tbalance)"),
             ("branches", scale, "sum(bbalance)"), ("history", 0, "0"),
         ):  # fmt: skip
-            found = self._tables.run(f"SELECT count(*), {balance}::bigint FROM {schema}.pgbench_{table}")[0]
-            if found != (rows, 0):
+            content = self._tables.run(f"SELECT count(*), {balance}::bigint FROM {schema}.pgbench_{table}")[0]
+            if content != (rows, 0):
                 raise BenchError(
-                    f"a new pgbench_{table} has {found[0]} rows, which sum to {found[1]}, instead of {rows}"
+                    f"a new pgbench_{table} has {content[0]} rows, which sum to {content[1]}, instead of {rows}"
                 )
 
     def _balances(self, scale: int) -> tuple[int, int]:
@@ -254,14 +251,20 @@ class Bench:
                     f"balances of pgbench_{name} changed by {now - then}, those in pgbench_history by {total}"
                 )
 
-    def _counters(self) -> dict[str, int | None]:
-        """What the server has counted so far, after all clients of pgbench have gone: they count on their way out."""
+    def _clients_gone(self) -> bool:
+        """Whether the server has let go of all clients of pgbench, for which it gets some time."""
         busy = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname = current_database()"
         deadline = time.monotonic() + GONE_SECONDS
         while self._tables.run(busy):
             if time.monotonic() > deadline:
-                return {}
+                return False
             time.sleep(0.02)
+        return True
+
+    def _counters(self) -> dict[str, int | None]:
+        """What the server has counted so far, after all clients of pgbench have gone: they count on their way out."""
+        if not self._clients_gone():
+            return {}
         counted: dict[str, int | None] = {}
         for names, query in ((("hits", "misses"), CACHE), (("reads", "writes"), IO), (("wal",), WAL)):
             try:
@@ -271,14 +274,14 @@ class Bench:
         return counted
 
 
-def _summary_of(said: str) -> dict[str, Any]:
-    """The figures in what pgbench says at its end."""
+def _summary_of(printed: str) -> dict[str, Any]:
+    """The figures in what pgbench prints at its end."""
 
     def figure(pattern: str) -> float:
-        found = re.search(pattern, said, re.MULTILINE)
-        if found is None:
-            raise BenchError(f"pgbench's summary is not understood: {' '.join(said.split())[:200]}")
-        return float(found[1])
+        match = re.search(pattern, printed, re.MULTILINE)
+        if match is None:
+            raise BenchError(f"pgbench's summary is not understood: {' '.join(printed.split())[:200]}")
+        return float(match[1])
 
     if failed := figure(r"^number of failed transactions: (\d+)"):
         raise BenchError(f"{failed:,.0f} transactions failed")

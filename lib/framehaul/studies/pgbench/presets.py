@@ -11,7 +11,8 @@ from framehaul.harness.environment import cores
 BYTES_PER_SCALE = 15 * 2**20
 """What a unit of pgbench's scale takes: 100,000 accounts with their index."""
 PAGES_PER_SCALE = BYTES_PER_SCALE // 8192
-SOURCE = "https://clickhouse.com/docs/cloud/managed-postgres/benchmarks"
+LOG = "transactions"
+"""What names of pgbench's logs begin with."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Test:
             "-c", str(clients), "-j", str(min(self.threads, clients)), "-T", str(self.seconds),
             *(["-S"] if self.select_only else []), "-M", "prepared", "-P", "30",
         ]  # fmt: skip
+
+    def logging(self) -> list[str]:
+        """What it is told so that it logs each transaction, or some of them, into the directory that it runs in."""
+        sampling = [f"--sampling-rate={self.sampling_rate}"] if self.sampling_rate < 1 else []
+        return ["-l", f"--log-prefix={LOG}", *sampling]
 
     @property
     def data_bytes(self) -> int:
@@ -80,10 +86,22 @@ def tests(preset: str) -> tuple[Test, ...]:
         raise ValueError(f"PRESET={preset!r}: choose from {', '.join(PRESETS)}")
     if preset == "published":
         return PUBLISHED
-    made = scaled(psutil.virtual_memory().total, cores())
-    return (
-        made if preset == "scaled" else tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in made)
-    )
+    small = scaled(psutil.virtual_memory().total, cores())
+    if preset == "scaled":
+        return small
+    return tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in small)
+
+
+def commands(preset: str) -> str:
+    """What is run for each test of a preset on this machine, as in a shell; the database's address follows."""
+    lines = []
+    for test in tests(preset):
+        lines += [f"# {test.label}", f"pgbench {' '.join(test.initialisation())}"]
+        lines += [f"pgbench {' '.join(test.warm_up())}"] if test.warm_up_length else []
+        lines += [
+            f"pgbench {' '.join([*test.options(clients), *test.logging()])}" for clients in (*test.sweep, test.clients)
+        ]
+    return "\n".join(lines)
 
 
 def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:

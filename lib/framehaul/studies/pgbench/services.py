@@ -66,7 +66,7 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[E
     """
     small_kib = round(data_bytes / PUBLISHED_DATA_OVER_MEMORY / 1024)
     small = {"shared_buffers": f"{small_kib}kB", "debug_io_direct": "data,wal"}
-    said = f"shared_buffers of {small_kib / 1024:.0f} MiB and no page cache (direct I/O)"
+    label = f"shared_buffers of {small_kib / 1024:.0f} MiB and no page cache (direct I/O)"
     iops = PUBLISHED_IOPS_PER_CORE * available_cores
     mib = memory_bytes // 2**20
     return [
@@ -83,30 +83,30 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[E
             "defaults with synchronous_commit=off: a crash loses the last commits that a client was told of",
             {"synchronous_commit": "off"},
         ),
-        Example("small_buffers", said, small),
-        Example("limited_iops", f"{said}, {iops:,} IOPS", small, iops),
+        Example("small_buffers", label, small),
+        Example("limited_iops", f"{label}, {iops:,} IOPS", small, iops),
     ]  # fmt: skip
 
 
 def named(settings: Settings) -> dict[str, PostgresServer]:
     """The services that the settings name; raises SettingsError, with no password in it, for a malformed one."""
-    found: dict[str, PostgresServer] = {}
+    by_name: dict[str, PostgresServer] = {}
     for name, dsn in _pairs(SERVICES, settings.pgbench_services).items():
         try:
-            found[name] = parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)
+            by_name[name] = parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)
         except ServerError as error:
             raise SettingsError(str(error)) from None
-    return found
+    return by_name
 
 
 def prices(settings: Settings) -> dict[str, float]:
     """What services cost per hour; raises SettingsError for what is no price."""
-    found = {}
+    by_name = {}
     for name, text in _pairs(PRICES, settings.pgbench_prices).items():
         if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
             raise SettingsError(f"{PRICES}: {name}={text!r} is no price; give a number such as 0.35")
-        found[name] = float(text)
-    return found
+        by_name[name] = float(text)
+    return by_name
 
 
 @contextmanager
@@ -181,13 +181,13 @@ def _home(state_dir: Path) -> Iterator[Path]:
 
 
 def _pairs(setting: str, text: str | None) -> dict[str, str]:
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for at, pair in enumerate((text or "").split(), 1):
         name, _, value = pair.partition("=")
         # Nothing but the name goes into a message: the rest may hold a password.
         if not NAME.fullmatch(name) or not value:
             raise SettingsError(f"{setting}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
-        if name in found:
+        if name in pairs:
             raise SettingsError(f"{setting}: {name} is there twice")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import matplotlib as mpl
 import polars as pl
-from IPython.display import SVG, Markdown
+from IPython.display import SVG, Code, Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from framehaul.reporting import charts
-from framehaul.reporting.tables import markdown_table, missing_table, ratio_text, thousands
-from framehaul.reporting.versions import trial_versions_text
+from framehaul.reporting.shown import Shown, chart, view
+from framehaul.reporting.tables import Column, Listing, bullets, missing, speed_text, spread_text, words
 from framehaul.results import statistics, store
-from framehaul.settings import load_settings
-from framehaul.studies.pgbench import STUDY
+from framehaul.results.statistics import Ratio
+from framehaul.settings import Settings, load_settings
+from framehaul.studies.pgbench import STUDY, presets
 from framehaul.studies.pgbench.presets import PUBLISHED
-from framehaul.studies.pgbench.rounds import SPREAD, Pass, Spread, measure
+from framehaul.studies.pgbench.runs import SPREAD, Result, Spread, measure
 from framehaul.studies.pgbench.services import PRICES
 
 LABELS = {test.name: test.label for test in PUBLISHED}
@@ -40,297 +40,243 @@ UNLIMITED, LIMITED = "small_buffers", "limited_iops"
 """The examples that differ as the published services do: in what the disk may do."""
 
 
-class Pgbench:
-    """The passes of a run, ready to be shown."""
+SHOWN_SETTINGS = ("shared_buffers", "synchronous_commit", "max_wal_size", "checkpoint_timeout")
+TPS = "{:,.0f}"
+PLACE = [words("test", "test", LABELS.__getitem__), words("service", "service")]
 
-    def __init__(self, found: pl.DataFrame, spread: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
-        self.passes, self._spread, self._metadata, self._figures = found, spread, metadata, figures
-        self._order: list[str] = metadata["runs"][STUDY.notebook]["order"]
 
-    def services(self) -> Markdown:
-        """What was compared."""
-        return Markdown(services_table(self.passes, self._metadata["runs"][STUDY.notebook]))
-
-    def table(self) -> Markdown:
-        """Every service in every test."""
-        return Markdown(speeds_table(self.passes, self._order))
-
-    def chart(self) -> SVG:
-        """Transactions a second, a panel for each test; also saved as a figure, as those below."""
-        return self._saved("", _bars(self.passes, self._order))
-
-    def over_time(self) -> SVG:
-        """Transactions a second as a run goes on."""
-        return self._saved("_time", _over_time(self.passes, self._spread, self._order))
-
-    def latencies(self) -> SVG:
-        """How transactions are spread over latency."""
-        return self._saved("_latency", _latencies(self.passes, self._spread, self._order))
-
-    def clients(self) -> SVG:
-        """Transactions a second against clients."""
-        return self._saved("_clients", _against_clients(self.passes, self._order))
-
-    def of_server(self) -> Markdown:
-        """CPU, disk, cache and WAL."""
-        return Markdown(server_table(self.passes, self._order))
-
-    def cost(self) -> Markdown:
-        """What a million transactions cost."""
-        return Markdown(cost_table(self.passes, self._order))
-
-    def published(self) -> Markdown:
-        """The published services beside what differs like them here."""
-        return Markdown(published_table(self.passes))
-
-    def findings(self) -> Markdown:
-        """What stands out."""
-        return Markdown(findings_text(self.passes, self._order, self._metadata["machine"]["cores"]))
-
-    def missing(self) -> Markdown:
-        """What did not run, what is wrong, and what is left behind."""
-        left = [f"- {text}" for text in self._metadata["runs"][STUDY.notebook]["left"]]
-        return Markdown("\n".join([missing_table(_main(self.passes), "service", "test"), "", *left]))
-
-    def versions(self) -> Markdown:
-        """What this was run with."""
-        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
-
-    def _saved(self, which: str, figure: Figure) -> SVG:
-        return SVG(charts.save(figure, self._figures / f"{STUDY.name}{which}.svg"))
+def commands(preset: str) -> Code:
+    """What is run for each test of a preset on this machine, as in a shell."""
+    return Code(presets.commands(preset), language="bash")
 
 
 def run(*, preset: str, passes: int, seed: int, services: str = "") -> Pgbench:
     """Run the tests of a preset on every service, or on those named, and write `results/pgbench.csv`.
 
-    Raises what `rounds.measure` raises.
+    Raises what `runs.measure` raises.
     """
     measure(preset=preset, passes=passes, seed=seed, services=services)
     return load()
 
 
-def load() -> Pgbench:
-    """The results of the last complete run, without any server; raises ResultsError when there is none."""
-    settings = load_settings()
-    directory = settings.out / "results"
-    found, spread = store.read(directory / STUDY.results, Pass), store.read(directory / SPREAD, Spread)
-    return Pgbench(found, spread, store.read_metadata(directory), settings.out / "figures")
+def in_order(passes: pl.DataFrame, services: Sequence[str]) -> pl.DataFrame:
+    """Passes test by test, in each the services in the order in which they were named; of each as they were run."""
+    places = [
+        pl.col(column).replace_strict({name: at for at, name in enumerate(names)})
+        for column, names in (("test", list(LABELS)), ("service", services))
+    ]
+    return passes.sort(places, maintain_order=True)
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
-    found = store.read(directory / STUDY.results, Pass)
-    order = store.read_metadata(directory)["runs"][STUDY.notebook]["order"]
-    return {"pgbench": speeds_table(found, order), "pgbench-published": published_table(found)}
+    passes = store.read(directory / STUDY.results, Result)
+    passes = in_order(passes, store.read_metadata(directory)["runs"][STUDY.notebook]["order"])
+    return {"pgbench": str(speeds_table(passes)), "pgbench-published": str(published_table(passes))}
 
 
-def summary(found: pl.DataFrame) -> pl.DataFrame:
+def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per service, test and number of clients, as `statistics.medians` makes it."""
-    return statistics.medians(found, ["service", "label", "test", "scale", "clients", "price_per_hour"], speed="tps")
+    return statistics.medians(passes, ["service", "label", "test", "scale", "clients", "price_per_hour"], speed="tps")
 
 
-def _main(found: pl.DataFrame) -> pl.DataFrame:
-    """`summary` of each test with its own number of clients, which is the largest: without the sweep."""
-    return summary(found.filter(pl.col("clients") == pl.col("clients").max().over("test")))
+def _main(passes: pl.DataFrame) -> pl.DataFrame:
+    """The passes of each test with its own number of clients, which is the largest: without the sweep."""
+    return passes.filter(pl.col("clients") == pl.col("clients").max().over("test"))
 
 
-def ratio(found: pl.DataFrame, test: str, service: str, base: str) -> dict[str, float]:
+def _timed(passes: pl.DataFrame) -> pl.DataFrame:
+    """`summary` of what ran, and was right, of each test with its own number of clients."""
+    return summary(_main(passes)).drop_nulls("tps")
+
+
+def ratio(passes: pl.DataFrame, test: str, service: str, base: str) -> Ratio:
     """Transactions a second of a service over another's in a test with its own number of clients."""
-    here = found.filter(pl.col("clients") == pl.col("clients").max().over("test"), test=test)
+    here = _main(passes).filter(test=test)
     return statistics.ratio(here.filter(service=service), here.filter(service=base), "tps")
 
 
-def _base(found: pl.DataFrame, order: list[str]) -> str:
+def _base(passes: pl.DataFrame) -> str:
     """The service that others are compared with: the first that ran."""
-    ran = set(found.filter(status="ok")["service"])
-    return next((name for name in order if name in ran), order[0])
+    services = passes.filter((pl.col("status") == "ok").any().over("service"))["service"]
+    return str(next(iter(services), passes["service"][0]))
 
 
-def services_table(found: pl.DataFrame, made: dict[str, Any]) -> str:
-    """What was compared, and how long its data took to make, as Markdown."""
-    labels = dict(found.select("service", "label").iter_rows())
-    rows = []
-    for name in made["order"]:
-        known = made["services"].get(name)
-        settings = known["settings"] if known else {}
-        shown = ("shared_buffers", "synchronous_commit", "max_wal_size", "checkpoint_timeout")
-        rows.append(
-            [
-                name, labels[name], " ".join(known["version"].split()[:2]) if known else "",
-                ", ".join(f"{setting} {settings[setting]}" for setting in shown if setting in settings),
-                f"{known['initialised_s']:.1f} s" if known else "",
-            ]
-        )  # fmt: skip
-    return markdown_table(["service", "what", "version", "settings", "data made in"], rows, text_columns=4)
+def services_table(passes: pl.DataFrame, known: dict[str, Any]) -> Listing:
+    """What was compared, and how long its data took to make."""
 
+    def settings_text(settings: Mapping[str, str]) -> str:
+        return ", ".join(f"{name} {settings[name]}" for name in SHOWN_SETTINGS if name in settings)
 
-def speeds_table(found: pl.DataFrame, order: list[str]) -> str:
-    """Every service in every test: transactions a second, latencies, and the ratio to the first, as Markdown."""
-    base = _base(found, order)
-    rows = []
-    for test, group in _by_test(found, order):
-        for row in group:
-            head = [LABELS[test], row["service"], f"{row['clients']}"]
-            if row["tps"] is None:
-                rows.append([*head, row["status"], *[""] * 8])
-                continue
-            mark = " ±" if row["unstable"] else ""
-            rows.append(
-                [
-                    *head, f"{row['tps']:,.0f}{mark}", f"{row['min_tps']:,.0f} to {row['max_tps']:,.0f}",
-                    ratio_text(ratio(found, test, row["service"], base)),
-                    *(f"{row[f'latency_{name}_ms']:.2f}" for name in ("average", "p50", "p95", "p99", "p999", "max")),
-                ]
-            )  # fmt: skip
-    header = ["test", "service", "clients", "TPS", "slowest to fastest pass", f"over {base} (95% interval)",
-              "latency ms: average", "p50", "p95", "p99", "p99.9", "max"]  # fmt: skip
-    return markdown_table(header, rows, text_columns=2)
-
-
-def server_table(found: pl.DataFrame, order: list[str]) -> str:
-    """What the tests took of server and disk, as Markdown."""
-    rows = []
-    for test, group in _by_test(found, order):
-        for row in group:
-            if row["tps"] is None:
-                continue
-            rows.append(
-                [
-                    LABELS[test], row["service"],
-                    *("" if row[name] is None else f"{row[name] / row['seconds']:.2f}"
-                      for name in ("server_cpu_s", "client_cpu_s")),
-                    *("" if row[name] is None else f"{row[name]:,.0f}"
-                      for name in ("reads_per_s", "writes_per_s", "disk_reads_per_s", "disk_writes_per_s")),
-                    "" if row["cache_hit_ratio"] is None else f"{row['cache_hit_ratio']:.1%}",
-                    "" if row["wal_bytes_per_transaction"] is None else f"{row['wal_bytes_per_transaction']:,.0f}",
-                ]
-            )  # fmt: skip
-    header = ["test", "service", "busy cores: server", "pgbench", "PostgreSQL's reads/s", "writes/s",
-              "the disk's reads/s", "writes/s", "found in shared_buffers", "WAL bytes per transaction"]  # fmt: skip
-    return markdown_table(header, rows, text_columns=2)
-
-
-def cost_table(found: pl.DataFrame, order: list[str]) -> str:
-    """What a million transactions cost on services with a price, as Markdown; a sentence when none has one."""
-    rows = [
-        [LABELS[test], row["service"], f"{row['price_per_hour']:.3f}", f"{row['tps']:,.0f}",
-         f"{row['price_per_hour'] / 3600 / row['tps'] * 1e6:.4f}"]
-        for test, group in _by_test(found, order)
-        for row in group
-        if row["tps"] is not None and row["price_per_hour"] is not None
+    rows = [{"service": name, "label": label, **known["services"].get(name, {})}
+            for name, label in passes.select("service", "label").unique(maintain_order=True).rows()]  # fmt: skip
+    columns = [
+        words("service", "service"), words("what", "label"),
+        words("version", "version", lambda version: " ".join(version.split()[:2])),
+        words("settings", "settings", settings_text), Column("data made in", "initialised_s", "{:.1f} s"),
     ]  # fmt: skip
-    if not rows:
+    return Listing(columns, rows)
+
+
+def speeds_table(passes: pl.DataFrame) -> Listing:
+    """Every service in every test: transactions a second, latencies, and the ratio to the first."""
+    base = _base(passes)
+    latencies = {
+        "latency ms: average": "average",
+        "p50": "p50",
+        "p95": "p95",
+        "p99": "p99",
+        "p99.9": "p999",
+        "max": "max",
+    }
+    columns = [
+        *PLACE, words("clients", "clients"), Column("TPS", "tps", TPS),
+        words("", lambda row: "±" if row["unstable"] else ""),
+        Column("slowest to fastest pass", lambda row: spread_text(row, "tps", TPS.format)),
+        Column(f"over {base} (95% interval)", lambda row: ratio(passes, row["test"], row["service"], base)),
+        *(Column(title, f"latency_{name}_ms", "{:.2f}") for title, name in latencies.items()),
+    ]  # fmt: skip
+    return Listing(columns, summary(_main(passes)))
+
+
+def server_table(passes: pl.DataFrame) -> Listing:
+    """What the tests took of server and disk."""
+    columns = [
+        *PLACE, Column("busy cores: server", "server_cores", "{:.2f}"), Column("pgbench", "client_cores", "{:.2f}"),
+        Column("PostgreSQL's reads/s", "reads_per_s", "{:,.0f}"), Column("writes/s", "writes_per_s", "{:,.0f}"),
+        Column("the disk's reads/s", "disk_reads_per_s", "{:,.0f}"), Column("writes/s", "disk_writes_per_s", "{:,.0f}"),
+        Column("found in shared_buffers", "cache_hit_ratio", "{:.1%}"),
+        Column("WAL bytes per transaction", "wal_bytes_per_transaction", "{:,.0f}"),
+    ]  # fmt: skip
+    cores = {f"{side}_cores": pl.col(f"{side}_cpu_s") / pl.col("seconds") for side in ("server", "client")}
+    return Listing(columns, _timed(passes).with_columns(**cores))
+
+
+def cost_table(passes: pl.DataFrame) -> Listing | str:
+    """What a million transactions cost on services with a price; a sentence when none has one."""
+    rows = _timed(passes).drop_nulls("price_per_hour")
+    if rows.is_empty():
         return f"No service has a price: give it as `{PRICES}='name=0.35'`, per hour and in any currency."
-    return markdown_table(["test", "service", "per hour", "TPS", "per million transactions"], rows, 2)
+    cost = pl.col("price_per_hour") / 3600 / pl.col("tps") * 1e6
+    columns = [
+        *PLACE, Column("per hour", "price_per_hour", "{:.3f}"), Column("TPS", "tps", TPS),
+        Column("per million transactions", "cost", "{:.4f}"),
+    ]  # fmt: skip
+    return Listing(columns, rows.with_columns(cost=cost))
 
 
-def published_table(found: pl.DataFrame) -> str:
-    """The published ratios, beside that of unlimited and limited IOPS here, as Markdown."""
-    here = {(row["test"], row["service"]): row["tps"] for row in _main(found).to_dicts()}
-    rows = []
-    for (test, what), (fast, slow, times) in PUBLISHED_TPS.items():
-        both = [here.get((test, service)) for service in (UNLIMITED, LIMITED)]
-        rows.append(
-            [
-                LABELS[test], what, f"{fast:,} to {slow:,}" if slow else f"{fast:,}", f"{times:.2f}x",
-                " to ".join("" if tps is None else f"{tps:,.0f}" for tps in both) if all(both) else "not measured",
-                ratio_text(ratio(found, test, UNLIMITED, LIMITED)),
-            ]
-        )  # fmt: skip
-    header = ["test", "published", "TPS", "ratio", f"here: {UNLIMITED} to {LIMITED}, TPS", "ratio (95% interval)"]
-    return markdown_table(header, rows, text_columns=2)
+def published_table(passes: pl.DataFrame) -> Listing:
+    """The published ratios, beside that of unlimited and limited IOPS here."""
+    here = {(row["test"], row["service"]): row["tps"] for row in _timed(passes).to_dicts()}
+    rows = [
+        {"test": test, "what": what, "published": published, "times": times,
+         "here": [here.get((test, service)) for service in (UNLIMITED, LIMITED)]}
+        for (test, what), (*published, times) in PUBLISHED_TPS.items()
+    ]  # fmt: skip
+    columns = [
+        PLACE[0], words("published", "what"),
+        Column("TPS", "published", lambda both: " to ".join(TPS.format(tps) for tps in both if tps)),
+        Column("ratio", "times", "{:.2f}x"),
+        Column(
+            f"here: {UNLIMITED} to {LIMITED}, TPS", "here",
+            lambda both: " to ".join(map(TPS.format, both)) if all(both) else "not measured",
+        ),
+        Column("ratio (95% interval)", lambda row: ratio(passes, row["test"], UNLIMITED, LIMITED)),
+    ]  # fmt: skip
+    return Listing(columns, rows)
 
 
-def findings_text(found: pl.DataFrame, order: list[str], cores: int) -> str:
+def findings_text(passes: pl.DataFrame, cores: int) -> str:
     """What stands out: who is fastest in each test, and what held the others."""
-    base, lines = _base(found, order), []
-    for test, group in _by_test(found, order):
-        timed = sorted((row for row in group if row["tps"] is not None), key=lambda row: -row["tps"])
-        if not timed:
-            lines.append(f"- **{LABELS[test]}**: ran on no service.")
-            continue
-        best = timed[0]
-        text = f"- **{LABELS[test]}**: most transactions on {best['service']}, {best['tps']:,.0f} TPS (median)"
-        if best["service"] != base:
-            text += f", {ratio_text(ratio(found, test, best['service'], base))} of {base}"
-        near = [row["service"] for row in timed[1:] if row["max_tps"] >= best["min_tps"]]
-        text += f"; inconclusive from {', '.join(near)}." if near else "."
-        lines.append(text)
-        freed = ratio(found, test, UNLIMITED, LIMITED)
-        if freed["ratio_low"] > 1:
-            held = next(row for row in timed if row["service"] == LIMITED)
-            lines.append(
-                f"  The limit on IOPS is all that parts {UNLIMITED} from {LIMITED}: {ratio_text(freed)} the "
-                f"transactions. With it the disk did {held['disk_reads_per_s']:,.0f} reads and "
-                f"{held['disk_writes_per_s']:,.0f} writes a second."
-            )
-        server, client = best["server_cpu_s"], best["client_cpu_s"]
-        if server is not None:
-            busy = (server + client) / best["seconds"]
-            lines.append(
-                f"  On {best['service']} server and pgbench kept {busy:.1f} of {cores} cores busy; pgbench took "
-                f"{client / (server + client):.0%} of that."
-            )
-    return "\n".join(lines)
+    base = _base(passes)
+    return bullets("\n  ".join(_of_test(passes, test, base, cores)) for test in _names(passes, "test"))
 
 
-def _by_test(found: pl.DataFrame, order: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Each test with the rows of its services, in the order in which they were named."""
-    rows = _main(found).to_dicts()
-    for test in LABELS:
-        here = [row for row in rows if row["test"] == test]
-        if here:
-            yield test, sorted(here, key=lambda row: order.index(row["service"]))
+def _of_test(passes: pl.DataFrame, test: str, base: str, cores: int) -> Iterator[str]:
+    rows = _timed(passes).filter(test=test).sort("tps", descending=True, maintain_order=True).to_dicts()
+    if not rows:
+        yield f"**{LABELS[test]}**: ran on no service."
+        return
+    best = rows[0]
+    over = f", {ratio(passes, test, best['service'], base)} of {base}" if best["service"] != base else ""
+    near = ", ".join(row["service"] for row in statistics.tied(rows, "tps"))
+    yield (
+        f"**{LABELS[test]}**: most transactions on {best['service']}, {best['tps']:,.0f} TPS (median){over}"
+        f"{f'; inconclusive from {near}' if near else ''}."
+    )
+    freed = ratio(passes, test, UNLIMITED, LIMITED)
+    if freed.low > 1:
+        held = next(row for row in rows if row["service"] == LIMITED)
+        yield (
+            f"The limit on IOPS is all that parts {UNLIMITED} from {LIMITED}: {freed} the transactions. With it the "
+            f"disk did {held['disk_reads_per_s']:,.0f} reads and {held['disk_writes_per_s']:,.0f} writes a second."
+        )
+    server, client = best["server_cpu_s"], best["client_cpu_s"]
+    if server is not None:
+        busy = (server + client) / best["seconds"]
+        yield (
+            f"On {best['service']} server and pgbench kept {busy:.1f} of {cores} cores busy; pgbench took "
+            f"{client / (server + client):.0%} of that."
+        )
+
+
+def _names(passes: pl.DataFrame, column: str) -> list[str]:
+    """Services, or tests, in their order."""
+    return passes[column].unique(maintain_order=True).to_list()
+
+
+def _colours(passes: pl.DataFrame) -> dict[str, str]:
+    """Of each service."""
+    return dict(zip(_names(passes, "service"), itertools.cycle(COLOURS), strict=False))
 
 
 @contextmanager
-def _panels(tests: list[str], height: float) -> Iterator[tuple[Figure, list[tuple[str, Axes]]]]:
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(10.5, 0.6 + height * len(tests)), layout="constrained")
-        panels = figure.subplots(len(tests), squeeze=False)[:, 0]
+def _panels(tests: Sequence[str], height: float) -> Iterator[tuple[Figure, dict[str, Axes]]]:
+    """A panel for each test."""
+    with charts.panels(len(tests), height=0.6 + height * len(tests)) as (figure, panels):
         for test, axes in zip(tests, panels, strict=True):
-            axes.set_title(LABELS[test], loc="left", fontweight="bold")
-        yield figure, list(zip(tests, panels, strict=True))
+            charts.title(axes, LABELS[test])
+        yield figure, dict(zip(tests, panels, strict=True))
 
 
-def _colour(order: list[str], service: str) -> str:
-    return COLOURS[order.index(service) % len(COLOURS)]
-
-
-def _legend(figure: Figure, order: list[str], text: str) -> None:
-    figure.axes[-1].set_xlabel(text)
-    lines = [Line2D([], [], color=_colour(order, name), linewidth=3, label=name) for name in order]
-    figure.legend(handles=lines, loc="outside lower center", ncols=min(6, len(order)), frameon=False)
-
-
-def _bars(found: pl.DataFrame, order: list[str]) -> Figure:
-    groups = dict(_by_test(found, order))
-    with _panels(list(groups), 0.5 + 0.32 * len(order)) as (figure, panels):
-        for test, axes in panels:
-            for at, row in enumerate(groups[test]):
-                if row["tps"] is None:
-                    axes.annotate(row["status"], (0, at), xytext=(6, 0), textcoords="offset points", va="center",
-                                  color=charts.STATUS_INK[row["status"]])  # fmt: skip
-                    continue
-                axes.barh(at, row["tps"], color=_colour(order, row["service"]), height=0.7)
-                axes.plot([row["min_tps"], row["max_tps"]], [at, at], color=charts.INK, linewidth=1.2)
-                mark = " ±" if row["unstable"] else ""
-                axes.annotate(f"{row['tps']:,.0f}{mark}", (row["max_tps"], at), xytext=(6, 0),
-                              textcoords="offset points", va="center")  # fmt: skip
-            axes.set_yticks(range(len(groups[test])), [row["service"] for row in groups[test]])
-            axes.invert_yaxis()
-            axes.tick_params(axis="y", length=0)
+def bars_figure(passes: pl.DataFrame) -> Figure:
+    """Transactions a second, a panel for each test."""
+    colours, rows = _colours(passes), summary(_main(passes))
+    with _panels(_names(passes, "test"), 0.5 + 0.32 * len(colours)) as (figure, panels):
+        for test, axes in panels.items():
+            services = rows.filter(test=test).to_dicts()
+            for at, row in enumerate(services):
+                text = speed_text(row, "tps", TPS.format)
+                charts.bar(axes, at, row, "tps", colours[row["service"]], text=text, height=0.7)
+            charts.name_lines(axes, [row["service"] for row in services])
             axes.margins(x=0.1)
             axes.set_xlim(left=0)
-            axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
+            charts.quantities(axes.xaxis)
         figure.supxlabel("transactions a second, median of passes (line: slowest to fastest; ±: they vary by over 10%)",
                          fontsize=9)  # fmt: skip
     return figure
 
 
-def _of_main(found: pl.DataFrame, spread: pl.DataFrame, kind: str) -> pl.DataFrame:
+def _lines(
+    passes: pl.DataFrame, draw: Callable[[Axes, str, str, str], object], x: str, y: str = "TPS",
+    tests: Sequence[str] = (), height: float = 1.9,
+) -> Figure:  # fmt: skip
+    """A panel for each test with a line for each service; `draw` gets the panel, test, service and its colour."""
+    colours = _colours(passes)
+    with _panels(tests or _names(passes, "test"), height) as (figure, panels):
+        for test, axes in panels.items():
+            for service, colour in colours.items():
+                draw(axes, test, service, colour)
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel(y)
+        figure.axes[-1].set_xlabel(x)
+        charts.legend(figure, colours, loc="outside lower center", ncols=min(6, len(colours)))
+    return figure
+
+
+def _of_main(passes: pl.DataFrame, spread: pl.DataFrame, kind: str) -> pl.DataFrame:
     """The spread of the tests with their own number of clients, summed over passes; of services that were right."""
-    good = _main(found).filter(status="ok").select("service", "test", "clients")
+    good = _timed(passes).select("service", "test", "clients")
     return (
         spread.filter(kind=kind)
         .join(good, on=["service", "test", "clients"], maintain_order="left")
@@ -340,61 +286,96 @@ def _of_main(found: pl.DataFrame, spread: pl.DataFrame, kind: str) -> pl.DataFra
     )
 
 
-def _over_time(found: pl.DataFrame, spread: pl.DataFrame, order: list[str]) -> Figure:
-    bins = _of_main(found, spread, "second")
-    with _panels(list(dict(_by_test(found, order))), 1.9) as (figure, panels):
-        for test, axes in panels:
-            for name in order:
-                # Passes are not all equally long: where one of them has ended, the mean would be another's.
-                here = bins.filter(test=test, service=name).filter(pl.col("passes") == pl.col("passes").max())
-                if len(here):
-                    width_s = here["up_to"][0]
-                    tps = (here["transactions"] / here["passes"] / width_s).to_list()
-                    axes.plot(here["up_to"].to_list(), tps, color=_colour(order, name), linewidth=1.6)
-            axes.set_ylim(bottom=0)
-            axes.yaxis.set_major_formatter(lambda value, _: thousands(value))
-            axes.set_ylabel("TPS")
-        _legend(figure, order, "seconds since the first transaction; mean of passes")
-    return figure
+def time_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
+    """Transactions a second as a run goes on."""
+    bins = _of_main(passes, spread, "second")
+
+    def draw(axes: Axes, test: str, service: str, colour: str) -> None:
+        # Passes are not all equally long: where one of them has ended, the mean would be another's.
+        here = bins.filter(test=test, service=service).filter(pl.col("passes") == pl.col("passes").max())
+        tps = here["transactions"] / here["passes"] / here["up_to"].min() if len(here) else here["up_to"]
+        axes.plot(here["up_to"].to_list(), tps.to_list(), color=colour, linewidth=1.6)
+        charts.quantities(axes.yaxis)
+
+    return _lines(passes, draw, "seconds since the first transaction; mean of passes")
 
 
-def _latencies(found: pl.DataFrame, spread: pl.DataFrame, order: list[str]) -> Figure:
-    bins = _of_main(found, spread, "latency_ms")
-    with _panels(list(dict(_by_test(found, order))), 1.9) as (figure, panels):
-        for test, axes in panels:
-            for name in order:
-                here = bins.filter(test=test, service=name)
-                if len(here):
-                    share = (here["transactions"] / here["transactions"].sum() * 100).to_list()
-                    axes.step(here["up_to"].to_list(), share, where="pre", color=_colour(order, name), linewidth=1.6)
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel("% of transactions")
-        _legend(figure, order, "latency in ms, ten steps to a factor of ten; all passes together")
-    return figure
+def latency_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
+    """How transactions are spread over latency."""
+    bins = _of_main(passes, spread, "latency_ms")
+
+    def draw(axes: Axes, test: str, service: str, colour: str) -> None:
+        here = bins.filter(test=test, service=service)
+        share = here["transactions"] / here["transactions"].sum() * 100
+        axes.step(here["up_to"].to_list(), share.to_list(), where="pre", color=colour, linewidth=1.6)
+        charts.quantities(axes.xaxis, "{:g}".format, logarithmic=True)
+
+    return _lines(passes, draw, "latency in ms, ten steps to a factor of ten; all passes together", "% of transactions")
 
 
-def _against_clients(found: pl.DataFrame, order: list[str]) -> Figure:
-    rows = summary(found).filter(status="ok")
-    several = rows.group_by("test").agg(pl.col("clients").n_unique()).filter(pl.col("clients") > 1)["test"]
-    tests = [test for test in LABELS if test in set(several)] or [test for test in LABELS if test in set(rows["test"])]
-    with _panels(tests or list(LABELS)[:1], 2.8) as (figure, panels):
-        for test, axes in panels:
-            for name in order:
-                here = rows.filter(test=test, service=name).sort("clients")
-                clients, tps = here["clients"].to_list(), here["tps"].to_list()
-                axes.plot(clients, tps, color=_colour(order, name), marker="o", markersize=4, linewidth=1.6)
-                axes.vlines(clients, here["min_tps"].to_list(), here["max_tps"].to_list(), color=_colour(order, name),
-                            linewidth=1)  # fmt: skip
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(sorted(set(rows.filter(test=test)["clients"])))
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.set_ylim(bottom=0)
-            axes.yaxis.set_major_formatter(lambda value, _: thousands(value))
-            axes.set_ylabel("TPS")
-        _legend(figure, order, "clients; median of passes, lines from the slowest to the fastest")
-    return figure
+def clients_figure(passes: pl.DataFrame) -> Figure:
+    """Transactions a second against clients."""
+    rows = summary(passes).filter(status="ok")
+    several = rows.filter(pl.col("clients").n_unique().over("test") > 1)
+    tests = _names(several if len(several) else rows, "test")
+
+    def draw(axes: Axes, test: str, service: str, colour: str) -> None:
+        here = rows.filter(test=test, service=service).sort("clients")
+        clients = here["clients"].to_list()
+        axes.plot(clients, here["tps"].to_list(), color=colour, marker="o", markersize=4, linewidth=1.6)
+        axes.vlines(clients, here["min_tps"].to_list(), here["max_tps"].to_list(), color=colour, linewidth=1)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted(set(rows.filter(test=test)["clients"])))
+        charts.quantities(axes.xaxis, "{:g}".format)
+        charts.quantities(axes.yaxis)
+
+    x = "clients; median of passes, lines from the slowest to the fastest"
+    return _lines(passes, draw, x, tests=tests, height=2.8)
+
+
+class Pgbench(Shown):
+    """The passes of a run, ready to be shown, with how the transactions of each are spread."""
+
+    study = STUDY
+    spread: pl.DataFrame
+    table = view(speeds_table)
+    clients = chart(clients_figure, "clients")
+    chart = chart(bars_figure)
+    of_server = view(server_table)
+    cost = view(cost_table)
+    published = view(published_table)
+
+    @classmethod
+    def load(cls, settings: Settings | None = None) -> Self:
+        """As `Shown.load`."""
+        settings = settings or load_settings()
+        shown = super().load(settings)
+        shown.passes = in_order(shown.passes, shown.made["order"])
+        shown.spread = store.read(settings.out / "results" / SPREAD, Spread)
+        return shown
+
+    def services(self) -> Listing:
+        """What was compared."""
+        return services_table(self.passes, self.made)
+
+    def over_time(self) -> SVG:
+        """Transactions a second as a run goes on."""
+        return self.saved(time_figure(self.passes, self.spread), "time")
+
+    def latencies(self) -> SVG:
+        """How transactions are spread over latency."""
+        return self.saved(latency_figure(self.passes, self.spread), "latency")
+
+    def findings(self) -> Markdown:
+        """What stands out."""
+        return Markdown(findings_text(self.passes, self.metadata["machine"]["cores"]))
+
+    def missing(self) -> Markdown:
+        """What did not run, what is wrong, and what is left behind."""
+        return Markdown(f"{missing(summary(_main(self.passes)), 'service', 'test')}\n\n{bullets(self.made['left'])}")
+
+
+load = Pgbench.load
 
 
 def patience(values: Mapping[str, Any]) -> int | None:

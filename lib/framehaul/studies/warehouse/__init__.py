@@ -9,6 +9,6 @@ PARALLEL = Parameter(
 )
 STUDY = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?", (ROWS, PASSES, WARMUP, SEED, PARALLEL),
-    "framehaul.studies.warehouse.study:Pass", "route", "framehaul.studies.warehouse.study:readme_blocks",
+    "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:readme_blocks",
 )  # fmt: skip
 STUDIES = (STUDY,)

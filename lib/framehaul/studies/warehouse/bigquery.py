@@ -67,10 +67,6 @@ class BigQuery:
         except (GoogleAPICallError, GoogleAuthError, InvalidResponse, requests.RequestException) as error:
             raise WarehouseError(f"{file}: {error}") from error
 
-    def count(self) -> int:
-        """As `Target.count`."""
-        return int(self.client.get_table(self.table).num_rows)
-
     def content(self) -> pa.Table:
         """As `Target.content`, over the JSON interface: slow for large tables."""
         rows = self.client.list_rows(self.table, selected_fields=FIELDS)

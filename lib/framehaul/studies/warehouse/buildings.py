@@ -69,7 +69,10 @@ def _batch(rows: int, random: np.random.Generator) -> pa.RecordBatch:
         pa.array(days.astype("datetime64[D]"), pa.date32(), mask=undated),
         pa.array((days + random.integers(0, 90, rows)).astype("datetime64[D]"), pa.date32(), mask=undated),
         pa.array(shapely.to_wkb(lines, hex=True, byte_order=1), pa.string(), mask=unplaced),
-        *(pa.array(np.array(found, dtype=object), pa.string(), mask=unplaced) for found in cells.values()),
+        *(
+            pa.array(np.array(of_resolution, dtype=object), pa.string(), mask=unplaced)
+            for of_resolution in cells.values()
+        ),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 

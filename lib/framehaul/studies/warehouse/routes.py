@@ -7,7 +7,6 @@ A route gets both servers, the table, an empty directory and how much may run at
 from __future__ import annotations
 
 import collections
-import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,15 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framehaul.codecs.copy_binary import CopyDecoder
-from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clickhouse, quote_clickhouse_text
+from framehaul.data.schema import (
+    COMMENT,
+    Column,
+    ColumnType,
+    Table,
+    quote_clickhouse,
+    quote_clickhouse_text,
+    quote_postgres_text,
+)
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import ClickHouseTables
+from framehaul.studies.warehouse.buildings import SCHEMA
 from framehaul.techniques import clients
 from framehaul.techniques.beyond.postgres_read import pages_query
 
@@ -36,14 +43,10 @@ GZIP_MEMBER_BYTES = 1 << 20
 ROW_GROUP_BYTES = 16 << 20
 READ_BYTES = 1 << 20
 
+TYPES = {pa.int32(): ColumnType.INT32, pa.date32(): ColumnType.DATE, pa.string(): ColumnType.TEXT}
 SOURCE = Table(
     "framehaul_buildings",
-    (
-        Column("revision", ColumnType.INT32, nullable=True),
-        Column("from_date", ColumnType.DATE, nullable=True),
-        Column("to_date", ColumnType.DATE, nullable=True),
-        *(Column(name, ColumnType.TEXT, nullable=True) for name in ("geom", "h3_7", "h3_8", "h3_9")),
-    ),
+    tuple(Column(field.name, TYPES[field.type], nullable=True) for field in SCHEMA),
     key=(),
 )
 """The table of `buildings` on PostgreSQL; nothing in it is a key, as published."""
@@ -71,10 +74,11 @@ def csv_gzip(servers: Servers, table: Table, directory: Path, parallel: int) -> 
         ThreadPoolExecutor(parallel) as pool,
         connection.cursor() as cursor,
     ):
-        bytes_per_file = max(GZIP_MEMBER_BYTES, table_bytes(connection, table) // parallel)
+        table_bytes = _one(cursor, f"SELECT pg_table_size({quote_postgres_text(table.postgres_name)})")
+        bytes_per_file = max(GZIP_MEMBER_BYTES, table_bytes // parallel)
         query = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT (FORMAT csv)"
         with cursor.copy(query.encode()) as rows:
-            members = _in_order(pool, _gzip_member, _pieces(rows, GZIP_MEMBER_BYTES), at_once=2 * parallel)
+            members = _gzip_members(pool, _pieces(rows, GZIP_MEMBER_BYTES), at_once=2 * parallel)
             _write_files(members, directory, bytes_per_file)
 
 
@@ -94,31 +98,24 @@ def _gzip_member(piece: bytes) -> tuple[int, bytes]:
     return len(piece), zlib.compress(piece, GZIP_LEVEL, wbits=31)
 
 
-def _in_order(
-    pool: ThreadPoolExecutor, work: Callable[[bytes], tuple[int, bytes]], pieces: Iterator[bytes], at_once: int
-) -> Iterator[tuple[int, bytes]]:
-    """What `work` makes of the pieces, in their order, with no more than `at_once` of them in memory."""
+def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: int) -> Iterator[tuple[int, bytes]]:
+    """The length of each piece and its gzip member, in their order, with no more than `at_once` of them in memory."""
     waiting: collections.deque[Future[tuple[int, bytes]]] = collections.deque()
     for piece in pieces:
-        waiting.append(pool.submit(work, piece))
+        waiting.append(pool.submit(_gzip_member, piece))
         if len(waiting) == at_once:
             yield waiting.popleft().result()
-    for done in waiting:
-        yield done.result()
+    for member in waiting:
+        yield member.result()
 
 
-def _write_files(members: Iterator[tuple[int, bytes]], directory: Path, bytes_per_file: int) -> None:
-    for number in itertools.count():
-        first = next(members, None)
-        if first is None:
-            return
-        with (directory / f"part{number:04}.csv.gz").open("wb") as file:
-            written = 0
-            for length, member in itertools.chain([first], members):
-                file.write(member)
-                written += length
-                if written >= bytes_per_file:
-                    break
+def _write_files(members: Iterable[tuple[int, bytes]], directory: Path, bytes_per_file: int) -> None:
+    """One file after the other, each of about so many bytes before compression."""
+    written = 0
+    for length, member in members:
+        with (directory / f"part{written // bytes_per_file:04}.csv.gz").open("ab") as file:
+            file.write(member)
+        written += length
 
 
 def clickhouse_local_copy(servers: Servers, table: Table, directory: Path, parallel: int) -> None:
@@ -130,15 +127,14 @@ def clickhouse_local_copy(servers: Servers, table: Table, directory: Path, paral
     copy = f"{table.name}_copy"
     with _remote_errors(), local_copy(servers, table, copy) as rows:
         size = -(-rows // parallel) or 1
-        starts = range(0, rows, size)
-        query = f"SELECT * FROM {quote_clickhouse(copy)} LIMIT {size} OFFSET {{}} SETTINGS max_threads = 1"
+
+        def dump_part(start: int) -> None:
+            part = f"LIMIT {size} OFFSET {start} SETTINGS max_threads = 1"
+            query = f"SELECT * FROM {quote_clickhouse(copy)} {part}"
+            dump(servers.clickhouse, query, directory / f"part{start // size:04}.parquet")
+
         with ThreadPoolExecutor(parallel) as pool:
-            dumps = [
-                pool.submit(dump, servers.clickhouse, query.format(start), directory / f"part{number:04}.parquet")
-                for number, start in enumerate(starts)
-            ]
-            for done in dumps:
-                done.result()
+            list(pool.map(dump_part, range(0, rows, size)))
 
 
 @contextmanager
@@ -204,8 +200,8 @@ def duckdb_parquet(servers: Servers, table: Table, directory: Path, parallel: in
             f"COPY (SELECT * FROM pg.{table.postgres_name}) TO '{directory}/parts' "
             f"(FORMAT parquet, CODEC '{CODEC}', PER_THREAD_OUTPUT)"
         )
-    for number, part in enumerate(sorted((directory / "parts").iterdir())):
-        part.rename(directory / f"part{number:04}.parquet")
+    for part in (directory / "parts").iterdir():
+        part.rename(directory / part.name)
     (directory / "parts").rmdir()
 
 
@@ -219,14 +215,15 @@ def adbc_parquet(servers: Servers, table: Table, directory: Path, parallel: int)
         snapshot = _one(cursors[0], "SELECT pg_export_snapshot()")
         for cursor in cursors[1:]:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        pages = _one(cursors[0], pages_query(table))
-        pool = stack.enter_context(ThreadPoolExecutor(parallel))
-        files = [
-            pool.submit(_fetch_file, cursor, table, condition, directory / f"part{number:04}.parquet")
-            for number, (cursor, condition) in enumerate(zip(cursors, page_ranges(pages, parallel), strict=True))
-        ]
-        for done in files:
-            done.result()
+        ranges = page_ranges(_one(cursors[0], pages_query(table)), parallel)
+
+        def write_range(number: int) -> None:
+            cursors[number].execute(
+                f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {ranges[number]}"
+            )
+            write_parquet(cursors[number].fetch_record_batch(), table, directory / f"part{number:04}.parquet")
+
+        list(stack.enter_context(ThreadPoolExecutor(parallel)).map(write_range, range(parallel)))
         for connection in connections:
             connection.rollback()
 
@@ -236,11 +233,6 @@ def page_ranges(pages: int, parts: int) -> list[str]:
     bounds = [pages * part // parts for part in range(parts)]
     lower = [f"ctid >= '({bound},0)'" for bound in bounds]
     return [*(f"{low} AND ctid < '({upper},0)'" for low, upper in zip(lower, bounds[1:], strict=False)), lower[-1]]
-
-
-def _fetch_file(cursor: Any, table: Table, condition: str, file: Path) -> None:
-    cursor.execute(f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}")
-    write_parquet(cursor.fetch_record_batch(), table, file)
 
 
 def _one(cursor: Any, query: str) -> Any:
@@ -290,13 +282,6 @@ def pg_parquet(servers: Servers, table: Table, directory: Path, _: int) -> None:
         with cursor.copy(f"{query} (FORMAT parquet, COMPRESSION '{CODEC}')".encode()) as copy:
             for piece in copy:
                 file.write(piece)
-
-
-def table_bytes(connection: psycopg.Connection[Any], table: Table) -> int:
-    """How much of the disk the table takes on the server."""
-    found = connection.execute("SELECT pg_table_size(to_regclass(%s))", (table.postgres_name,)).fetchone()
-    assert found is not None
-    return int(found[0])
 
 
 ROUTES = (

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.ipc
 
 TABLE = "framehaul_buildings"
 """The table that files are loaded into; on BigQuery the beginning of its name."""
@@ -31,9 +30,6 @@ class Target(Protocol):
         committed. Raises ValueError for other files, and WarehouseError for one that cannot be loaded; what the table
         holds then is of no use.
         """
-
-    def count(self) -> int:
-        """How many rows the table holds."""
 
     def content(self) -> pa.Table:
         """The whole table, with the columns of SCHEMA and the rows in any order."""

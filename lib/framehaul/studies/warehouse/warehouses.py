@@ -75,12 +75,6 @@ class DuckDb:
         except duckdb.Error as error:  # its messages name the file
             raise WarehouseError(str(error)) from error
 
-    def count(self) -> int:
-        """As `Target.count`."""
-        row = self.connection.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
-        assert row is not None
-        return int(row[0])
-
     def content(self) -> pa.Table:
         """As `Target.content`."""
         return self.connection.execute(f"SELECT * FROM {TABLE}").to_arrow_table().cast(SCHEMA)
@@ -128,10 +122,6 @@ class ClickHouse:
                 ).read()  # fmt: skip
             except (QueryError, http.client.HTTPException, OSError) as error:
                 raise WarehouseError(f"{file}: {error}") from error
-
-    def count(self) -> int:
-        """As `Target.count`."""
-        return int(ClickHouseTables(self.server).run(f"SELECT count() FROM {TABLE}"))
 
     def content(self) -> pa.Table:
         """As `Target.content`."""
