@@ -6,11 +6,13 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from inspect import getsource
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import polars as pl
-from IPython.display import SVG, Markdown
+from IPython.display import SVG, Code, Markdown
 
 from framehaul.harness.environment import server_versions
 from framehaul.harness.rounds import check, interruptible
@@ -22,9 +24,9 @@ from framehaul.results import store
 from framehaul.settings import Settings
 from framehaul.studies.ablations import study as ablations
 from framehaul.studies.faults import STUDY
-from framehaul.studies.faults.breakable import BOTH, breakable
+from framehaul.studies.faults.breakable import BOTH, BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, run_cells
+from framehaul.studies.faults.trial import FAULTS, Cell, kill_under, run_cells
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 
@@ -152,6 +154,11 @@ class Report(Shown):
         """What each fault is."""
         columns = [words("", "direction"), words("fault", "name"), words("how it is made", "how")]
         return Listing(columns, map(vars, FAULTS))
+
+    def code(self) -> Code:
+        """How one of them is made: the servers are killed under every transfer."""
+        parts = kill_under, BreakableServers.kill
+        return Code("\n\n".join(dedent(getsource(part)) for part in parts), language="python")
 
     def price(self) -> Listing | Markdown:
         """What the safe ways into ClickHouse cost in speed, from the results of the notebook that measures it."""
