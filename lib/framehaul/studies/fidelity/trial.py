@@ -300,6 +300,8 @@ class _Path:
         with _ended_when_silent(self._relay) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
         if raised is None:
+            if silent.is_set():  # it took long over what had come already, and its connection is gone
+                await self.close()
             return returned, None, False
         if self._relay and raised.startswith("panic"):
             # It came through the driver in the middle of a COPY, for whose end asyncpg's close waits half a minute.
