@@ -13,12 +13,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from framehaul.harness.trials import Trials
 from framehaul.results import store
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults import STUDY as FAULTS_STUDY
 from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, Frames, SourceError, run_cells
+from framehaul.studies.faults.trial import FAULTS, Cell, Fault, Frames, SourceError, run_cells
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
@@ -44,9 +45,15 @@ def named(database: Database, direction: str, name: str) -> Technique:
 
 
 def verdicts(broken: BreakableServers, *chosen: Technique) -> dict[tuple[str, str], Cell]:
-    found: list[Cell] = []
-    run_cells(broken, list(chosen), found.append, lambda _, reason: pytest.fail(reason), threading.Event(), ROWS)
-    return {(cell.technique, cell.fault): cell for cell in found}
+    return {(cell.technique, cell.fault): cell for cell in cells_of(broken, [*chosen])}
+
+
+def cells_of(broken: BreakableServers, chosen: list[Technique], faults: tuple[Fault, ...] = FAULTS) -> list[Cell]:
+    cells: list[Cell] = []
+    trials = Trials(cells.append)
+    run_cells(broken, chosen, trials, threading.Event(), ROWS, faults)
+    assert not trials.unavailable.keys() - {"disk full"}
+    return cells
 
 
 def test_every_technique_met_every_fault(cells: pl.DataFrame) -> None:
@@ -153,9 +160,8 @@ def test_a_held_load_accounts_for_every_row(broken: BreakableServers, database: 
 def test_no_error_tells_a_password(broken: BreakableServers) -> None:
     # Those that take it in a URL, a connection string or a statement.
     chosen = [found for found in techniques() if found.driver in ("connectorx", "duckdb", "chdb", "adbc", "sqlalchemy")]
-    told: list[Cell] = []
     cut = tuple(fault for fault in FAULTS if fault.name in ("connection cut", "query fails", "value refused"))
-    run_cells(broken, chosen, told.append, lambda _, reason: pytest.fail(reason), threading.Event(), ROWS, cut)
+    told = cells_of(broken, chosen, cut)
     both = broken.servers
     assert {cell.technique for cell in told} >= {"polars_connectorx_read", "polars_duckdb_scan", "polars_chdb_remote"}
     for password in (both.postgres.password, both.clickhouse.password):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,14 @@ import psycopg
 import pytest
 
 from framehaul.data.schema import Table
+from framehaul.harness.trials import Trials
 from framehaul.harness.verify import invalid
 from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.tables import ClickHouseTables, tables_of
 from framehaul.studies.fidelity import STUDY as FIDELITY
-from framehaul.studies.fidelity import trial
+from framehaul.studies.fidelity import study, trial
 from framehaul.studies.fidelity.cases import CASES, KEY, Case
 from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
@@ -202,19 +204,19 @@ def test_where_nothing_may_be_made_the_rest_is_tried_and_the_reason_kept(servers
     with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {poor} LOGIN PASSWORD 'poor'".encode())
         connection.execute(f"GRANT CREATE ON SCHEMA public TO {poor}".encode())
-        found, left_out = list[Cell](), dict[str, str]()
+        found = list[Cell]()
+        trials = Trials(found.append)
         try:
             reader = next(t for t in techniques("postgres", "read") if t.name == "polars_psycopg_row_fetch")
             as_poor = replace(servers, postgres=replace(servers.postgres, user=poor, password="poor"))
             cases = tuple(c for c in CASES if c.name in ("bool", "not UTF-8: FF FE 41, short"))
-            run_cells(as_poor, [reader], found.append, lambda _technique, _reason: None, left_out.__setitem__,
-                      cases=cases)  # fmt: skip
+            run_cells(as_poor, [reader], trials, cases=cases)
         finally:
             connection.execute(f"DROP OWNED BY {poor}".encode())
             connection.execute(f"DROP ROLE {poor}".encode())
     assert [(cell.case, cell.session, cell.outcome) for cell in found] == [("bool", DEFAULT, "exact")]
-    assert set(left_out) == {"postgres: hostile session", "postgres: database without encoding"}
-    assert all("permission denied" in reason for reason in left_out.values())
+    assert set(trials.left_out) == {"postgres: hostile session", "postgres: database without encoding"}
+    assert all("permission denied" in reason for reason in trials.left_out.values())
 
 
 class QueueingTables(ClickHouseTables):
@@ -244,7 +246,7 @@ def test_rows_that_come_later_than_their_acknowledgement_are_a_loss(
     found: list[Cell] = []
     writer = next(t for t in techniques("clickhouse", "write") if t.name == "polars_http_client_arrow_stream")
     case = replace(next(case for case in CASES if case.name == "bool"), directions=("write",))
-    run_cells(servers, [writer], found.append, lambda _technique, _reason: None, cases=(case,))
+    run_cells(servers, [writer], Trials(found.append), cases=(case,))
     last = found[-1]
     assert (last.session, last.outcome, last.detail) == (HOSTILE, "loss", "id: 0 rows instead of 3; later: exact")
     assert "async_insert" in last.why
@@ -263,6 +265,23 @@ def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
     )  # fmt: skip
     found: list[Cell] = []
     case = next(case for case in CASES if case.name == "text: NULL and empty")
-    run_cells(servers, [liar], found.append, lambda _technique, _reason: None, cases=(case,))
+    run_cells(servers, [liar], Trials(found.append), cases=(case,))
     lied = [(DEFAULT, "loss", "'' became 'x'"), (HOSTILE, "loss", "'' became 'x'")]
     assert [(cell.session, cell.outcome, cell.detail) for cell in found] == lied
+
+
+def test_what_an_interrupted_run_has_left_is_not_tried_again(servers: Servers) -> None:
+    reader = next(t for t in techniques("postgres", "read") if t.name == "polars_psycopg_row_fetch")
+    found: list[Cell] = []
+    cases = tuple(case for case in CASES if case.name in ("bool", "bytes"))
+    trials = Trials(found.append, lambda cell: (cell.case, cell.session) == ("bool", DEFAULT))
+    run_cells(servers, [reader], trials, cases=cases)
+    assert [(cell.case, cell.session) for cell in found] == [("bytes", DEFAULT), ("bool", HOSTILE), ("bytes", HOSTILE)]
+
+
+def test_every_loss_and_its_detail_is_in_the_table(cells: list[Cell]) -> None:
+    matrix = study.tried(pl.DataFrame([*map(vars, cells)]))
+    page = study.support_table(matrix, "postgres", "write")._repr_html_()
+    for cell in cells:
+        if (cell.database, cell.direction) == ("postgres", "write") and cell.outcome in ("loss", "error"):
+            assert html.escape(f"{cell.case}: {cell.detail}") in page

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from framehaul.data.schema import Column, ColumnType
+from framehaul.harness.trials import Trials
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.studies.fidelity import STUDY as FIDELITY
@@ -87,7 +88,8 @@ def cases(draw: st.DrawFn, values: dict[ColumnType, st.SearchStrategy[Any]]) -> 
 def test_random_tables_arrive_to_the_bit(
     found: Technique, servers: Servers, exact: set[tuple[str, str, str, str]]
 ) -> None:
-    unavailable: list[str] = []
+    cells: list[Cell] = []
+    trials = Trials(cells.append)
     carried = VALUES | {
         kind: values
         for kind, (values, names) in FURTHER.items()
@@ -100,10 +102,10 @@ def test_random_tables_arrive_to_the_bit(
     )  # fmt: skip
     @given(cases(carried))
     def trial(case: Case) -> None:
-        cells: list[Cell] = []
-        run_cells(servers, [found], cells.append, lambda _, reason: unavailable.append(reason), cases=(case,))
+        cells.clear()
+        run_cells(servers, [found], trials, cases=(case,))
         assert [(cell.outcome, cell.detail) for cell in cells if cell.outcome != "exact"] == []
 
     trial()
-    if unavailable:
-        pytest.skip(unavailable[0])
+    for reason in trials.unavailable.values():
+        pytest.skip(reason)

@@ -30,6 +30,14 @@ def keep_metadata(settings: Settings, notebook: str, run: dict[str, Any]) -> dic
     return metadata
 
 
+def which(technique: Technique) -> dict[str, Any]:
+    """The columns that say which technique a row is about."""
+    return {
+        "database": technique.database, "direction": technique.direction, "technique": technique.name,
+        "label": technique.label, "origin": technique.origin, "family": technique.family, "frame": technique.frame,
+    }  # fmt: skip
+
+
 def result(
     run_id: str, notebook: str, technique: Technique, rows: int, number: int, outcome: Pass[Moved]
 ) -> store.Result:
@@ -41,10 +49,8 @@ def result(
         del values["usage"]
     ended = columns_of(Ok(values) if isinstance(outcome, Ok) else outcome)
     return store.Result(
-        run_id=run_id, notebook=notebook, database=technique.database, direction=technique.direction,
-        technique=technique.name, label=technique.label, origin=technique.origin, family=technique.family,
-        driver=technique.driver, frame=technique.frame, connections=technique.connections,
-        contract=technique.contract.kind if technique.contract else None, rows=rows, pass_=number, **ended,
+        **which(technique), run_id=run_id, notebook=notebook, driver=technique.driver, rows=rows, pass_=number,
+        connections=technique.connections, contract=technique.contract.kind if technique.contract else None, **ended,
     )  # fmt: skip
 
 
@@ -92,12 +98,13 @@ NOTHING = Skipped("")
 
 @contextmanager
 def recording(
-    notebook: str, file: str, kind: type[DataclassInstance], unit: str, terms: Mapping[str, Any] | None = None
-) -> Iterator[Recording]:
+    notebook: str, file: str, kind: type[DataclassInstance], unit: str, terms: Mapping[str, Any] | None = None,
+    order: Callable[[list[str]], int] | None = None,
+) -> Iterator[Recording]:  # fmt: skip
     """Write passes of one kind into `results/<file>`; at the end of the block they are complete, with their metadata.
 
-    Where an interrupted run of the same code on the same `terms` has left passes, it goes on from them. Raises
-    ResultsError when the file cannot be written.
+    Where an interrupted run of the same code on the same `terms` has left passes, it goes on from them. `order` is that
+    of `store.Writer`. Raises ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path = settings.out / "results" / file
@@ -108,7 +115,7 @@ def recording(
         if settings.fresh:
             path.with_suffix(".partial.json").unlink(missing_ok=True)
     with (
-        store.Writer(path, kind, terms) as writer,
+        store.Writer(path, kind, terms, order) as writer,
         # On standard output: a log of the run shows it as it goes.
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
@@ -119,6 +126,7 @@ def recording(
             )
         made = Recording(settings, writer, bar)
         yield made
+        bar.total = bar.n  # what could not run was not expected
     known = {"run_id": made.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
     keep_metadata(settings, notebook, known | made.metadata)
 

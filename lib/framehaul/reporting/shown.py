@@ -18,7 +18,7 @@ from framehaul.settings import Settings, load_settings
 
 
 class Shown:
-    """The passes of a study's last complete run; each study adds its views of them."""
+    """The passes, or the cells, of a study's last complete run; each study adds its views of them."""
 
     study: ClassVar[Study]
 
@@ -30,7 +30,8 @@ class Shown:
         """From the files of the last complete run, without any server; raises ResultsError when there is none."""
         settings = settings or load_settings()
         directory = settings.out / "results"
-        passes = store.read(directory / cls.study.results, imported(cls.study.rows))
+        path, rows = directory / cls.study.results, cls.study.rows
+        passes = store.read(path, imported(rows)) if rows else store.read_cells(path)
         return cls(passes, store.read_metadata(directory), settings.out / "figures")
 
     @property

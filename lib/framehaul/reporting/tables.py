@@ -30,6 +30,8 @@ class Column:
     """A format of Python's, as `{:,.0f} ms`, or what writes a value."""
     numeric: bool = True
     """Numbers are set to the right, and missing where a row was skipped or failed."""
+    hint: Callable[[Row], str] | None = None
+    """What of a row is shown to who points at its cell, on a page."""
 
     def value(self, row: Row) -> Any:
         """What stands in this column of a row, as it is."""
@@ -42,9 +44,11 @@ class Column:
         return self.form.format(value) if isinstance(self.form, str) else self.form(value)
 
 
-def words(title: str, cell: Cell, form: str | Callable[[Any], str] = "{}") -> Column:
+def words(
+    title: str, cell: Cell, form: str | Callable[[Any], str] = "{}", hint: Callable[[Row], str] | None = None
+) -> Column:
     """A column of text."""
-    return Column(title, cell, form, numeric=False)
+    return Column(title, cell, form, numeric=False, hint=hint)
 
 
 class Listing:
@@ -90,7 +94,7 @@ class Listing:
         body = []
         for row in self.rows:
             cells = "".join(
-                f"<td{_class(column)}{_order(value)}>{_inline(text)}</td>"
+                f"<td{_class(column)}{_order(value)}{_title(column, row)}>{_inline(text)}</td>"
                 for column, (text, value) in zip(self.columns, self._written(row), strict=True)
             )
             body.append(f'<tr class="{row.get("status", "ok")}">{cells}</tr>')
@@ -104,6 +108,10 @@ class Listing:
 
 def _class(column: Column) -> str:
     return ' class="number"' if column.numeric else ""
+
+
+def _title(column: Column, row: Row) -> str:
+    return f' title="{html.escape(hint)}"' if column.hint and (hint := column.hint(row)) else ""
 
 
 def _order(value: Any) -> str:

@@ -15,7 +15,8 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     ]
     if server := run.get("server", {}):
         settings = [f"`{name} = {value}`" for name, value in server.get("settings", {}).items()]
-        versions = [server[name] for name in ("version", "postgres", "clickhouse") if name in server]
+        versions = [server[name] for name in ("version", "postgres") if name in server]
+        versions += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
         lines.append(f"Server: {'; '.join([*versions, *([', '.join(settings)] if settings else [])])}")
     libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
     lines.append(f"Python {metadata['python']}; {libraries}")

@@ -18,7 +18,7 @@ import polars as pl
 from framehaul.errors import ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -95,12 +95,16 @@ class Writer:
     Until the end the rows are in `NAME.partial.csv`, and in `NAME.partial.json` what they were made with: what an
     interrupted run has finished stays there, for one of the same `terms` to go on from, and the results of an earlier
     complete run stay in `NAME.csv`.
+
+    With an `order` the complete file is sorted by it, which gets a row as text. Such rows come by the thousand: they
+    outlast the end of the process, not of the machine.
     """
 
     def __init__(
-        self, path: Path, kind: type[DataclassInstance] = Result, terms: Mapping[str, Any] | None = None
-    ) -> None:
-        self.path, self._kind, self._columns = path, kind, columns_of(kind)
+        self, path: Path, kind: type[DataclassInstance] = Result, terms: Mapping[str, Any] | None = None,
+        order: Callable[[list[str]], int] | None = None,
+    ) -> None:  # fmt: skip
+        self.path, self._kind, self._columns, self._order = path, kind, columns_of(kind), order
         self._partial, self._terms_file = path.with_suffix(".partial.csv"), path.with_suffix(".partial.json")
         self._terms = None if terms is None else json.dumps(terms, sort_keys=True, default=str)
         self.run_id = new_run_id()
@@ -111,11 +115,7 @@ class Writer:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             left = self._left()
-            # A row that was cut off would spoil the next: what is whole is written anew, and then takes its place.
-            fresh = self._partial.with_suffix(".new")
-            with fresh.open("w", newline="", encoding="utf8") as file:
-                csv.writer(file, lineterminator="\n").writerows([self._columns, *left])
-            fresh.replace(self._partial)
+            self._write_anew(left)  # a row that was cut off would spoil the next
             if self._terms is not None:
                 self._terms_file.write_text(self._terms, "utf8")
             self._file = self._partial.open("a", newline="", encoding="utf8")
@@ -124,9 +124,16 @@ class Writer:
         self._writer = csv.writer(self._file, lineterminator="\n")
         which = [at for at, one in enumerate(fields(self._kind)) if one.default is MISSING and one.name != "run_id"]
         self.finished = {tuple(row[at] for at in which) for row in left}
-        if left:
-            self.run_id = left[0][0]
+        if left and "run_id" in self._columns:
+            self.run_id = left[0][self._columns.index("run_id")]
         return self
+
+    def _write_anew(self, rows: list[list[str]]) -> None:
+        """Write these rows in the place of what is there, all at once."""
+        fresh = self._partial.with_suffix(".new")
+        with fresh.open("w", newline="", encoding="utf8") as file:
+            csv.writer(file, lineterminator="\n").writerows([self._columns, *rows])
+        fresh.replace(self._partial)
 
     def _left(self) -> list[list[str]]:
         """The whole rows that a run on the same terms has left."""
@@ -134,23 +141,30 @@ class Writer:
             return []
         if self._terms_file.read_text("utf8", errors="replace") != self._terms:
             return []
-        text = self._partial.read_text("utf8", errors="replace")
-        header, *rows = [*csv.reader(io.StringIO(text))] or [[]]
+        return self._written()
+
+    def _written(self) -> list[list[str]]:
+        """The whole rows that are in the file; none when it is of another kind."""
+        text = self._partial.read_bytes().decode(errors="replace")
+        header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
         if rows and (len(rows[-1]) != len(self._columns) or not text.endswith("\n")):
             del rows[-1]  # it was cut off
         return rows if header == self._columns and all(len(row) == len(header) for row in rows) else []
 
     def write(self, result: DataclassInstance) -> None:
-        """Append one row and wait until it is on disk."""
+        """Append one row and, where rows keep their order, wait until it is on disk."""
         self._writer.writerow("" if value is None else value for value in asdict(result).values())
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if self._order is None:
+            os.fsync(self._file.fileno())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
         if kind is None:
+            if self._order is not None:
+                self._write_anew(sorted(self._written(), key=self._order))
             self._partial.replace(self.path)
             self._terms_file.unlink(missing_ok=True)
 

@@ -23,7 +23,11 @@ from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
 from framehaul.servers.tables import ClickHouseTables
+from framehaul.techniques.registry import Database
 
+type Server = PostgresServer | ClickHouseServer
+
+BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 TABLE = Table(
     "framehaul_faults",
     (Column("id", ColumnType.INT64), Column("label", ColumnType.TEXT), Column("value", ColumnType.FLOAT64)),
@@ -39,6 +43,8 @@ SMALL_BLOCKS = {
     "max_block_size": BLOCK_ROWS, "max_threads": 1,
 }  # fmt: skip
 TIMEOUT_SECONDS = 2
+SMALL_TABLESPACE = "framehaul_small"
+"""On the small file system."""
 FULL_DISK_KIB = 384
 UNMOUNT = 'read -r _; umount -l "$0"'
 """For a shell that reads until whoever started it closes its input, or is gone."""
@@ -60,11 +66,11 @@ class BreakableServers:
             process_id = self.servers.of(database).process_id
             assert process_id is not None
             server = psutil.Process(process_id)
-            family = [server, *server.children(recursive=True)]
-            for process in family:
+            processes = [server, *server.children(recursive=True)]
+            for process in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            psutil.wait_procs(family, timeout=30)
+            psutil.wait_procs(processes, timeout=30)
 
     def start(self, *databases: str, **clickhouse_settings: str | int) -> None:
         """Start the servers again, ClickHouse with these settings beside its own; waits for recovery."""
@@ -118,22 +124,19 @@ def _small_disk(directory: Path) -> Iterator[Path | None]:
         raise ServerError(f"cannot unmount {directory}; run umount {directory} by hand")
 
 
-def run_postgres(server: PostgresServer, *statements: str) -> list[tuple[Any, ...]]:
-    """Run statements, each on its own; gives the rows of the last, if it has any."""
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        for statement in statements:
-            cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
+def run_on(server: Server, *statements: str) -> list[Any]:
+    """Run statements, each on its own; gives the first row that the last one answers, if it answers. ClickHouse: text.
 
-
-def run_clickhouse(server: ClickHouseServer, *statements: str) -> str:
-    """Run statements; gives what the last one answers. Raises ServerError."""
-    answers = [ClickHouseTables(server).run(statement) for statement in statements]
-    return answers[-1].decode()
-
-
-def numbers(server: PostgresServer | ClickHouseServer, query: str) -> list[int]:
-    """The one row that a query gives on either server, all of it numbers."""
+    Raises what psycopg raises, or ServerError.
+    """
     if isinstance(server, PostgresServer):
-        return [int(value) for value in run_postgres(server, query)[0]]
-    return [int(value) for value in run_clickhouse(server, query).split()]
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+            return [*(cursor.fetchone() or ())] if cursor.description else []
+    return [ClickHouseTables(server).run(statement) for statement in statements][-1].decode().split()
+
+
+def numbers(server: Server, query: str) -> list[int]:
+    """The one row that a query gives on either server, all of it numbers."""
+    return [int(value) for value in run_on(server, query)]

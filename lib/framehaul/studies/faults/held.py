@@ -13,10 +13,10 @@ import polars as pl
 import psutil
 
 from framehaul.data.frames import from_polars
+from framehaul.data.schema import Table
 from framehaul.harness.measure import called, opened
-from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import tables_of
-from framehaul.studies.faults.breakable import TABLE, BreakableServers, numbers
+from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, Server, numbers
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 
@@ -54,7 +54,7 @@ class Held:
 class _Load:
     """What the threads of a load do, until it is over."""
 
-    def __init__(self, server: PostgresServer | ClickHouseServer, database: Database) -> None:
+    def __init__(self, server: Server, database: Database) -> None:
         self.over, self._begin = threading.Event(), time.monotonic()
         self._server = server
         self._writer, self._reader = fast(database, "write"), fast(database, "read")
@@ -70,8 +70,7 @@ class _Load:
         count = 0
         async with opened(self._writer, self._server) as client:
             while not self.over.is_set():
-                frame = _frame((count * WRITERS + at) * FRAME_ROWS, FRAME_ROWS)
-                await called(self._writer, client, self._written, frame)
+                await called(self._writer, client, self._written, _frame(_first_id(at, count), FRAME_ROWS))
                 count += 1
                 await asyncio.sleep(max(0.0, self._begin + count * EVERY_SECONDS - time.monotonic()))
         return count
@@ -86,7 +85,7 @@ class _Load:
                 wrong += not frame.sort("id").equals(self._still)
         return frames, wrong
 
-    def found(self) -> list[int]:
+    def stored(self) -> list[int]:
         """Rows, different ids and the sum of the ids in the table that was written."""
         return numbers(self._server, f"SELECT count(*), count(DISTINCT id), sum(id) FROM {self._written.postgres_name}")
 
@@ -109,24 +108,27 @@ def hold_load(broken: BreakableServers, database: Database, seconds: float, stop
         raise KeyboardInterrupt
     counts = [thread.result() for thread in writing]
     read = [thread.result() for thread in reading]
-    rows, ids, total = load.found()
-    sent = [
-        (count * WRITERS + at) * FRAME_ROWS + row
+    rows, ids, total = load.stored()
+    sent = sum(
+        FRAME_ROWS * _first_id(at, number) + FRAME_ROWS * (FRAME_ROWS - 1) // 2
         for at, written in enumerate(counts)
-        for count in range(written)
-        for row in (0, FRAME_ROWS - 1)
-    ]  # fmt: skip  the first and the last id of each frame: their mean is the frame's
+        for number in range(written)
+    )
     return Held(
-        database, elapsed, WRITERS, READERS, sum(counts), sum(counts) * FRAME_ROWS, rows, ids,
-        total == sum(sent) * FRAME_ROWS // 2,
+        database, elapsed, WRITERS, READERS, sum(counts), sum(counts) * FRAME_ROWS, rows, ids, total == sent,
         sum(frames for frames, _ in read), sum(wrong for _, wrong in read), memory[len(memory) // 3], memory[-1],
     )  # fmt: skip
+
+
+def _first_id(writer: int, number: int) -> int:
+    """Of a writer's frame of this number: no two frames have an id in common."""
+    return (number * WRITERS + writer) * FRAME_ROWS
 
 
 def fast(database: Database, direction: Direction) -> Technique:
     """The technique of the load."""
     name = (WRITER if direction == "write" else READER)[database]
-    return next(found for found in techniques(database, direction) if found.name == name)
+    return next(technique for technique in techniques(database, direction) if technique.name == name)
 
 
 def _frame(first: int, rows: int) -> pl.DataFrame:
@@ -136,22 +138,20 @@ def _frame(first: int, rows: int) -> pl.DataFrame:
 
 def survives_a_crash(broken: BreakableServers) -> dict[str, tuple[int, int]]:
     """For each database, the rows acknowledged before both servers were killed, and those there after recovery."""
-    found: dict[str, tuple[int, int]] = {}
-    table = TABLE.renamed("framehaul_acknowledged")
-    frame = _frame(0, STILL_ROWS)
-    databases: tuple[Database, ...] = ("postgres", "clickhouse")
-    for database in databases:
+    table, frame = TABLE.renamed("framehaul_acknowledged"), _frame(0, STILL_ROWS)
+    for database in BOTH:
         server = broken.servers.of(database)
         tables_of(server).create(table)
-        asyncio.run(_write(fast(database, "write"), broken, table, frame))
-    broken.kill(*databases)
-    broken.start(*databases)
-    for database in databases:
+        asyncio.run(_write(fast(database, "write"), server, table, frame))
+    broken.kill(*BOTH)
+    broken.start(*BOTH)
+    outlived: dict[str, tuple[int, int]] = {}
+    for database in BOTH:
         content = tables_of(broken.servers.of(database)).content(table)
-        found[database] = len(frame), len(content.join(frame, on=["id", "label", "value"], how="semi"))
-    return found
+        outlived[database] = len(frame), len(content.join(frame, on=["id", "label", "value"], how="semi"))
+    return outlived
 
 
-async def _write(technique: Technique, broken: BreakableServers, table: object, frame: pl.DataFrame) -> None:
-    async with opened(technique, broken.servers.of(technique.database)) as client:
+async def _write(technique: Technique, server: Server, table: Table, frame: pl.DataFrame) -> None:
+    async with opened(technique, server) as client:
         await called(technique, client, table, frame)

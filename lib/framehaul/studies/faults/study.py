@@ -2,104 +2,44 @@
 
 from __future__ import annotations
 
-import html
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from inspect import getsource
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import polars as pl
-from IPython.display import HTML, SVG, Markdown
+from IPython.display import SVG, Code, Markdown
 
 from framehaul.harness.environment import server_versions
-from framehaul.harness.rounds import interruptible
-from framehaul.harness.trials import Run
-from framehaul.reporting import charts
-from framehaul.reporting.tables import markdown_table, text_table
-from framehaul.reporting.versions import trial_versions_text
+from framehaul.harness.rounds import check, interruptible
+from framehaul.harness.trials import all_techniques, trials
+from framehaul.reporting.charts import Outcome, outcome_map
+from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.tables import Column, Listing, Row, words
 from framehaul.results import store
-from framehaul.settings import Settings, load_settings
+from framehaul.settings import Settings
 from framehaul.studies.ablations import study as ablations
 from framehaul.studies.faults import STUDY
-from framehaul.studies.faults.breakable import breakable
-from framehaul.studies.faults.held import Held, hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, run_cells
+from framehaul.studies.faults.breakable import BOTH, BreakableServers, breakable
+from framehaul.studies.faults.held import hold_load, survives_a_crash
+from framehaul.studies.faults.trial import FAULTS, Cell, kill_under, run_cells
 from framehaul.studies.transfers.study import read_all
-from framehaul.techniques.registry import DATABASES, Database
+from framehaul.techniques.registry import DATABASES
 
-LOADED: tuple[Database, ...] = ("postgres", "clickhouse")
 VERDICTS = {
-    "safe": charts.Outcome("#009E73", "", "error reported, nothing wrong stored"),
-    "unaffected": charts.Outcome("#BBCCEE", "", "not affected"),
-    "stored": charts.Outcome("#F0E442", "s", "error reported, data committed"),
-    "partial": charts.Outcome("#E69F00", "p", "error reported, a part committed"),
-    "doubled": charts.Outcome("#D55E00", "d", "rows are there twice"),
-    "silent": charts.Outcome("#882255", "!", "no error, and rows are missing or changed"),
+    "safe": Outcome("#009E73", "", "error reported, nothing wrong stored"),
+    "unaffected": Outcome("#BBCCEE", "", "not affected"),
+    "stored": Outcome("#F0E442", "s", "error reported, data committed"),
+    "partial": Outcome("#E69F00", "p", "error reported, a part committed"),
+    "doubled": Outcome("#D55E00", "d", "rows are there twice"),
+    "silent": Outcome("#882255", "!", "no error, and rows are missing or changed"),
 }
-
-
 SAFE_WAYS = ("all or nothing", "idempotent")
 """Of the ablations: what each safe way changes."""
-
-
-class Report:
-    """The verdicts of a run, ready to be shown."""
-
-    def __init__(self, directory: Path) -> None:
-        self.cells = store.read_cells(directory / STUDY.results)
-        self._metadata = store.read_metadata(directory)
-        self._results, self._figures = directory, directory.parent / "figures"
-
-    def chart(self, database: str, direction: str) -> SVG:
-        """One direction as a heat map, techniques by faults; also saved as a figure."""
-        chosen = self.cells.filter(database=database, direction=direction)
-        title = f"{DATABASES[database]}, {direction}: what a fault leaves behind"
-        faults = [fault.name for fault in FAULTS if fault.direction == direction]
-        figure = charts.outcome_map(chosen, title, "fault", faults, "verdict", VERDICTS, "not tried")
-        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{database}_{direction}.svg"))
-
-    def faults(self) -> Markdown:
-        """What each fault is."""
-        rows = [[fault.direction, fault.name, fault.how] for fault in FAULTS]
-        return Markdown(markdown_table(["", "fault", "how it is made"], rows, text_columns=3))
-
-    def counts(self) -> Markdown:
-        """How many techniques came to which verdict, fault by fault."""
-        return Markdown(counts_table(self.cells))
-
-    def price(self) -> Markdown:
-        """What the safe ways into ClickHouse cost in speed, from the results of the notebook that measures it."""
-        passes = read_all(self._results)
-        ratios = ablations.ratios(passes)
-        safe = ratios.filter(pl.col("what").is_in(SAFE_WAYS)) if len(ratios) else ratios
-        if safe.is_empty():
-            return Markdown("Notebook 03 measures what the safe ways cost; it was not run here yet.")
-        return Markdown(ablations.ablations_table(safe))
-
-    def usable(self) -> Markdown:
-        """After which faults a client could be used again."""
-        return Markdown(usable_table(self.cells))
-
-    def details(self, database: str, direction: str) -> HTML:
-        """Every cell of a direction: verdict, rows, what was said."""
-        chosen = self.cells.filter(database=database, direction=direction)
-        header = ["technique", "fault", "verdict", "rows afterwards", "client usable", "what was said"]
-        columns = "label", "fault", "verdict", "rows", "usable", "detail"
-        return HTML(text_table(header, [[*map(html.escape, row)] for row in chosen.select(columns).rows()]))
-
-    def recovery(self) -> Markdown:
-        """Whether acknowledged rows outlived the death of both servers."""
-        return Markdown(recovery_table(self._metadata["runs"][STUDY.notebook]["recovery"]))
-
-    def load(self) -> Markdown:
-        """What came of the load that was held."""
-        return Markdown(held_table([Held(**values) for values in self._metadata["runs"][STUDY.notebook]["held"]]))
-
-    def versions(self) -> Markdown:
-        """What this was run with."""
-        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
 
 
 def run(hold: int) -> Report:
@@ -108,95 +48,145 @@ def run(hold: int) -> Report:
     The servers are embedded ones of its own, whatever SERVERS says: they are killed. Raises ValueError for a time that
     makes no sense, ServerError when servers cannot be had, and ResultsError when the file cannot be written.
     """
-    if type(hold) is not int or hold < 1:
-        raise ValueError(f"HOLD={hold!r}: give a whole number of at least 1")
-    settings, made = load_settings(), Run[Cell]()
-    expected = sum(fault.direction == technique.direction for fault in FAULTS for technique in made.chosen)
-    held: list[Held] = []
-    recovery: dict[str, tuple[int, int]] = {}
-    with breakable(settings.postgres_extensions) as broken, made.bar(expected, "trial"):
+    check(HOLD=(hold, 1))
+    chosen = all_techniques()
+    with (
+        trials(STUDY.notebook, STUDY.results, Cell, "trial") as (made, cells),
+        breakable(made.settings.postgres_extensions) as broken,
+    ):
+        made.expect(sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen))
 
         def work(stop: threading.Event) -> None:
-            run_cells(broken, made.chosen, made.record, made.skip, stop)
-            recovery.update(survives_a_crash(broken))
-            with ThreadPoolExecutor(len(LOADED)) as pool:
-                held.extend(pool.map(lambda database: hold_load(broken, database, hold, stop), LOADED))
+            run_cells(broken, chosen, cells, stop)
+            made.metadata["recovery"] = survives_a_crash(broken)
+            with ThreadPoolExecutor(len(BOTH)) as pool:
+                loads = pool.map(lambda database: hold_load(broken, database, hold, stop), BOTH)
+                made.metadata["held"] = [asdict(load) for load in loads]
 
         interruptible(work)
-        versions = server_versions(broken.servers)
-    if broken.small_disk is None:
-        made.unavailable["disk full"] = "making a file system takes root"
-    what = f"{len(made.chosen)} techniques, {len(FAULTS)} faults"
-    made.keep(
-        settings, STUDY.notebook, STUDY.results,
-        {"servers": "embedded", "server": versions, "what": what, "recovery": recovery,
-         "held": [asdict(load) for load in held]},
-    )  # fmt: skip
-    return load(settings)
+        what = f"{len(chosen)} techniques, {len(FAULTS)} faults"
+        made.metadata |= {"servers": "embedded", "server": server_versions(broken.servers), "what": what}
+    return load(made.settings)
+
+
+def of_fault(row: Row) -> str:
+    """Which fault a row is about, and where it happened."""
+    return f"{DATABASES[row['database']]} {row['direction']}: {row['fault']}"
+
+
+def counts_table(cells: pl.DataFrame) -> Listing:
+    """Techniques by fault and verdict."""
+    counts = cells.group_by("database", "direction", "fault", maintain_order=True).agg(
+        (pl.col("verdict") == verdict).sum().alias(verdict) for verdict in VERDICTS
+    )
+    columns = (Column(outcome.meaning, name, lambda count: f"{count or ''}") for name, outcome in VERDICTS.items())
+    return Listing([words("fault", of_fault), *columns], counts)
+
+
+def usable_table(cells: pl.DataFrame) -> Listing:
+    """After which errors the same client could go on, and who could not."""
+    lost = pl.col("technique").filter(usable="no")
+    after = cells.filter(pl.col("usable") != "").group_by("database", "direction", "fault", maintain_order=True)
+    columns = [
+        words("after", of_fault),
+        words("client could go on", lambda row: f"{row['tried'] - len(row['lost'])} of {row['tried']}"),
+        words("a new one is needed by", lambda row: ", ".join(f"`{name}`" for name in row["lost"])),
+    ]
+    return Listing(columns, after.agg(tried=pl.len(), lost=lost))
+
+
+def recovery_table(recovery: Mapping[str, list[int]]) -> Listing:
+    """Acknowledged rows before, and rows after both servers were killed."""
+    rows = [{"database": name, "before": before, "after": after} for name, (before, after) in recovery.items()]
+    return Listing(
+        [
+            words("", lambda row: DATABASES[row["database"]]),
+            Column("rows acknowledged", "before", "{:,}"),
+            Column("of them there after kill and recovery", "after", "{:,}"),
+        ],
+        rows,
+    )
+
+
+def held_table(held: list[dict[str, Any]]) -> Listing:
+    """What came of the loads."""
+    columns = [
+        words("", lambda row: DATABASES[row["database"]]),
+        words("load", lambda row: "{seconds:.0f} s, {writers} writers, {readers} readers".format(**row)),
+        words("written", lambda row: "{frames_written:,} frames, {rows_written:,} rows".format(**row)),
+        Column("rows found beyond those", lambda row: row["rows_found"] - row["rows_written"], "{:+,}"),
+        Column("doubled", lambda row: row["rows_found"] - row["ids_found"], "{:,}"),
+        words("sum of ids", lambda row: "equal" if row["sum_found_is_sum_sent"] else "different"),
+        words("frames read", lambda row: "{frames_read:,}, {frames_read_wrong:,} of them wrong".format(**row)),
+        words(
+            "client memory", lambda row: f"{row['first_rss_bytes'] / 1e6:.0f} to {row['last_rss_bytes'] / 1e6:.0f} MB"
+        ),
+    ]
+    return Listing(columns, held)
+
+
+def details_table(cells: pl.DataFrame, database: str, direction: str) -> Listing:
+    """Every cell of a direction: verdict, rows, what was said."""
+    columns = [
+        words("technique", "label"), words("fault", "fault"), words("verdict", "verdict"),
+        words("rows afterwards", "rows"), words("client usable", "usable"), words("what was said", "detail"),
+    ]  # fmt: skip
+    return Listing(columns, cells.filter(database=database, direction=direction))
+
+
+class Report(Shown):
+    """The verdicts of a run."""
+
+    study = STUDY
+    counts = view(counts_table)
+    usable = view(usable_table)
+    details = view(details_table)
+
+    def chart(self, database: str, direction: str) -> SVG:
+        """One direction as a heat map, techniques by faults; also saved as a figure."""
+        title = f"{DATABASES[database]}, {direction}: what a fault leaves behind"
+        faults = [fault.name for fault in FAULTS if fault.direction == direction]
+        cells = self.passes.filter(database=database, direction=direction)
+        figure = outcome_map(cells, title, "fault", faults, "verdict", VERDICTS, "not tried")
+        return self.saved(figure, f"{database}_{direction}")
+
+    def faults(self) -> Listing:
+        """What each fault is."""
+        columns = [words("", "direction"), words("fault", "name"), words("how it is made", "how")]
+        return Listing(columns, map(vars, FAULTS))
+
+    def code(self) -> Code:
+        """How one of them is made: the servers are killed under every transfer."""
+        parts = kill_under, BreakableServers.kill
+        return Code("\n\n".join(dedent(getsource(part)) for part in parts), language="python")
+
+    def price(self) -> Listing | Markdown:
+        """What the safe ways into ClickHouse cost in speed, from the results of the notebook that measures it."""
+        ratios = ablations.ratios(read_all(self.figures.with_name("results")))
+        safe = ratios.filter(pl.col("what").is_in(SAFE_WAYS)) if len(ratios) else ratios
+        if safe.is_empty():
+            return Markdown("Notebook 03 measures what the safe ways cost; it was not run here yet.")
+        return ablations.ablations_table(safe)
+
+    def recovery(self) -> Listing:
+        """Whether acknowledged rows outlived the death of both servers."""
+        return recovery_table(self.made["recovery"])
+
+    def held(self) -> Listing:
+        """What came of the load that was held."""
+        return held_table(self.made["held"])
 
 
 def load(settings: Settings | None = None) -> Report:
     """The report of the last complete run, without any server; raises ResultsError when there is none."""
-    settings = settings or load_settings()
-    return Report(settings.out / "results")
+    return Report.load(settings)
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
-    return {"faults": counts_table(store.read_cells(directory / STUDY.results))}
+    return {"faults": str(counts_table(store.read_cells(directory / STUDY.results)))}
 
 
 def patience(values: Mapping[str, Any]) -> int:
     """For how many seconds more a cell may take: the load is held."""
     return int(values.get("hold", 0))
-
-
-def counts_table(cells: pl.DataFrame) -> str:
-    """Techniques by fault and verdict, as Markdown."""
-    rows = []
-    for (database, direction), part in cells.group_by("database", "direction", maintain_order=True):
-        for fault in FAULTS:
-            found = part.filter(fault=fault.name)
-            if direction == fault.direction and not found.is_empty():
-                counts = [len(found.filter(verdict=verdict)) for verdict in VERDICTS]
-                rows.append([f"{DATABASES[str(database)]} {direction}: {fault.name}", *(f"{n or ''}" for n in counts)])
-    return markdown_table(["fault", *(outcome.meaning for outcome in VERDICTS.values())], rows)
-
-
-def usable_table(cells: pl.DataFrame) -> str:
-    """After which errors the same client could go on, by driver's label, as Markdown."""
-    rows = []
-    for (database, direction, fault), part in cells.filter(pl.col("usable") != "").group_by(
-        "database", "direction", "fault", maintain_order=True
-    ):
-        lost = part.filter(usable="no")["technique"].to_list()
-        rows.append(
-            [f"{DATABASES[str(database)]} {direction}: {fault}", f"{len(part) - len(lost)} of {len(part)}",
-             ", ".join(f"`{name}`" for name in lost)]
-        )  # fmt: skip
-    return markdown_table(["after", "client could go on", "a new one is needed by"], rows, text_columns=3)
-
-
-def recovery_table(recovery: dict[str, list[int]]) -> str:
-    """Acknowledged rows before, and rows after both servers were killed, as Markdown."""
-    rows = [[DATABASES[name], f"{before:,}", f"{after:,}"] for name, (before, after) in recovery.items()]
-    return markdown_table(["", "rows acknowledged", "of them there after kill and recovery"], rows)
-
-
-def held_table(held: list[Held]) -> str:
-    """What came of the loads, as Markdown."""
-    rows = [
-        [
-            DATABASES[load.database],
-            f"{load.seconds:.0f} s, {load.writers} writers, {load.readers} readers",
-            f"{load.frames_written:,} frames, {load.rows_written:,} rows",
-            f"{load.rows_found - load.rows_written:+,}",
-            f"{load.rows_found - load.ids_found:,}",
-            "equal" if load.sum_found_is_sum_sent else "different",
-            f"{load.frames_read:,}, {load.frames_read_wrong:,} of them wrong",
-            f"{load.first_rss_bytes / 1e6:.0f} to {load.last_rss_bytes / 1e6:.0f} MB",
-        ]
-        for load in held
-    ]
-    header = ["", "load", "written", "rows found beyond those", "doubled", "sum of ids", "frames read", "client memory"]
-    return markdown_table(header, rows, text_columns=8)

@@ -7,8 +7,16 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.reporting.tables import markdown_table
+from framehaul.reporting.tables import Column, Listing, words
 from framehaul.techniques.registry import DATABASES
+
+WORDS = {"exact": "exact", "loss": "lost", "error": "rejected"}
+
+
+def counted() -> list[pl.Expr]:
+    """Aggregates: how many cells came to each outcome, and how many techniques there are, of either direction."""
+    counts = [(pl.col("outcome") == outcome).sum().alias(outcome) for outcome in WORDS]
+    return [*counts, pl.struct("database", "direction", "technique").n_unique().alias("techniques")]
 
 
 def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
@@ -16,18 +24,17 @@ def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
     counts = collections.Counter(
         cells.filter(database=row["database"], direction=row["direction"], technique=row["technique"])["outcome"]
     )
-    words = (("exact", "exact"), ("loss", "lost"), ("error", "rejected"))
-    return ", ".join(f"{counts[outcome]} {word}" for outcome, word in words if counts[outcome])
+    return ", ".join(f"{counts[outcome]} {word}" for outcome, word in WORDS.items() if counts[outcome])
 
 
-def fidelity_counts(cells: pl.DataFrame) -> str:
-    """How many edge cases came to which outcome, by direction and origin, as a Markdown table."""
-    rows = []
-    for (database, direction, origin), group in cells.group_by("database", "direction", "origin", maintain_order=True):
-        counts = collections.Counter(group["outcome"])
-        explained = group.filter(outcome="loss")["why"].n_unique()
-        rows.append(
-            [f"{DATABASES[str(database)]} {direction}", str(origin), str(group["technique"].n_unique()),
-             str(counts["exact"]), f"{counts['loss']} ({explained} kinds)" if explained else "0", str(counts["error"])]
-        )  # fmt: skip
-    return markdown_table(["direction", "origin", "techniques", "exact", "lost", "rejected"], rows, text_columns=2)
+def fidelity_counts(cells: pl.DataFrame) -> Listing:
+    """How many edge cases came to which outcome, by direction and origin."""
+    groups = cells.group_by("database", "direction", "origin", maintain_order=True)
+    kinds = pl.col("why").filter(outcome="loss").n_unique().alias("kinds")
+    columns = [
+        words("direction", lambda row: f"{DATABASES[row['database']]} {row['direction']}"), words("origin", "origin"),
+        Column("techniques", "techniques"), Column("exact", "exact"),
+        Column("lost", lambda row: f"{row['loss']} ({row['kinds']} kinds)" if row["kinds"] else "0"),
+        Column("rejected", "error"),
+    ]  # fmt: skip
+    return Listing(columns, groups.agg(*counted(), kinds))

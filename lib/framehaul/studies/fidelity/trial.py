@@ -7,10 +7,10 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +20,12 @@ import psycopg
 
 from framehaul.data.values import first_difference, plain_values
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.measure import attempted, describe, opened, quiet_drivers
-from framehaul.harness.trials import Tried, of
+from framehaul.harness.measure import attempted, opened, quiet_drivers
+from framehaul.harness.passes import describe
+from framehaul.harness.recording import which
+from framehaul.harness.trials import Trials, Tried
 from framehaul.harness.verify import dtype_drift, invalid
+from framehaul.results.store import EXACT
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
@@ -31,7 +34,8 @@ from framehaul.studies.fidelity.losses import why
 from framehaul.studies.fidelity.places import NotAllowedError, hostile_session, without_encoding
 from framehaul.techniques import Technique
 
-type Result = Literal["exact", "loss", "error"]
+type Server = PostgresServer | ClickHouseServer
+type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
 FLUSH = "SYSTEM FLUSH ASYNC INSERT QUEUE"
 
@@ -43,52 +47,34 @@ SILENT = "hangs: client and server wait for each other"
 
 @dataclass(frozen=True)
 class Cell(Tried):
-    """What one technique did with one case. The fields are the columns of `fidelity.csv`."""
+    """What one technique did with one case, empty before it was tried. The fields are the columns of `fidelity.csv`."""
 
     case: str
     session: str
-    outcome: Result
-    detail: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Reporting:
-    """Who is told of what comes of a run; called from two threads, one for each server."""
-
-    record: Callable[[Cell], None]
-    unavailable: Callable[[Technique, str], None]
-    """Gets the techniques that cannot run here, with the reason."""
-    left_out: Callable[[str, str], None] = lambda _what, _reason: None
-    """Gets what a server does not let us try, with the reason."""
+    outcome: Outcome | Literal[""] = ""
+    detail: str = ""
+    why: str = ""
 
 
 def run_cells(
-    both: Servers,
-    chosen: list[Technique],
-    record: Callable[[Cell], None],
-    unavailable: Callable[[Technique, str], None],
-    left_out: Callable[[str, str], None] = lambda _what, _reason: None,
-    *,
-    cases: tuple[Case, ...] = CASES,
+    both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Try every technique with every case, those that are `hostile` also in a session of other settings.
 
-    `unavailable` gets the techniques that cannot run here, `left_out` what a server does not let us try, each with the
-    reason. All three are called from two threads, one for each server.
-    Raises ServerError when a server is gone, ValueError when a table does not hold what the case says it can.
+    What an interrupted run has left is not tried again. Raises ServerError when a server is gone, ValueError when a
+    table does not hold what the case says it can.
     """
     stop = stop or threading.Event()
-    reporting = Reporting(record, unavailable, left_out)
 
-    def try_all(found: list[Technique]) -> None:
+    def try_all(techniques: list[Technique]) -> None:
         with asyncio.Runner() as runner:
-            runner.run(_Trial(both.of(found[0].database), found, cases, reporting, stop).run())
+            runner.run(_OfServer(both.of(techniques[0].database), techniques, cases, trials, stop).run())
 
+    by_server = [[technique for technique in chosen if technique.database == database] for database in BOTH]
     # The servers do not meet, and nothing is measured: both at once.
     with quiet_drivers(), _quiet_panics(), ThreadPoolExecutor(len(BOTH)) as pool:
-        running = [pool.submit(try_all, found) for found in _by_server(chosen)]
+        running = [pool.submit(try_all, techniques) for techniques in by_server if techniques]
         done, _ = wait(running, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
             stop.set()
@@ -109,37 +95,26 @@ def _quiet_panics() -> Iterator[None]:
         os.close(kept)
 
 
-def _by_server(chosen: list[Technique]) -> Iterator[list[Technique]]:
-    for database in BOTH:
-        found = [technique for technique in chosen if technique.database == database]
-        if found:
-            yield found
-
-
 @dataclass(frozen=True)
 class _Place:
     """Where cases are tried: as whom techniques connect, and where their tables are made and looked at."""
 
     session: str
-    server: PostgresServer | ClickHouseServer
+    server: Server
     tables: Tables
     cases: tuple[Case, ...]
     queues_inserts: bool = False
     """Whether a write may be acknowledged while its rows only wait to be stored."""
 
 
-class _Trial:
+class _OfServer:
     """All techniques of one database with all cases."""
 
     def __init__(
-        self,
-        server: PostgresServer | ClickHouseServer,
-        chosen: list[Technique],
-        cases: tuple[Case, ...],
-        reporting: Reporting,
+        self, server: Server, chosen: list[Technique], cases: tuple[Case, ...], trials: Trials[Cell],
         stop: threading.Event,
-    ) -> None:
-        self._server, self._chosen, self._reporting, self._stop = server, chosen, reporting, stop
+    ) -> None:  # fmt: skip
+        self._server, self._chosen, self._trials, self._stop = server, chosen, trials, stop
         self._database = chosen[0].database
         self._holds: dict[tuple[str, str], bool] = {}
         """Whether a kind of frame holds what a case sends."""
@@ -149,13 +124,12 @@ class _Trial:
     async def run(self) -> None:
         with ExitStack() as stack:
             places = list(self._places(stack))
-            for direction in ("read", "write"):
-                chosen = [technique for technique in self._chosen if technique.direction == direction]
-                for place in places if direction == "read" and chosen else []:
-                    if place.session == DEFAULT:  # another session reads the same tables
-                        self._load(place)
-                for technique in chosen:
-                    await self._one(technique, places)
+            readers = [technique for technique in self._chosen if technique.direction == "read"]
+            for place in places if readers else []:
+                if place.session == DEFAULT:  # another session reads the same tables
+                    self._load(place)
+            for technique in readers + [technique for technique in self._chosen if technique.direction == "write"]:
+                await self._one(technique, places)
 
     def _places(self, stack: ExitStack) -> Iterator[_Place]:
         """The server as it is, and what is made on it for the run; everything is gone when the stack is closed."""
@@ -169,14 +143,14 @@ class _Trial:
             try:
                 server = stack.enter_context(hostile_session(self._server))
             except NotAllowedError as error:
-                self._reporting.left_out(f"{self._database}: hostile session", str(error))
+                self._trials.left_out[f"{self._database}: hostile session"] = str(error)
             else:
                 yield _Place(HOSTILE, server, default.tables, hostile, self._queues_inserts(default.tables))
         if apart and isinstance(self._server, PostgresServer):
             try:
                 server = stack.enter_context(without_encoding(self._server))
             except NotAllowedError as error:
-                self._reporting.left_out(f"{self._database}: database without encoding", str(error))
+                self._trials.left_out[f"{self._database}: database without encoding"] = str(error)
             else:
                 place = _Place(DEFAULT, server, tables_of(server), tuple(apart))
                 stack.enter_context(place.tables.kept())
@@ -188,7 +162,7 @@ class _Trial:
         try:
             tables.run(FLUSH)
         except ServerError as error:  # the embedded server has no such queue, and stores at once whatever is asked for
-            self._reporting.left_out("clickhouse: asynchronous inserts", str(error))
+            self._trials.left_out["clickhouse: asynchronous inserts"] = str(error)
             return False
         return True
 
@@ -222,33 +196,32 @@ class _Trial:
         return self._holds[key]
 
     async def _one(self, technique: Technique, places: list[_Place]) -> None:
-        """One technique with every case."""
+        """One technique with every case that was not tried yet."""
         for place in places:
-            cases = [case for case in place.cases if self._applies(technique, case)]
-            if not cases:
+            left = [
+                (case, cell)
+                for case in place.cases
+                if self._applies(technique, case)
+                and not self._trials.finished(cell := Cell(**which(technique), case=case.name, session=place.session))
+            ]
+            if not left:
                 continue
             with relayed(place.server, Relay) as (server, relay):
                 path = _Path(technique, server, relay, opens=place.server is self._server)
                 try:
-                    for case in cases:
+                    for case, cell in left:
                         if self._stop.is_set():
                             raise KeyboardInterrupt
-                        self._reporting.record(await self._cell(path, case, place))
+                        outcome, detail = await self._outcome(path, case, place)
+                        reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
+                        self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
                 except UnavailableError as error:
-                    self._reporting.unavailable(technique, str(error))
+                    self._trials.skip(technique, str(error))
                     return
                 finally:
                     await path.close()
 
-    async def _cell(self, path: _Path, case: Case, place: _Place) -> Cell:
-        found = path.technique
-        outcome, detail = await self._outcome(path, case, place)
-        reason = why(found, case.name, place.session, detail) if outcome == "loss" else ""
-        return Cell(
-            **of(found), case=case.name, session=place.session, outcome=outcome, detail=detail, why=reason
-        )  # fmt: skip
-
-    async def _outcome(self, path: _Path, case: Case, place: _Place) -> tuple[Result, str]:
+    async def _outcome(self, path: _Path, case: Case, place: _Place) -> tuple[Outcome, str]:
         table, write = case.table, path.technique.direction == "write"
         for _ in range(1 if path.has_hung else TIMES_SILENT):
             if write:
@@ -275,26 +248,26 @@ def _drop(place: _Place) -> None:
         place.tables.drop(case.table)
 
 
-def _read(case: Case, found: object) -> tuple[Result, str]:
+def _read(case: Case, returned: object) -> tuple[Outcome, str]:
     """What came of a read that raised nothing."""
-    if not isinstance(found, pl.DataFrame | pd.DataFrame):
-        return "loss", f"a {type(found).__name__} came instead of a frame"
-    if lost := difference_of(case, found):
+    if not isinstance(returned, pl.DataFrame | pd.DataFrame):
+        return "loss", f"a {type(returned).__name__} came instead of a frame"
+    if lost := difference_of(case, returned):
         return "loss", lost
-    drift = dtype_drift(found, case.table)
-    return "exact", "" if drift == "exact" else f"dtypes {drift}"
+    drift = dtype_drift(returned, case.table)
+    return "exact", "" if drift == EXACT else f"dtypes {drift}"
 
 
-def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Result, str]:
+def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str]:
     """What came of a write, going by what is in its table, and by what it raised, if anything."""
     try:
-        found = tables.content(case.table)
+        content = tables.content(case.table)
     except psycopg.DataError as unreadable:
         # PostgreSQL holds more dates than Python: infinity, and those before the year 1.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
-        return ("loss", f"{len(found)} rows are stored in spite of {error}") if len(found) else ("error", error)
-    if lost := difference_of(case, found) or case.unfit:
+        return ("loss", f"{len(content)} rows are stored in spite of {error}") if len(content) else ("error", error)
+    if lost := difference_of(case, content) or case.unfit:
         return "loss", lost
     return "exact", ""
 
@@ -302,14 +275,7 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Result, str]
 class _Path:
     """A technique and its client, which is not used again after an error."""
 
-    def __init__(
-        self,
-        technique: Technique,
-        server: PostgresServer | ClickHouseServer,
-        relay: Relay | None,
-        *,
-        opens: bool,
-    ) -> None:
+    def __init__(self, technique: Technique, server: Server, relay: Relay | None, *, opens: bool) -> None:
         """`opens` says that its client opens there, and that the server is gone when it does not."""
         self.technique = technique
         self.has_hung = False
@@ -332,14 +298,16 @@ class _Path:
                     raise
                 return None, f"the client does not open: {describe(error)}", False
         with _ended_when_silent(self._relay) as silent:
-            returned, said = await attempted(self.technique, self._client, *arguments)
-        if said is None:
+            returned, raised = await attempted(self.technique, self._client, *arguments)
+        if raised is None:
+            if silent.is_set():  # it took long over what had come already, and its connection is gone
+                await self.close()
             return returned, None, False
-        if self._relay and said.startswith("panic"):
+        if self._relay and raised.startswith("panic"):
             # It came through the driver in the middle of a COPY, for whose end asyncpg's close waits half a minute.
             self._relay.end_connections()
         await self.close()
-        return None, f"{SILENT}; ended, it says {said}" if silent.is_set() else said, silent.is_set()
+        return None, f"{SILENT}; ended, it says {raised}" if silent.is_set() else raised, silent.is_set()
 
     async def close(self) -> None:
         """Close the client; after an error that may fail as well, and says nothing new."""

@@ -1,0 +1,75 @@
+"""Cells are kept as they come, and are in the order of the techniques in the end."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from framehaul.harness.recording import which
+from framehaul.harness.trials import Tried, all_techniques, trials
+from framehaul.results import store
+
+NOTEBOOK, FILE = "99_outcomes", "outcomes.csv"
+FIRST, SECOND = all_techniques()[:2]
+DETAIL = 'a, "b"\r\nc\u2028'
+
+
+@dataclass(frozen=True)
+class Cell(Tried):
+    fault: str
+    detail: str = ""
+
+
+CELLS = [Cell(**which(technique), fault=fault) for technique in (FIRST, SECOND) for fault in ("x", "y")]
+
+
+@pytest.fixture
+def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the complete run, which is not there yet."""
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    return tmp_path / "results" / FILE
+
+
+def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
+    """What was tried, of these cells."""
+    tried = []
+    with trials(NOTEBOOK, FILE, Cell, "cell") as (_, kept):
+        for cell in cells:
+            if not kept.finished(cell):
+                kept.record(replace(cell, detail=DETAIL))
+                tried.append(cell)
+        if interrupt:
+            raise KeyboardInterrupt
+        kept.skip(SECOND, "it is not there")
+    return tried
+
+
+def test_complete_cells_are_in_the_order_of_the_techniques(outcomes: Path) -> None:
+    run([CELLS[2], CELLS[0], CELLS[3], CELLS[1]])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, vars(CELLS[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(vars(replace(cell, detail=DETAIL)) for cell in CELLS)
+    assert outcomes.read_bytes().decode() == text.getvalue()
+    assert [Cell(**row) for row in store.read_cells(outcomes).to_dicts()] == [
+        replace(cell, detail=DETAIL) for cell in CELLS
+    ]
+
+
+def test_an_interrupted_run_keeps_its_cells_and_the_next_goes_on(outcomes: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(CELLS[2:], interrupt=True)
+    assert not outcomes.exists()
+    assert run(CELLS) == CELLS[:2]
+    assert store.read_cells(outcomes)["fault"].to_list() == ["x", "y", "x", "y"]
+    assert [path.name for path in outcomes.parent.iterdir() if "partial" in path.name] == []
+
+
+def test_what_cannot_run_is_among_the_metadata(outcomes: Path) -> None:
+    run(CELLS)
+    name = f"{SECOND.database} {SECOND.direction} {SECOND.name}"
+    assert store.read_metadata(outcomes.parent)["runs"][NOTEBOOK]["unavailable"] == {name: "it is not there"}
