@@ -56,7 +56,7 @@ def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
                 assert int(row["wire_bytes"]) > 0
                 assert row["peak_rss_bytes"]
                 assert row["server_cpu_s"]
-        assert not list((out / "results").glob("*.partial.csv"))
+        assert not list((out / "results").glob("*.partial.*"))
 
 
 def test_scaling_has_every_size_technique_and_move(out: Path) -> None:

@@ -34,7 +34,7 @@ def main() -> int:
         print(f"framehaul: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("framehaul: interrupted; what was finished is in results/*.partial.csv", file=sys.stderr)
+        print("framehaul: interrupted; the same command goes on from what was finished, FRESH=1 starts anew", file=sys.stderr)
         return 130
 
 
@@ -156,7 +156,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     docker.remove(settings)
     for path in (settings.state_dir, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
         shutil.rmtree(path, ignore_errors=True)
-    for partial in (settings.out / "results").glob("*.partial.csv"):
+    for partial in (settings.out / "results").glob("*.partial.*"):
         partial.unlink()
     return 0
 
@@ -171,6 +171,7 @@ OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "servers": "embedded, docker or external",
     "out": "directory for results, figures and reports",
+    "fresh": "1: measure anew what an interrupted run has left, too",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
     "data": "of mine: a file, Parquet, CSV or Arrow IPC",
     "key": "of mine: columns of the primary key",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import hashlib
 import sys
@@ -109,11 +110,11 @@ def recording(
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path = settings.out / "results" / file
     if terms is not None:
-        terms = {
-            **terms, "code": _code_digest(), "servers": settings.servers, "environment": environment.metadata(),
-        }  # fmt: skip
+        # Where the servers are counts, and not where results and state are kept.
+        elsewhere = dataclasses.replace(settings, out=PROJECT, state_dir=PROJECT, fresh=False)
+        terms = {**terms, "code": _code_digest(), "settings": vars(elsewhere), "environment": environment.metadata()}
         if settings.fresh:
-            path.with_suffix(".partial.json").unlink(missing_ok=True)
+            path.with_suffix(".partial.terms").unlink(missing_ok=True)
     with (
         store.Writer(path, kind, terms, order) as writer,
         # On standard output: a log of the run shows it as it goes.

@@ -85,7 +85,7 @@ def panels(
 
 def title(axes: Axes, text: str, size: float | None = None) -> None:
     """What a panel is about."""
-    axes.set_title(text, loc="left", fontweight="bold", fontsize=size)
+    axes.set_title(text, loc="left", fontweight="bold", fontsize=size or mpl.rcParams["axes.titlesize"])
 
 
 def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), size: float | None = None) -> None:

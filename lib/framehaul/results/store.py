@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import hashlib
 import io
 import json
 import os
@@ -92,9 +93,9 @@ def identity(row: DataclassInstance) -> tuple[str, ...]:
 class Writer:
     """Writes `NAME.csv` row by row, each safe on disk before the next pass begins.
 
-    Until the end the rows are in `NAME.partial.csv`, and in `NAME.partial.json` what they were made with: what an
-    interrupted run has finished stays there, for one of the same `terms` to go on from, and the results of an earlier
-    complete run stay in `NAME.csv`.
+    Until the end the rows are in `NAME.partial.csv`, and in `NAME.partial.terms` a digest of what they were made with:
+    what an interrupted run has finished stays there, for one of the same `terms` to go on from, and the results of an
+    earlier complete run stay in `NAME.csv`.
 
     With an `order` the complete file is sorted by it, which gets a row as text. Such rows come by the thousand: they
     outlast the end of the process, not of the machine.
@@ -105,8 +106,9 @@ class Writer:
         order: Callable[[list[str]], int] | None = None,
     ) -> None:  # fmt: skip
         self.path, self._kind, self._columns, self._order = path, kind, columns_of(kind), order
-        self._partial, self._terms_file = path.with_suffix(".partial.csv"), path.with_suffix(".partial.json")
-        self._terms = None if terms is None else json.dumps(terms, sort_keys=True, default=str)
+        self._partial, self._terms_file = path.with_suffix(".partial.csv"), path.with_suffix(".partial.terms")
+        text = json.dumps(terms, sort_keys=True, default=str)
+        self._terms = None if terms is None else hashlib.sha256(text.encode()).hexdigest()  # there may be secrets in it
         self.run_id = new_run_id()
         self.finished: set[tuple[str, ...]] = set()
         """The passes that an interrupted run on the same terms has left, as `identity` says which."""
