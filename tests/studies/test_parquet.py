@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.errors import ResultsError, UnavailableError
-from framehaul.reporting.tables import missing_table
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt
+from framehaul.harness.rounds import Rounds, in_rounds
+from framehaul.reporting.tables import Listing, missing
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.studies.parquet import STUDY, files, writers
 from framehaul.studies.parquet import study as parquet
-from framehaul.studies.parquet.files import Bench, Chunk, Pass, Task, difference, spared, tasks_of
+from framehaul.studies.parquet.files import Bench, Chunk, RoundTrip, Task, difference, spared, tasks_of
+from framehaul.studies.parquet.study import Anatomy
 from framehaul.studies.parquet.writers import GZIP, NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
 from framehaul.studies.warehouse import buildings
 
@@ -35,6 +38,16 @@ NAMED = {writer.name: writer for writer in WRITERS}
 def bench_of(servers: Servers, directory: Path, *chosen: Writer, content: pa.Table = CONTENT) -> Iterator[Bench]:
     with Bench(content, servers.postgres, directory).opened(chosen) as bench:
         yield bench
+
+
+def measured(bench: Bench, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+    """What came of a file that was written well; the test of pg_parquet is skipped where the server has none."""
+    ended = attempt(lambda: bench.measured(task))
+    if isinstance(ended, Skipped):
+        assert task.writer.name == "pg_parquet"
+        pytest.skip(ended.reason)
+    assert isinstance(ended, Ok), (task.name, ended)
+    return ended.values
 
 
 def chunks(ratios: list[float], codec: str = "SNAPPY", label: str = "pyarrow") -> pl.DataFrame:
@@ -57,15 +70,11 @@ def test_every_file_of_a_writer_holds_the_table(writer: Writer, servers: Servers
     assert {task.codec for task in tasks} == set(writer.offers)
     with bench_of(servers, tmp_path, writer) as bench:
         for task in tasks:
-            found, in_file = bench.attempt(task)
-            if found.get("status") == "skipped":
-                assert writer.name == "pg_parquet"
-                pytest.skip(found["reason"])
-            assert "status" not in found, (task.name, found)
+            values, in_file = measured(bench, task)
             assert sum(chunk.rows for chunk in in_file if chunk.column == "geom") == ROWS
             drift = {"polars": "geom:large_string;h3_7:large_string;h3_8:large_string;h3_9:large_string",
                      "fastparquet": "from_date:timestamp[ms];to_date:timestamp[ms]"}  # fmt: skip
-            assert found["types"] == drift.get(writer.name, "exact")
+            assert values["types"] == drift.get(writer.name, "exact")
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
@@ -73,13 +82,10 @@ def test_row_groups_are_of_the_size_that_was_asked_for(writer: Writer, servers: 
     content = buildings.table(20_000, 1)
     task = Task("groups", "published", writer, SNAPPY, Options(SNAPPY, row_group_rows=8192))
     with bench_of(servers, tmp_path, writer, content=content) as bench:
-        found, in_file = bench.attempt(task)
-    if found.get("status") == "skipped":
-        assert writer.name == "pg_parquet"
-        pytest.skip(found["reason"])
+        values, in_file = measured(bench, task)
     groups = {chunk.row_group: chunk.rows for chunk in in_file}
     assert sum(groups.values()) == len(content)
-    assert found["row_groups"] == len(groups) > 1
+    assert values["row_groups"] == len(groups) > 1
     # ClickHouse cuts where the blocks of its threads end.
     assert groups[0] == 8192 or (writer.name == "clickhouse" and groups[0] > 8192)
 
@@ -90,11 +96,11 @@ def test_a_level_leaves_fewer_bytes(servers: Servers, tmp_path: Path) -> None:
         tasks = [Task(f"zstd {level}", "codec", writer, codec, Options(codec))
                  for level in (1, 9) for codec in [Codec("zstd", level)]]  # fmt: skip
         with bench_of(servers, tmp_path, writer) as bench:
-            found = [bench.attempt(task)[0] for task in tasks]
-        if found[0].get("status") != "skipped":
-            sizes[writer.name] = [one["file_bytes"] for one in found]
+            found = [attempt(partial(bench.measured, task)) for task in tasks]
+        if not isinstance(found[0], Skipped):
+            sizes[writer.name] = [one.values[0]["file_bytes"] for one in found if isinstance(one, Ok)]
     assert len(sizes) >= len(WRITERS) - 1
-    for name, (low, high) in sizes.items():
+    for name, (low, high) in sizes.items():  # both were written
         assert high < low, name
 
 
@@ -111,7 +117,7 @@ def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
         assert {chunk.rows for chunk in mine} == {metadata.row_group(group).num_rows}
     overhead = path.stat().st_size - sum(chunk.compressed_bytes for chunk in found) - metadata.serialized_size
     assert 0 <= overhead <= 16  # magic numbers at both ends, and the length of the footer
-    sizes = files.sizes_of(metadata)
+    sizes = files.sizes_of(found)
     assert {name: pair[0] for name, pair in sizes.items()} == {
         name: sum(chunk.compressed_bytes for chunk in found if chunk.column == name) for name in CONTENT.schema.names
     }
@@ -121,8 +127,7 @@ def test_codecs_of_single_columns_are_used(servers: Servers, tmp_path: Path) -> 
     with bench_of(servers, tmp_path, PYARROW) as bench:
         survey = bench.survey(PYARROW)
         for task in files.tasks_per_column(PYARROW, survey):
-            found, in_file = bench.attempt(task)
-            assert "status" not in found, found
+            _, in_file = measured(bench, task)
             assert {chunk.column for chunk in in_file if chunk.codec == "UNCOMPRESSED"} == {
                 name for name, codec in task.options.columns.items() if codec == NONE
             }
@@ -182,11 +187,12 @@ def broken(client: Any, content: pa.Table, path: Path, options: Options) -> None
 def test_a_wrong_file_is_failed(write: writers.Write, reason: str, servers: Servers, tmp_path: Path) -> None:
     wrong = dataclasses.replace(PYARROW, write=write)
     with bench_of(servers, tmp_path, wrong) as bench:
-        found, in_file = bench.attempt(tasks_of((wrong,))[1])
-    assert found["status"] == "failed"
-    assert reason in found["reason"]
-    assert "write_seconds" not in found
-    assert not in_file
+        task = tasks_of((wrong,))[1]
+        ended = attempt(lambda: bench.measured(task), tmp_path)
+    assert isinstance(ended, Failed)  # which has neither times nor chunks
+    assert reason in ended.reason
+    assert str(tmp_path) not in ended.reason
+    assert not [*tmp_path.iterdir()]
 
 
 def test_rows_may_change_places_and_types_may_drift() -> None:
@@ -207,24 +213,25 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
 
     monkeypatch.setattr(writers, "open_psycopg_parquet_stream", unavailable)
     tasks = tasks_of((NAMED["pg_parquet"], PYARROW))
-    recorded: list[tuple[Task, dict[str, Any]]] = []
+    recorded: list[tuple[Task, Pass[dict[str, Any]]]] = []
     with bench_of(servers, tmp_path, NAMED["pg_parquet"], PYARROW) as bench:
-        files.rounds(
-            tasks, bench, warmup=0, passes=1, seed=1, progress=lambda _: None, stop=threading.Event(),
-            record=lambda task, number, found, _: recorded.append((task, found)),
+        in_rounds(
+            tasks, Rounds(1, seed=1), lambda task, _: bench.measured(task)[0],
+            lambda task, _, ended: recorded.append((task, ended)),
         )  # fmt: skip
-    for task, found in recorded:
+    assert len(recorded) == len(tasks)
+    for task, ended in recorded:
         skipped = task.writer.name == "pg_parquet"
-        assert (found.get("status") == "skipped") == skipped
-        assert not skipped or "FRAMEHAUL_POSTGRES_EXTENSIONS" in found["reason"]
+        assert isinstance(ended, Skipped if skipped else Ok)
+        assert isinstance(ended, Ok) or "FRAMEHAUL_POSTGRES_EXTENSIONS" in ended.reason
     frame = pl.DataFrame(
-        [dataclasses.asdict(files.pass_of("run", task, ROWS, 1, found)) for task, found in recorded],
+        [dataclasses.asdict(files.row_of("run", task, ROWS, 1, ended)) for task, ended in recorded],
         schema={field.name: kind for field, kind in zip(
-            dataclasses.fields(Pass), store.schema_of(Pass).values(), strict=True)},
+            dataclasses.fields(RoundTrip), store.schema_of(RoundTrip).values(), strict=True)},
     )  # fmt: skip
-    told = missing_table(parquet.summary(frame.rename({"pass_": "pass"})), "writer", "trial")
-    assert "| pg_parquet | skipped |" in told
-    assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in told
+    listing = str(missing(parquet.summary(frame.rename({"pass_": "pass"})), "writer", "trial"))
+    assert "| pg_parquet | skipped |" in listing
+    assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in listing
 
 
 # What is computed
@@ -241,7 +248,8 @@ def test_chunks_barely_worth_compressing_are_counted() -> None:
 def test_published_figures_are_the_articles() -> None:
     assert sum(parquet.PUBLISHED_RATIOS.values()) == 7 * 1987
     assert parquet.published_share(parquet.PUBLISHED_RATIOS) > 0.3
-    _, published, made = (line.split(" | ") for line in parquet.published_table(chunks([0.5, 0.95])).split("\n")[1:])
+    lines = str(parquet.published_table(chunks([0.5, 0.95]))).split("\n")
+    _, published, made = (line.split(" | ") for line in lines[1:])
     assert published[4:6] == ["2.6:1", "31%"]
     assert made[4:6] == ["2.0:1", "50%"]
 
@@ -300,7 +308,7 @@ def run_out(servers: Servers, settings: Settings, tmp_path_factory: pytest.TempP
 
 
 def test_every_offered_codec_was_tried_in_every_pass(run_out: Path) -> None:
-    passes = store.read(run_out / "results" / STUDY.results, Pass)
+    passes = store.read(run_out / "results" / STUDY.results, RoundTrip)
     tried = passes.filter(pl.col("part").is_in(["defaults", "codec"])).select("writer", "codec", "level", "pass").rows()
     assert Counter(tried) == Counter(
         (writer.name, codec.name, codec.level, number) for writer in WRITERS for codec in writer.offers
@@ -315,11 +323,12 @@ def test_every_offered_codec_was_tried_in_every_pass(run_out: Path) -> None:
 
 
 def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
-    study = parquet.load()
+    study = Anatomy.load()
     assert len(study.chunks.filter(trial="pyarrow_snappy")) == len(buildings.SCHEMA)
     names = ["writers", "encodings", "codecs", "column_codecs", "per_column", "published", "findings", "missing",
              "versions"]  # fmt: skip
-    shown = {name: getattr(study, name)().data for name in names}
+    views = {name: getattr(study, name)() for name in names}
+    shown = {name: str(view) if isinstance(view, Listing) else view.data for name, view in views.items()}
     assert all(shown.values())
     for writer in WRITERS:
         assert f"| {writer.label} |" in shown["writers"]
@@ -330,6 +339,34 @@ def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
     blocks = parquet.readme_blocks(run_out / "results")
     assert blocks["parquet-writers"] == shown["writers"]
     assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
+
+
+def test_an_interrupted_run_goes_on_and_has_the_chunks_of_all(
+    servers: Servers, settings: Settings, run_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    whole, calls = Bench.measured, 0
+
+    def interrupted(bench: Bench, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+        nonlocal calls
+        calls += 1
+        if calls > 50:  # in the second round
+            raise KeyboardInterrupt
+        return whole(bench, task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bench, "measured", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            parquet.run(rows=300, passes=2, warmup=0, seed=7)
+    assert not (tmp_path / "results" / STUDY.results).exists()
+    left = (tmp_path / "results" / STUDY.results).with_suffix(".partial.csv").read_text()
+    result = parquet.run(rows=300, passes=2, warmup=0, seed=7)
+    assert (tmp_path / "results" / STUDY.results).read_text().startswith(left)
+    uninterrupted = store.read(run_out / "results" / parquet.CHUNKS, Chunk)
+    assert result.chunks.columns == uninterrupted.columns
+    assert set(result.chunks["trial"]) == set(uninterrupted["trial"])
+    assert sorted(result.passes["trial"]) == sorted(store.read(run_out / "results" / STUDY.results, RoundTrip)["trial"])
 
 
 def test_parameters_that_make_no_sense_are_refused() -> None:

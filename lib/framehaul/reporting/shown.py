@@ -50,11 +50,16 @@ class Shown:
         return SVG(charts.save(figure, self.figures / f"{name}.svg"))
 
 
-def view[**P](of: Callable[Concatenate[pl.DataFrame, P], Any]) -> Callable[Concatenate[Any, P], Any]:
-    """A method of a `Shown` that gives what a function makes of its passes: text is shown as Markdown."""
+def view[**P](
+    of: Callable[Concatenate[pl.DataFrame, P], Any], of_frame: str = "passes"
+) -> Callable[Concatenate[Any, P], Any]:
+    """A method of a `Shown` that gives what a function makes of its passes: text is shown as Markdown.
+
+    `of_frame` is the attribute that the function takes, where it is not the passes.
+    """
 
     def method(shown: Shown, /, *arguments: P.args, **named: P.kwargs) -> Any:
-        found = of(shown.passes, *arguments, **named)
+        found = of(getattr(shown, of_frame), *arguments, **named)
         return Markdown(found) if isinstance(found, str) else found
 
     method.__doc__ = of.__doc__
@@ -62,12 +67,12 @@ def view[**P](of: Callable[Concatenate[pl.DataFrame, P], Any]) -> Callable[Conca
 
 
 def chart[**P](
-    of: Callable[Concatenate[pl.DataFrame, P], Figure], which: str = ""
+    of: Callable[Concatenate[pl.DataFrame, P], Figure], which: str = "", of_frame: str = "passes"
 ) -> Callable[Concatenate[Any, P], SVG]:
     """A method of a `Shown` that shows the figure a function draws of its passes, and saves it, as `Shown.saved`."""
 
     def method(shown: Shown, /, *arguments: P.args, **named: P.kwargs) -> SVG:
-        return shown.saved(of(shown.passes, *arguments, **named), which)
+        return shown.saved(of(getattr(shown, of_frame), *arguments, **named), which)
 
     method.__doc__ = of.__doc__
     return method

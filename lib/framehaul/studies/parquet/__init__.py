@@ -6,6 +6,6 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
 
 STUDY = Study(
     "13_parquet", "What is inside a Parquet file, and what does a codec cost?", (ROWS, PASSES, WARMUP, SEED),
-    "framehaul.studies.parquet.files:Pass", "trial", "framehaul.studies.parquet.study:readme_blocks",
+    "framehaul.studies.parquet.files:RoundTrip", "trial", "framehaul.studies.parquet.study:readme_blocks",
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framehaul.errors import UnavailableError
-from framehaul.harness import measure
-from framehaul.harness.rounds import in_rounds, outcome_of
+from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.passes import Pass, columns_of, describe
 from framehaul.results.store import EXACT, Status
 from framehaul.servers import PostgresServer
 from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Options, Writer
@@ -27,10 +24,6 @@ BARELY = 0.9
 
 # https://tech.marksblogg.com/faster-postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
 PUBLISHED_ROW_GROUP_ROWS = 65_505
-IN_FILES = {
-    name: {"none": "UNCOMPRESSED"}.get(name, name.upper()) for name in ("none", "snappy", "lz4", "zstd", "gzip")
-}
-"""The codecs as pyarrow names them in a file's metadata."""
 
 type Part = Literal["defaults", "codec", "published", "per_column"]
 type Sizes = dict[str, tuple[int, int]]
@@ -61,7 +54,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Pass:
+class RoundTrip:
     """One file written and read back: a row of the study's file. A missing number is None, never 0.
 
     `columns` are the codecs of columns that have another than `codec`, `against` the trial that they are compared with,
@@ -178,46 +171,47 @@ class Bench:
                     self._unavailable[writer.name] = error
             yield self
 
-    def attempt(self, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
-        """Write, read back and verify one file: the fields of its pass, and what is in it when all is well."""
-        with tempfile.TemporaryDirectory(dir=self._directory) as directory:
-            path = Path(directory) / "buildings.parquet"
-            try:
-                return self._measured(task, path)
-            except Exception as error:  # noqa: BLE001  whatever a writer raises is its result, not the run's end
-                return outcome_of(error, path.parent), []
+    def measured(self, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+        """Write, read back and verify one file: the values of its pass, and what is in it.
+
+        Raises WrongResultError where it does not hold what was sent, or as it was asked for, and whatever a writer
+        raises.
+        """
+        with self._file_of(task) as (path, write):
+            _, write_seconds, write_cpu_s = _timed(write)
+            content, read_seconds, read_cpu_s = _timed(lambda: pq.read_table(path))
+            content.validate(full=True)
+            chunks = chunks_of(task, pq.read_metadata(path))
+            wrong, types, row_order = difference(content, self.content)
+            if wrong := wrong or other_codec(task, chunks):
+                raise WrongResultError(wrong)
+            return {
+                "file_bytes": path.stat().st_size, "row_groups": len({chunk.row_group for chunk in chunks}),
+                "write_seconds": write_seconds, "read_seconds": read_seconds,
+                "write_cpu_s": write_cpu_s if task.writer.in_process else None, "read_cpu_s": read_cpu_s,
+                "types": types, "row_order": row_order,
+            }, chunks  # fmt: skip
+
+    def chunks(self, task: Task) -> list[Chunk]:
+        """What is in the file of a task; no clock."""
+        with self._file_of(task) as (path, write):
+            write()
+            return chunks_of(task, pq.read_metadata(path))
 
     def survey(self, writer: Writer) -> dict[Codec, Sizes]:
         """What each codec that a writer offers makes of each column; no clock."""
-        sizes: dict[Codec, Sizes] = {}
-        for codec in writer.offers:
-            with tempfile.TemporaryDirectory(dir=self._directory) as directory:
-                path = Path(directory) / "buildings.parquet"
-                writer.save(self._client_of(writer), self.content, path, Options(codec))
-                sizes[codec] = sizes_of(pq.read_metadata(path))
-        return sizes
+        return {task.codec: sizes_of(self.chunks(task)) for task in tasks_of((writer,)) if task.part != "published"}
 
-    def _client_of(self, writer: Writer) -> Any:
+    @contextmanager
+    def _file_of(self, task: Task) -> Iterator[tuple[Path, Callable[[], None]]]:
+        """Where the file of a task is to be, for as long as the block lasts, and what writes it."""
+        writer, path = task.writer, self._directory / f"{task.name}.parquet"
         if writer.name in self._unavailable:
             raise self._unavailable[writer.name]
-        return self._clients[writer.name]
-
-    def _measured(self, task: Task, path: Path) -> tuple[dict[str, Any], list[Chunk]]:
-        client = self._client_of(task.writer)
-        _, write_seconds, write_cpu_s = _timed(lambda: task.writer.save(client, self.content, path, task.options))
-        found, read_seconds, read_cpu_s = _timed(lambda: pq.read_table(path))
-        found.validate(full=True)
-        chunks = chunks_of(task, pq.read_metadata(path))
-        wrong, types, row_order = difference(found, self.content)
-        wrong = wrong or other_codec(task, chunks)
-        if wrong:
-            return {"status": "failed", "reason": wrong}, []
-        return {
-            "file_bytes": path.stat().st_size, "row_groups": len({chunk.row_group for chunk in chunks}),
-            "write_seconds": write_seconds, "read_seconds": read_seconds,
-            "write_cpu_s": write_cpu_s if task.writer.in_process else None, "read_cpu_s": read_cpu_s,
-            "types": types, "row_order": row_order,
-        }, chunks  # fmt: skip
+        try:
+            yield path, lambda: writer.save(self._clients[writer.name], self.content, path, task.options)
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
@@ -225,22 +219,6 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
     cpu, start = time.process_time(), time.perf_counter()
     returned = work()
     return returned, time.perf_counter() - start, time.process_time() - cpu
-
-
-def rounds(
-    tasks: list[Task], bench: Bench, *, warmup: int, passes: int, seed: int,
-    record: Callable[[Task, int, dict[str, Any], list[Chunk]], None], progress: Callable[[str], None],
-    stop: threading.Event,
-) -> None:  # fmt: skip
-    """Every task once in each round, shuffled; `record` gets all but warm-ups.
-
-    Raises KeyboardInterrupt after `stop` was set, between two files.
-    """
-    for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
-        progress(task.name)
-        found, chunks = bench.attempt(task)
-        if number > 0:
-            record(task, number, found, chunks)
 
 
 def chunks_of(task: Task, metadata: pq.FileMetaData) -> list[Chunk]:
@@ -253,33 +231,31 @@ def chunks_of(task: Task, metadata: pq.FileMetaData) -> list[Chunk]:
 
 
 def _chunk(task: Task, group: int, row_group: Any, column: int) -> Chunk:
-    found = row_group.column(column)
+    chunk = row_group.column(column)
     return Chunk(
         trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part, row_group=group,
-        rows=row_group.num_rows, column=found.path_in_schema, physical_type=found.physical_type,
-        codec=found.compression, encodings=", ".join(sorted(found.encodings)),
-        dictionary_page=_yes(found.has_dictionary_page), statistics=_yes(found.is_stats_set),
-        offset_index=_yes(found.has_offset_index), column_index=_yes(found.has_column_index),
-        compressed_bytes=found.total_compressed_size, uncompressed_bytes=found.total_uncompressed_size,
-        ratio=found.total_compressed_size / found.total_uncompressed_size,
+        rows=row_group.num_rows, column=chunk.path_in_schema, physical_type=chunk.physical_type,
+        codec=chunk.compression, encodings=", ".join(sorted(chunk.encodings)),
+        dictionary_page=_yes(chunk.has_dictionary_page), statistics=_yes(chunk.is_stats_set),
+        offset_index=_yes(chunk.has_offset_index), column_index=_yes(chunk.has_column_index),
+        compressed_bytes=chunk.total_compressed_size, uncompressed_bytes=chunk.total_uncompressed_size,
+        ratio=chunk.total_compressed_size / chunk.total_uncompressed_size,
     )  # fmt: skip
 
 
-def sizes_of(metadata: pq.FileMetaData) -> Sizes:
-    """Compressed and uncompressed bytes of each column, over all row groups."""
+def sizes_of(chunks: Iterable[Chunk]) -> Sizes:
+    """Compressed and uncompressed bytes of each column of a file, over all row groups."""
     compressed, plain = Counter[str](), Counter[str]()
-    for group in range(metadata.num_row_groups):
-        for column in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(column)
-            compressed[chunk.path_in_schema] += chunk.total_compressed_size
-            plain[chunk.path_in_schema] += chunk.total_uncompressed_size
+    for chunk in chunks:
+        compressed[chunk.column] += chunk.compressed_bytes
+        plain[chunk.column] += chunk.uncompressed_bytes
     return {name: (compressed[name], plain[name]) for name in compressed}
 
 
 def other_codec(task: Task, chunks: list[Chunk]) -> str | None:
     """What is wrong with the codecs of a file, if anything: a setting may be ignored without a word."""
     for chunk in chunks:
-        wanted = IN_FILES[task.codec_of(chunk.column).name]
+        wanted = task.codec_of(chunk.column).in_file
         if chunk.codec != wanted:
             return f"column {chunk.column} is compressed with {chunk.codec} instead of {wanted}"
     return None
@@ -302,7 +278,7 @@ def difference(found: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
         try:
             column = stored.cast(field.type)
         except pa.ArrowException as error:
-            return f"column {field.name}: {measure.describe(error)}", types, ""
+            return f"column {field.name}: {describe(error)}", types, ""
         # Casting cuts a timestamp down to its date without a word.
         if stored.type != field.type and not column.cast(stored.type).equals(stored):
             return f"column {field.name}: its {stored.type} holds more than a {field.type} can", types, ""
@@ -322,12 +298,11 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def pass_of(run_id: str, task: Task, rows: int, number: int, found: dict[str, Any]) -> Pass:
-    """What was found of a task, as a row of results."""
-    own = {name: codec.text for name, codec in task.options.columns.items() if codec != task.codec}
-    empty = Pass(
+def row_of(run_id: str, task: Task, rows: int, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
+    """A pass of a task as a row of results."""
+    own = ";".join(f"{name}:{codec.text}" for name, codec in task.options.columns.items() if codec != task.codec)
+    return RoundTrip(
         run_id=run_id, trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part,
-        codec=task.codec.name, level=task.codec.level, columns=";".join(f"{name}:{text}" for name, text in own.items())
-        or None, against=task.against, rows=rows, pass_=number,
+        codec=task.codec.name, level=task.codec.level, columns=own or None, against=task.against, rows=rows,
+        pass_=number, **columns_of(ended),
     )  # fmt: skip
-    return replace(empty, **found)

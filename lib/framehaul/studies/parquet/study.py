@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import matplotlib as mpl
 import polars as pl
-from IPython.display import SVG, Markdown
+from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,27 +19,25 @@ from matplotlib.patches import Rectangle
 
 from framehaul import servers
 from framehaul.harness.environment import server_versions
+from framehaul.harness.passes import Ok, Pass, attempt
 from framehaul.harness.recording import recording
-from framehaul.harness.rounds import check, interruptible
-from framehaul.reporting import charts
-from framehaul.reporting.tables import dtypes_text, markdown_table, missing_table, ratio_text
-from framehaul.reporting.versions import trial_versions_text
-from framehaul.results import store
-from framehaul.results.statistics import medians
-from framehaul.results.statistics import ratio as ratio_of
+from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.reporting import charts, tables
+from framehaul.reporting.shown import Shown, chart, view
+from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_text, words
+from framehaul.results import statistics, store
+from framehaul.results.statistics import Ratio
 from framehaul.results.store import EXACT
-from framehaul.settings import load_settings
+from framehaul.settings import Settings, load_settings
 from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.files import (
     BARELY,
-    IN_FILES,
     PUBLISHED_ROW_GROUP_ROWS,
     Bench,
     Chunk,
-    Pass,
+    RoundTrip,
     Task,
-    pass_of,
-    rounds,
+    row_of,
     tasks_of,
     tasks_per_column,
     trial_name,
@@ -63,134 +61,76 @@ WRITER_COLOURS = {
 CODEC_MARKERS = {"none": "s", "snappy": "o", "lz4": "^", "zstd": "D", "gzip": "v"}
 
 
-class Anatomy:
-    """Passes and chunks of a run, ready to be shown."""
-
-    def __init__(self, passes: pl.DataFrame, chunks: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
-        self.passes, self.chunks = passes, chunks
-        self._metadata, self._figures = metadata, figures
-
-    def writers(self) -> Markdown:
-        """What is in the file of each writer, by its defaults."""
-        return Markdown(writers_table(self.passes, self.chunks))
-
-    def columns(self) -> SVG:
-        """What is left of each column, a heat map of columns and writers; also saved as a figure."""
-        return self._saved(columns_figure(self.chunks.filter(part="defaults")), "columns")
-
-    def encodings(self) -> Markdown:
-        """How each writer encodes each column."""
-        return Markdown(encodings_table(self.chunks))
-
-    def row_groups(self) -> SVG:
-        """The size of each row group, writer by writer; also saved as a figure."""
-        return self._saved(row_groups_figure(self.chunks.filter(part="defaults")), "row_groups")
-
-    def codecs(self) -> Markdown:
-        """Size, write and read time of every writer with every codec."""
-        return Markdown(codecs_table(self.passes))
-
-    def column_codecs(self) -> Markdown:
-        """What each codec makes of each column, with pyarrow."""
-        return Markdown(column_codecs_table(self.chunks))
-
-    def codecs_chart(self) -> SVG:
-        """Size against write and read time; also saved as a figure."""
-        return self._saved(codecs_figure(self.passes), "codecs")
-
-    def per_column(self) -> Markdown:
-        """Codecs chosen column by column against one for all."""
-        return Markdown(per_column_table(self.passes))
-
-    def published(self) -> Markdown:
-        """The published file beside files made with its settings."""
-        return Markdown(published_table(self.chunks))
-
-    def findings(self) -> Markdown:
-        """What stands out."""
-        return Markdown("\n".join(f"- {sentence}" for sentence in findings(self.passes, self.chunks)))
-
-    def missing(self) -> Markdown:
-        """What did not run, or was wrong, and why."""
-        return Markdown(missing_table(summary(self.passes), "writer", "trial"))
-
-    def versions(self) -> Markdown:
-        """What this was run with."""
-        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
-
-    def _saved(self, figure: Figure, name: str) -> SVG:
-        return SVG(charts.save(figure, self._figures / f"{STUDY.name}_{name}.svg"))
-
-
 def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     """Write, read and take apart the files, and write `results/parquet.csv` and `results/parquet_chunks.csv`.
 
     Raises ValueError for a parameter that makes no sense, ServerError when the servers cannot be had, ResultsError
     when the files cannot be written.
     """
-    check(ROWS=(rows, 1), PASSES=(passes, 1), WARMUP=(warmup, 0))
-    chunks: dict[str, list[Chunk]] = {}
+    check(ROWS=(rows, 1))
+    rounds = Rounds(passes, warmup, seed)
+    terms = {"rows": rows, **vars(rounds)}
     content = buildings.table(rows, seed)
+    chunks: dict[Task, list[Chunk]] = {}
     with (
-        recording(STUDY.notebook, STUDY.results, Pass, "file") as made,
+        recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as made,
         servers.running(made.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         Bench(content, both.postgres, Path(directory)).opened(WRITERS) as bench,
     ):
+        tasks = [*tasks_of(WRITERS), *tasks_per_column(PYARROW, bench.survey(PYARROW))]
+        made.expect(len(tasks) * (warmup + passes))
 
-        def record(task: Task, number: int, found: dict[str, Any], in_file: list[Chunk]) -> None:
-            made.write(pass_of(made.run_id, task, rows, number, found))
-            if in_file:
-                chunks.setdefault(task.name, in_file)
+        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
+            return row_of(made.run_id, task, rows, number, ended)
 
-        def work(stop: threading.Event) -> None:
-            tasks = [*tasks_of(WRITERS), *tasks_per_column(PYARROW, bench.survey(PYARROW))]
-            made.expect(len(tasks) * (warmup + passes))
-            rounds(tasks, bench, warmup=warmup, passes=passes, seed=seed, record=record, progress=made.progress,
-                   stop=stop)  # fmt: skip
+        def measure(task: Task, number: int) -> dict[str, Any]:
+            values, in_file = bench.measured(task)
+            if number > 0:
+                chunks.setdefault(task, in_file)
+            return values
 
-        interruptible(work)
+        record, finished = made.passes(row)
+        interruptible(
+            lambda stop: in_rounds(
+                tasks, rounds, measure, record, stop=stop, progress=lambda task, _: made.progress(task.name),
+                finished=finished, home=Path(directory),
+            )
+        )  # fmt: skip
+        for task in tasks:
+            # An interrupted run has left its passes, and not what was in their files.
+            if finished(task, passes) and isinstance(again := attempt(partial(bench.measured, task)), Ok):
+                chunks[task] = again.values[1]
         # Of other writers' codecs the passes tell enough.
-        kept = [chunk for found in chunks.values() for chunk in found
-                if chunk.part != "codec" or chunk.writer == PYARROW.name]  # fmt: skip
-        store.write_cells(made.settings.out / "results" / CHUNKS, kept)
-        what = f"{rows:,} rows, {passes} passes after {warmup} warm-up, seed {seed}"
-        made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
-    return load()
-
-
-def load() -> Anatomy:
-    """The results of the last complete run, without writing any file; raises ResultsError when there is none."""
-    settings = load_settings()
-    directory = settings.out / "results"
-    return Anatomy(*_read(directory), store.read_metadata(directory), settings.out / "figures")
+        kept = [task for task in tasks if task.part != "codec" or task.writer is PYARROW]
+        cells = [chunk for task in kept for chunk in chunks.get(task, [])]
+        store.write_cells(made.settings.out / "results" / CHUNKS, cells)
+        made.metadata |= terms | {"servers": both.mode, "server": server_versions(both)}
+    return Anatomy.load(made.settings)
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
     """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
-    passes, chunks = _read(directory)
+    passes, chunks = store.read(directory / STUDY.results, RoundTrip), store.read(directory / CHUNKS, Chunk)
     return {
-        "parquet-writers": writers_table(passes, chunks),
-        "parquet-codecs": codecs_table(passes.filter(writer=PYARROW.name)),
+        "parquet-writers": str(writers_table(passes, chunks)),
+        "parquet-codecs": str(codecs_table(passes.filter(writer=PYARROW.name))),
     }
 
 
-def _read(directory: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    passes = store.read(directory / STUDY.results, Pass)
-    return passes, store.read(directory / CHUNKS, Chunk)
+# What is derived from passes and chunks
 
-
-# What is told of it
+_PLACE = pl.col("writer").replace_strict({writer.name: at for at, writer in enumerate(WRITERS)}, default=len(WRITERS))
+_BARELY_SHARE = (pl.col("ratio") >= BARELY).filter(pl.col("codec") != NONE.in_file).mean()
 
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per trial, in the order of first appearance: medians over passes, and bytes per row.
+    """One row per trial, in the order of the writers: medians over passes, and bytes per row.
 
     A trial that ever failed or was skipped has no figures there, and its reason.
     """
     keys = ["trial", "writer", "label", "part", "codec", "level", "columns", "against", "rows"]
-    order = {writer.name: at for at, writer in enumerate(WRITERS)}
-    found = medians(
+    trials = statistics.medians(
         passes, keys, pl.col("types").drop_nulls().first(),
         pl.col("row_order").drop_nulls().unique().sort().str.join(", "), speed="write_seconds",
     ).with_columns(
@@ -198,13 +138,13 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
         *((pl.col(f"{what}_seconds") / pl.col("rows") * 1e6).alias(f"{what}_us_per_row")
           for what in ("write", "read")),
     )  # fmt: skip
-    return found.sort(pl.col("writer").replace_strict(order, default=len(order)), "trial", maintain_order=True)
+    return trials.sort(_PLACE, "trial", maintain_order=True)
 
 
 def barely_share(chunks: pl.DataFrame) -> float | None:
     """The share of compressed chunks that stayed at `BARELY` or more of their bytes; None where none is compressed."""
-    compressed = chunks.filter(pl.col("codec") != IN_FILES["none"])
-    return None if compressed.is_empty() else len(compressed.filter(pl.col("ratio") >= BARELY)) / len(compressed)
+    share: float | None = chunks.select(_BARELY_SHARE).item()
+    return share
 
 
 def to_one_decimal(chunks: pl.DataFrame) -> Counter[str]:
@@ -217,343 +157,125 @@ def published_share(counts: Mapping[str, int]) -> float:
     return sum(count for text, count in counts.items() if float(text) >= BARELY) / sum(counts.values())
 
 
-def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> dict[str, float]:
-    """How many times as fast one trial is as another at `what` (`write`, `read`), with its bootstrap 95% interval."""
+def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> Ratio:
+    """How many times as fast one trial is as another at `what` (`write`, `read`)."""
     speeds = passes.with_columns((pl.col("rows") / pl.col(f"{what}_seconds")).alias("rows_per_s"))
-    return ratio_of(speeds.filter(trial=left), speeds.filter(trial=right))
+    return statistics.ratio(speeds.filter(trial=left), speeds.filter(trial=right))
 
 
-def writers_table(passes: pl.DataFrame, chunks: pl.DataFrame) -> str:
-    """What is in the file of each writer, by its defaults, as Markdown."""
-    header = ["writer", "codec", "row groups", "rows in each", "bytes per row", "compressed over uncompressed",
-              f"compressed chunks at {BARELY} or more", "chunks with a dictionary", "with statistics",
-              "with page index: offsets, statistics", "types read back", "row order"]  # fmt: skip
-    rows = []
-    for row in summary(passes).filter(part="defaults").to_dicts():
-        here = chunks.filter(trial=row["trial"])
-        if row["status"] != "ok":
-            rows.append([row["label"], row["status"], *[""] * (len(header) - 2)])
-            continue
-        groups, barely = here.unique("row_group")["rows"].to_list(), barely_share(here)
-        rows.append(
-            [
-                row["label"], _codec_text(row), f"{len(groups):,}", _spread(groups), f"{row['bytes_per_row']:.1f}",
-                f"{_sum(here, 'compressed_bytes') / _sum(here, 'uncompressed_bytes'):.2f}",
-                "not compressed" if barely is None else f"{barely:.0%}",
-                _share(here, "dictionary_page"), _share(here, "statistics"),
-                f"{_share(here, 'offset_index')}, {_share(here, 'column_index')}",
-                dtypes_text(row["types"]), row["row_order"],
-            ]
-        )  # fmt: skip
-    return markdown_table(header, rows, text_columns=2)
+# Tables
 
 
-def encodings_table(chunks: pl.DataFrame) -> str:
-    """Physical type and encodings of each column and writer, as Markdown; a star where there is a dictionary."""
+def writers_table(passes: pl.DataFrame, chunks: pl.DataFrame) -> Listing:
+    """What is in the file of each writer, by its defaults."""
+    inside = chunks.group_by("trial").agg(
+        pl.col("row_group").n_unique().alias("groups"),
+        pl.col("rows").min().alias("min_rows"),
+        pl.col("rows").max().alias("max_rows"),
+        (pl.col("compressed_bytes").sum() / pl.col("uncompressed_bytes").sum()).alias("ratio"),
+        _BARELY_SHARE.alias("barely"),
+        *((pl.col(name) == "yes").mean() for name in ("dictionary_page", "statistics", "offset_index", "column_index")),
+    )
+    columns = [
+        words("writer", "label"), words("codec", _codec_text),
+        Column("row groups", "groups", "{:,}"),
+        Column("rows in each", lambda row: _spread([row["min_rows"], row["max_rows"]])),
+        Column("bytes per row", "bytes_per_row", "{:.1f}"),
+        Column("compressed over uncompressed", "ratio", "{:.2f}"),
+        Column(f"compressed chunks at {BARELY} or more",
+               lambda row: "not compressed" if row["barely"] is None else f"{row['barely']:.0%}"),
+        Column("chunks with a dictionary", "dictionary_page", "{:.0%}"),
+        Column("with statistics", "statistics", "{:.0%}"),
+        Column("with page index: offsets, statistics",
+               lambda row: f"{row['offset_index']:.0%}, {row['column_index']:.0%}"),
+        words("types read back", "types", dtypes_text), words("row order", "row_order"),
+    ]  # fmt: skip
+    return Listing(columns, summary(passes).filter(part="defaults").join(inside, on="trial", how="left"))
+
+
+def encodings_table(chunks: pl.DataFrame) -> Listing:
+    """Physical type and encodings of each column and writer; a star where there is a dictionary."""
     defaults = chunks.filter(part="defaults")
-    labels = _labels(defaults)
-    rows = []
-    for column in defaults["column"].unique(maintain_order=True):
-        cells = []
-        for label in labels:
-            here = defaults.filter(label=label, column=column)
-            kinds = "; ".join(here["encodings"].unique(maintain_order=True))
-            cells.append(f"{here['physical_type'][0]}: {kinds}{' *' if 'yes' in here['dictionary_page'] else ''}")
-        rows.append([column, *cells])
-    return markdown_table(["column", *labels], rows, text_columns=len(labels) + 1)
+    star = pl.when((pl.col("dictionary_page") == "yes").any()).then(pl.lit(" *")).otherwise(pl.lit(""))
+    encodings = pl.col("encodings").unique(maintain_order=True).str.join("; ")
+    cells = defaults.group_by("column", "label", maintain_order=True).agg(
+        pl.format("{}: {}{}", pl.col("physical_type").first(), encodings, star).alias("text")
+    )
+    columns = [words(label, label) for label in _labels(defaults)]
+    return Listing([words("column", "column"), *columns], cells.pivot("label", index="column", values="text"))
 
 
-def codecs_table(passes: pl.DataFrame) -> str:
-    """Every writer with every codec, smallest file first, as Markdown."""
-    header = ["writer", "codec", "MB", "bytes per row", "write s", "read s", "write CPU s", "read CPU s",
-              "writes, over its Snappy (95% interval)", "reads, over its Snappy (95% interval)"]  # fmt: skip
-    found = summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]))
-    rows = []
-    for label in found["label"].unique(maintain_order=True):
-        here = found.filter(label=label).sort("bytes_per_row", nulls_last=True, maintain_order=True)
-        for row in here.to_dicts():
-            name = _codec_text(row) + (" (its default)" if row["part"] == "defaults" else "")
-            if row["status"] != "ok":
-                rows.append([label, f"{name}: {row['status']}", *[""] * (len(header) - 2)])
-                continue
-            snappy = f"{row['writer']}_{SNAPPY.name}"
-            rows.append(
-                [
-                    label, name, f"{row['file_bytes'] / 1e6:,.2f}", f"{row['bytes_per_row']:.1f}",
-                    f"{row['write_seconds']:.3f}", f"{row['read_seconds']:.3f}",
-                    "" if row["write_cpu_s"] is None else f"{row['write_cpu_s']:.3f}", f"{row['read_cpu_s']:.3f}",
-                    *("" if row["trial"] == snappy else ratio_text(ratio(passes, row["trial"], snappy, what))
-                      for what in ("write", "read")),
-                ]
-            )  # fmt: skip
-    return markdown_table(header, rows, text_columns=2)
+def codecs_table(passes: pl.DataFrame) -> Listing:
+    """Every writer with every codec, smallest file first."""
+    columns = [
+        words("writer", "label"),
+        words("codec", lambda row: _codec_text(row) + (" (its default)" if row["part"] == "defaults" else "")),
+        Column("MB", lambda row: row["file_bytes"] / 1e6, "{:,.2f}"),
+        Column("bytes per row", "bytes_per_row", "{:.1f}"),
+        Column("write s", "write_seconds", "{:.3f}"), Column("read s", "read_seconds", "{:.3f}"),
+        Column("write CPU s", "write_cpu_s", "{:.3f}"), Column("read CPU s", "read_cpu_s", "{:.3f}"),
+        *_speeds_over("its Snappy", lambda row: f"{row['writer']}_{SNAPPY.name}", passes),
+    ]  # fmt: skip
+    return Listing(columns, _with_codecs(passes).sort(_PLACE, "bytes_per_row", nulls_last=True, maintain_order=True))
 
 
-def column_codecs_table(chunks: pl.DataFrame) -> str:
-    """Compressed over uncompressed bytes of each column with each codec of pyarrow, as Markdown."""
+def column_codecs_table(chunks: pl.DataFrame) -> Listing:
+    """Compressed over uncompressed bytes of each column with each codec of pyarrow."""
     here = chunks.filter(pl.col("part").is_in(["defaults", "codec"]), writer=PYARROW.name)
-    ratios = {(row["trial"], row["column"]): row["ratio"] for row in _by_column(here).to_dicts()}
-    codecs = [codec for codec in PYARROW.offers if codec != NONE]
-    rows = [
-        [column, *(_number(ratios.get((trial_name(PYARROW, codec), column))) for codec in codecs)]
-        for column in here["column"].unique(maintain_order=True)
-    ]
-    return markdown_table(["column", *(codec.text for codec in codecs)], rows)
+    columns = [Column(codec.text, trial_name(PYARROW, codec), "{:.2f}") for codec in PYARROW.offers if codec != NONE]
+    ratios = _by_column(here).pivot("trial", index="column", values="ratio")
+    return Listing([words("column", "column"), *columns], ratios)
 
 
-def per_column_table(passes: pl.DataFrame) -> str:
-    """Codecs chosen column by column against the same one for all columns, as Markdown."""
-    found = {row["trial"]: row for row in summary(passes).to_dicts()}
-    rows = []
-    for row in found.values():
-        if row["part"] != "per_column":
-            continue
-        base = found[row["against"]]
-        if row["status"] != "ok" or base["status"] != "ok":
-            rows.append([_codec_text(base), row["status"], *[""] * 5])
-            continue
-        rows.append(
-            [
-                _codec_text(base), _choice_text(row), f"{base['bytes_per_row']:.2f}", f"{row['bytes_per_row']:.2f}",
-                f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%}",
-                *(ratio_text(ratio(passes, row["trial"], row["against"], what)) for what in ("write", "read")),
-            ]
-        )  # fmt: skip
-    header = ["codec for all columns", "chosen instead", "bytes per row before", "after", "change of size",
-              "writes, over one codec (95% interval)", "reads, over one codec (95% interval)"]  # fmt: skip
-    return markdown_table(header, rows, text_columns=2)
+def per_column_table(passes: pl.DataFrame) -> Listing:
+    """Codecs chosen column by column against the same one for all columns."""
+    trials = summary(passes)
+    chosen = trials.filter(part="per_column").join(
+        trials, left_on="against", right_on="trial", suffix="_before", maintain_order="left"
+    )
+    columns = [
+        words("codec for all columns", _codec_text), words("chosen instead", _choice_text),
+        Column("bytes per row before", "bytes_per_row_before", "{:.2f}"), Column("after", "bytes_per_row", "{:.2f}"),
+        Column("change of size", "change", "{:+.2%}"),
+        *_speeds_over("one codec", lambda row: row["against"], passes),
+    ]  # fmt: skip
+    return Listing(columns, chosen.with_columns(change=pl.col("file_bytes") / pl.col("file_bytes_before") - 1))
 
 
-def published_table(chunks: pl.DataFrame) -> str:
-    """The published file and files made with its settings: best chunk and how many barely shrank, as Markdown."""
+def _speeds_over(title: str, base: Callable[[Row], str], passes: pl.DataFrame) -> list[Column]:
+    """How many times as fast as another trial each writes and reads; `base` tells that one's name."""
+
+    def over(row: Row, what: str) -> Ratio | None:
+        return None if row["trial"] == base(row) else ratio(passes, row["trial"], base(row), what)
+
+    return [Column(f"{what}s, over {title} (95% interval)", partial(over, what=what)) for what in ("write", "read")]
+
+
+def published_table(chunks: pl.DataFrame) -> Listing:
+    """The published file and files made with its settings: best chunk and how many barely shrank."""
     column, plain, compressed = PUBLISHED_BEST
-    rows = [_published_row("ClickHouse 22.9, published", f"{PUBLISHED_ROW_GROUP_ROWS:,}", column, plain, compressed,
-                           PUBLISHED_RATIOS)]  # fmt: skip
+    rows: list[Row] = [
+        {"label": "ClickHouse 22.9, published", "groups": [PUBLISHED_ROW_GROUP_ROWS], "column": column,
+         "uncompressed_bytes": plain, "compressed_bytes": compressed, "counts": PUBLISHED_RATIOS}
+    ]  # fmt: skip
     here = chunks.filter(part="published")
     for label in _labels(here):
         mine = here.filter(label=label)
-        best = mine.sort("ratio").row(0, named=True)
-        rows.append(
-            _published_row(label, _spread(mine.unique("row_group")["rows"].to_list()), best["column"],
-                           best["uncompressed_bytes"], best["compressed_bytes"], to_one_decimal(mine))
-        )  # fmt: skip
-    header = ["Snappy", "rows in a row group", "best chunk", "its bytes", "its ratio", "chunks at 0.9 or worse",
-              "chunks by ratio, to one decimal"]  # fmt: skip
-    return markdown_table(header, rows, text_columns=3)
+        rows.append(mine.sort("ratio").row(0, named=True) | {"groups": mine["rows"], "counts": to_one_decimal(mine)})
+    columns = [
+        words("Snappy", "label"), words("rows in a row group", "groups", _spread), words("best chunk", "column"),
+        Column("its bytes", lambda row: f"{row['uncompressed_bytes']:,} -> {row['compressed_bytes']:,}"),
+        Column("its ratio", lambda row: row["uncompressed_bytes"] / row["compressed_bytes"], "{:.1f}:1"),
+        Column("chunks at 0.9 or worse", lambda row: published_share(row["counts"]), "{:.0%}"),
+        words("chunks by ratio, to one decimal", "counts",
+              lambda counts: ", ".join(f"{text}: {counts[text]:,}" for text in sorted(counts))),
+    ]  # fmt: skip
+    return Listing(columns, rows)
 
 
-def _published_row(
-    label: str, groups: str, column: str, plain: int, compressed: int, counts: Mapping[str, int]
-) -> list[str]:
-    told = ", ".join(f"{text}: {counts[text]:,}" for text in sorted(counts))
-    return [label, groups, column, f"{plain:,} -> {compressed:,}", f"{plain / compressed:.1f}:1",
-            f"{published_share(counts):.0%}", told]  # fmt: skip
-
-
-def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:
-    """What stands out, as sentences; a difference of times inside its interval is not claimed."""
-    found = summary(passes).filter(status="ok")
-    defaults = found.filter(part="defaults").sort("bytes_per_row")
-    return [*_on_sizes(defaults), *_on_chunks(defaults, chunks), *_on_codecs(passes, found),
-            *_on_columns(passes, found)]  # fmt: skip
-
-
-def _on_sizes(defaults: pl.DataFrame) -> Iterator[str]:
-    small, large = defaults.row(0, named=True), defaults.row(-1, named=True)
-    yield (
-        f"By their defaults, {small['label']} writes the smallest file ({small['bytes_per_row']:.1f} bytes per row, "
-        f"{small['codec']}) and {large['label']} the largest ({large['bytes_per_row']:.1f}, {large['codec']}): "
-        f"{large['bytes_per_row'] / small['bytes_per_row']:.1f} times as large, for the same rows."
-    )
-    drifted = defaults.filter(pl.col("types") != EXACT)
-    for row in drifted.sort("label").to_dicts():
-        yield f"What {row['label']} writes comes back in other types: {dtypes_text(row['types'])}."
-    moved = defaults.filter(pl.col("row_order") != "kept")["label"].to_list()
-    if moved:
-        yield f"Rows came back in another order from the files of {_listed(moved)}."
-
-
-def _on_chunks(defaults: pl.DataFrame, chunks: pl.DataFrame) -> Iterator[str]:
-    for row in defaults.sort("label").to_dicts():
-        here = chunks.filter(trial=row["trial"])
-        barely = here.filter(pl.col("ratio") >= BARELY)
-        share = barely_share(here)
-        if share is None:
-            yield f"{row['label']} compresses nothing unless asked to."
-        elif share:
-            part = _sum(barely, "compressed_bytes") / _sum(here, "compressed_bytes")
-            columns = _listed(barely["column"].unique(maintain_order=True).to_list())
-            yield (
-                f"{row['label']}: {share:.0%} of the chunks were barely worth compressing ({columns}), "
-                f"but they hold only {part:.1%} of the bytes."
-                if part < share
-                else f"{row['label']}: {share:.0%} of the chunks were barely worth compressing ({columns}); "
-                f"they hold {part:.1%} of the bytes."
-            )
-    own = chunks.filter(pl.col("trial").is_in(defaults["trial"].to_list()))
-    for index, what in (("offset_index", "where each page begins"), ("column_index", "the extremes of each page")):
-        having = _labels(own.filter(pl.col(index) == "yes"))
-        yield f"A page index that tells {what} is written by {_listed(having) if having else 'no writer by default'}."
-    plain = [label for label in _labels(own) if "yes" not in own.filter(label=label)["dictionary_page"]]
-    if plain:
-        yield f"No dictionary is written by {_listed(plain)}."
-    base = own.filter(writer=PYARROW.name)
-    if not base.is_empty():
-        sizes = base.group_by("column").agg(pl.col("compressed_bytes").sum()).sort("compressed_bytes")
-        name, most = sizes.row(-1)
-        yield f"The column `{name}` holds {most / _sum(base, 'compressed_bytes'):.0%} of the bytes of pyarrow's file."
-
-
-def _on_codecs(passes: pl.DataFrame, found: pl.DataFrame) -> Iterator[str]:
-    mine = {row["trial"]: row for row in found.filter(writer=PYARROW.name).to_dicts()}
-    base = mine.get(trial_name(PYARROW, SNAPPY))
-    for codec in PYARROW.offers:
-        row = mine.get(trial_name(PYARROW, codec))
-        if base is None or row is None or codec == SNAPPY:
-            continue
-        written, read = (_verdict(ratio(passes, row["trial"], base["trial"], what)) for what in ("write", "read"))
-        yield (
-            f"pyarrow, {codec.text} against Snappy: {row['file_bytes'] / base['file_bytes']:.2f} times the bytes; "
-            f"writing {written}, reading {read}."
-        )
-
-
-def _on_columns(passes: pl.DataFrame, found: pl.DataFrame) -> Iterator[str]:
-    named = {row["trial"]: row for row in found.to_dicts()}
-    for row in named.values():
-        base = named.get(row["against"])
-        if row["part"] != "per_column" or base is None:
-            continue
-        if row["columns"] is None:
-            yield f"{_codec_text(base)}: no column asks for another codec."
-            continue
-        written, read = (_verdict(ratio(passes, row["trial"], base["trial"], what)) for what in ("write", "read"))
-        yield (
-            f"{_choice_text(row)}, all else {_codec_text(base)}: "
-            f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%} bytes; writing {written}, reading {read}."
-        )
-
-
-def _verdict(found: dict[str, float]) -> str:
-    """What an interval of a ratio of speeds shows."""
-    text = ratio_text(found)
-    if not text:
-        return "not measured"
-    if found["ratio_low"] == found["ratio_high"]:
-        return f"inconclusive, one round, {text}"  # its interval is a point
-    if found["ratio_low"] > 1:
-        return f"faster, {text}"
-    return f"slower, {text}" if found["ratio_high"] < 1 else f"inconclusive, {text}"
-
-
-# Charts
-
-
-def columns_figure(chunks: pl.DataFrame) -> Figure:
-    """Compressed over uncompressed bytes: a line for each column, a column for each writer."""
-    ratios = {(row["label"], row["column"]): row for row in _by_column(chunks).to_dicts()}
-    labels, names = _labels(chunks), chunks["column"].unique(maintain_order=True).to_list()
-    colours = mpl.colormaps["YlOrRd"]
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(1.6 + 1.5 * len(labels), 1.2 + 0.42 * len(names)), layout="constrained")
-        axes = figure.subplots()
-        for y, column in enumerate(names):
-            for x, label in enumerate(labels):
-                cell = ratios[label, column]
-                bare = cell["codec"] == IN_FILES["none"]
-                shade = "#f2f2f2" if bare else colours(min(cell["ratio"], 1) * 0.75)
-                axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=shade, linewidth=0))
-                text = (
-                    f"{cell['bytes_per_row']:.1f} B"
-                    if bare
-                    else f"{cell['ratio']:.2f}  ({cell['bytes_per_row']:.1f} B)"
-                )
-                axes.text(x, y, text, ha="center", va="center", fontsize=8)
-        axes.set_xlim(-0.5, len(labels) - 0.5)
-        axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_xticks(range(len(labels)), labels)
-        axes.set_yticks(range(len(names)), names)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        axes.set_title("Compressed over uncompressed, and bytes per row", loc="left", fontweight="bold")
-        axes.set_xlabel("each writer by its defaults; grey: not compressed")
-    return figure
-
-
-def row_groups_figure(chunks: pl.DataFrame) -> Figure:
-    """A bar for each writer, cut into its row groups, with their bytes."""
-    labels = _labels(chunks)
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(10.5, 0.9 + 0.42 * len(labels)), layout="constrained")
-        axes = figure.subplots()
-        for y, label in enumerate(labels):
-            here = chunks.filter(label=label)
-            groups = here.group_by("row_group").agg(pl.col("compressed_bytes").sum(), pl.col("rows").first())
-            start = 0.0
-            for row in groups.sort("row_group").to_dicts():
-                width = row["compressed_bytes"] / 1e6
-                axes.barh(y, width, left=start, color=WRITER_COLOURS[here["writer"][0]], edgecolor="white", height=0.7)
-                start += width
-            rows = groups["rows"].to_list()
-            text = f"{len(rows)} row group{'s' if len(rows) > 1 else ''}, rows: {_spread(rows)}"
-            axes.annotate(text, (start, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
-        axes.set_yticks(range(len(labels)), labels)
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.margins(x=0.3)
-        axes.set_xlim(0)
-        axes.grid(axis="x", color="#eeeeee")
-        axes.set_axisbelow(True)
-        axes.set_xlabel("MB of column chunks, each writer by its defaults")
-        axes.set_title("Row groups", loc="left", fontweight="bold")
-    return figure
-
-
-def codecs_figure(passes: pl.DataFrame) -> Figure:
-    """Bytes per row against the time to write and to read a row; the line joins what nothing beats in both."""
-    found = summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]), status="ok")
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(12, 5.6), layout="constrained")
-        for axes, what in zip(figure.subplots(1, 2), ("write", "read"), strict=True):
-            _scatter(axes, found, f"{what}_us_per_row")
-            axes.set_xlabel("bytes per row")
-            axes.set_ylabel(f"µs per row to {what}, median of passes, logarithmic")
-            axes.set_title(f"Size against {what} time", loc="left", fontweight="bold")
-        dots = [Line2D([], [], marker="o", linestyle="", color=WRITER_COLOURS[name], label=label)
-                for name, label in found.select("writer", "label").unique(maintain_order=True).iter_rows()]  # fmt: skip
-        shapes = [Line2D([], [], marker=marker, linestyle="", color=charts.FAINT, label=name)
-                  for name, marker in CODEC_MARKERS.items()]  # fmt: skip
-        line = Line2D([], [], color=charts.FAINT, linewidth=0.8, label="no other is smaller and faster")
-        own = Line2D([], [], marker="o", linestyle="", color="white", markeredgecolor=charts.INK, label="its default")
-        figure.legend(handles=[*dots, own, *shapes, line], loc="outside lower center", ncols=7, frameon=False)
-    return figure
-
-
-def _scatter(axes: Axes, found: pl.DataFrame, time_column: str) -> None:
-    for row in found.to_dicts():
-        x, y = row["bytes_per_row"], row[time_column]
-        axes.scatter(x, y, color=WRITER_COLOURS[row["writer"]], marker=CODEC_MARKERS[row["codec"]], s=34, zorder=3,
-                     edgecolor=charts.INK if row["part"] == "defaults" else "none", linewidth=0.9)  # fmt: skip
-        # Of the writer with all codecs; the others would be written over each other.
-        if row["writer"] == PYARROW.name:
-            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7)
-    best = unbeaten(found.select("bytes_per_row", time_column).rows())
-    axes.plot(*zip(*best, strict=True), color=charts.FAINT, linewidth=0.8, zorder=1)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-    axes.tick_params(axis="y", which="both", labelsize=7)
-    axes.grid(color="#eeeeee")
-    axes.set_axisbelow(True)
-
-
-def unbeaten(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of points (bytes, time), those that no other beats in both, by bytes."""
-    kept: list[tuple[float, float]] = []
-    for size, seconds in sorted(points):
-        if not kept or seconds < kept[-1][1]:
-            kept.append((size, seconds))
-    return kept
+def _with_codecs(passes: pl.DataFrame) -> pl.DataFrame:
+    """Of the summary, the trials of one codec for all columns."""
+    return summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]))
 
 
 def _by_column(chunks: pl.DataFrame) -> pl.DataFrame:
@@ -571,32 +293,239 @@ def _labels(chunks: pl.DataFrame) -> list[str]:
     return [writer.label for writer in WRITERS if writer.label in present]
 
 
-def _codec_text(row: dict[str, Any]) -> str:
+def _codec_text(row: Row) -> str:
     return Codec(row["codec"], row["level"]).text
 
 
-def _choice_text(row: dict[str, Any]) -> str:
+def _choice_text(row: Row) -> str:
     return "nothing: no column asks for it" if row["columns"] is None else dtypes_text(row["columns"])
 
 
-def _share(chunks: pl.DataFrame, column: str) -> str:
-    return f"{len(chunks.filter(pl.col(column) == 'yes')) / len(chunks):.0%}"
-
-
-def _sum(chunks: pl.DataFrame, column: str) -> int:
-    return int(chunks[column].sum())
-
-
-def _spread(values: list[int]) -> str:
+def _spread(values: Iterable[int]) -> str:
     """A number, or the smallest and the largest of them."""
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+# Findings
+
+
+def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:
+    """What stands out, as sentences; a difference of times inside its interval is not claimed."""
+    good = summary(passes).filter(status="ok")
+    defaults = good.filter(part="defaults").sort("bytes_per_row")
+    return [*_on_sizes(defaults), *_on_chunks(defaults, chunks), *_on_codecs(passes, good), *_on_columns(passes, good)]
+
+
+def _on_sizes(defaults: pl.DataFrame) -> Iterator[str]:
+    small, large = defaults.row(0, named=True), defaults.row(-1, named=True)
+    yield (
+        f"By their defaults, {small['label']} writes the smallest file ({small['bytes_per_row']:.1f} bytes per row, "
+        f"{small['codec']}) and {large['label']} the largest ({large['bytes_per_row']:.1f}, {large['codec']}): "
+        f"{large['bytes_per_row'] / small['bytes_per_row']:.1f} times as large, for the same rows."
+    )
+    for row in defaults.filter(pl.col("types") != EXACT).sort("label").to_dicts():
+        yield f"What {row['label']} writes comes back in other types: {dtypes_text(row['types'])}."
+    moved = defaults.filter(pl.col("row_order") != "kept")["label"].to_list()
+    if moved:
+        yield f"Rows came back in another order from the files of {_listed(moved)}."
+
+
+def _on_chunks(defaults: pl.DataFrame, chunks: pl.DataFrame) -> Iterator[str]:
+    for row in defaults.sort("label").to_dicts():
+        here = chunks.filter(trial=row["trial"])
+        share = barely_share(here)
+        if share is None:
+            yield f"{row['label']} compresses nothing unless asked to."
+        elif share:
+            barely, size = pl.col("ratio") >= BARELY, pl.col("compressed_bytes")
+            part = here.select(size.filter(barely).sum() / size.sum()).item()
+            columns = _listed(here.filter(barely)["column"].unique(maintain_order=True).to_list())
+            hold = ", but they hold only" if part < share else "; they hold"
+            yield (
+                f"{row['label']}: {share:.0%} of the chunks were barely worth compressing ({columns}){hold} "
+                f"{part:.1%} of the bytes."
+            )
+    own = chunks.filter(pl.col("trial").is_in(defaults["trial"].to_list()))
+    for index, what in (("offset_index", "where each page begins"), ("column_index", "the extremes of each page")):
+        having = _labels(own.filter(pl.col(index) == "yes"))
+        yield f"A page index that tells {what} is written by {_listed(having) if having else 'no writer by default'}."
+    plain = [label for label in _labels(own) if "yes" not in own.filter(label=label)["dictionary_page"]]
+    if plain:
+        yield f"No dictionary is written by {_listed(plain)}."
+    sizes = own.filter(writer=PYARROW.name).group_by("column").agg(pl.col("compressed_bytes").sum().alias("size"))
+    if not sizes.is_empty():
+        name, share = sizes.select("column", pl.col("size") / pl.col("size").sum()).sort("size").row(-1)
+        yield f"The column `{name}` holds {share:.0%} of the bytes of pyarrow's file."
+
+
+def _on_codecs(passes: pl.DataFrame, good: pl.DataFrame) -> Iterator[str]:
+    mine = {row["trial"]: row for row in good.filter(writer=PYARROW.name).to_dicts()}
+    base = mine.get(trial_name(PYARROW, SNAPPY))
+    for codec in PYARROW.offers:
+        row = mine.get(trial_name(PYARROW, codec))
+        if base is not None and row is not None and codec != SNAPPY:
+            yield (
+                f"pyarrow, {codec.text} against Snappy: {row['file_bytes'] / base['file_bytes']:.2f} times the bytes; "
+                f"{_times_text(passes, row, base)}."
+            )
+
+
+def _on_columns(passes: pl.DataFrame, good: pl.DataFrame) -> Iterator[str]:
+    named = {row["trial"]: row for row in good.to_dicts()}
+    for row in named.values():
+        base = named.get(row["against"])
+        if row["part"] != "per_column" or base is None:
+            continue
+        if row["columns"] is None:
+            yield f"{_codec_text(base)}: no column asks for another codec."
+        else:
+            yield (
+                f"{_choice_text(row)}, all else {_codec_text(base)}: "
+                f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%} bytes; {_times_text(passes, row, base)}."
+            )
+
+
+def _times_text(passes: pl.DataFrame, row: Row, base: Row) -> str:
+    written, read = (_verdict(ratio(passes, row["trial"], base["trial"], what)) for what in ("write", "read"))
+    return f"writing {written}, reading {read}"
+
+
+def _verdict(speed: Ratio) -> str:
+    """What an interval of a ratio of speeds shows."""
+    if speed.low == speed.high:
+        return f"inconclusive, one round, {speed}"  # its interval is a point
+    shown = "inconclusive" if speed.low <= 1 <= speed.high else speed.against(1, "faster", "slower")
+    return f"{shown}, {speed}".removesuffix(", ")
 
 
 def _listed(names: list[str]) -> str:
     """Names as a sentence has them: a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# Charts
+
+
+def columns_figure(chunks: pl.DataFrame) -> Figure:
+    """Compressed over uncompressed bytes: a line for each column, a column for each writer."""
+    chunks = chunks.filter(part="defaults")
+    labels, names = _labels(chunks), chunks["column"].unique(maintain_order=True).to_list()
+    colours = mpl.colormaps["YlOrRd"]
+    with charts.panels(1, width=1.6 + 1.5 * len(labels), height=1.2 + 0.42 * len(names)) as (figure, [axes]):
+        for cell in _by_column(chunks).to_dicts():
+            x, y, bare = labels.index(cell["label"]), names.index(cell["column"]), cell["codec"] == NONE.in_file
+            shade = "#f2f2f2" if bare else colours(min(cell["ratio"], 1) * 0.75)
+            size = f"{cell['bytes_per_row']:.1f} B"
+            axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=shade, linewidth=0))
+            axes.text(x, y, size if bare else f"{cell['ratio']:.2f}  ({size})", ha="center", va="center", fontsize=8)
+        charts.name_lines(axes, names)
+        axes.set_xlim(-0.5, len(labels) - 0.5)
+        axes.set_xticks(range(len(labels)), labels)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        charts.title(axes, "Compressed over uncompressed, and bytes per row")
+        axes.set_xlabel("each writer by its defaults; grey: not compressed")
+    return figure
+
+
+def row_groups_figure(chunks: pl.DataFrame) -> Figure:
+    """A bar for each writer, cut into its row groups, with their bytes."""
+    chunks = chunks.filter(part="defaults")
+    labels = _labels(chunks)
+    with charts.panels(1, height=0.9 + 0.42 * len(labels)) as (figure, [axes]):
+        for y, label in enumerate(labels):
+            groups = chunks.filter(label=label).group_by("writer", "row_group", maintain_order=True).agg(
+                pl.col("rows").first(), pl.col("compressed_bytes").sum() / 1e6
+            )  # fmt: skip
+            widths = groups["compressed_bytes"]
+            axes.barh(
+                [y] * len(groups), widths, left=widths.cum_sum() - widths, color=WRITER_COLOURS[groups["writer"][0]],
+                edgecolor="white", height=0.7,
+            )  # fmt: skip
+            text = f"{len(groups)} row group{'s' if len(groups) > 1 else ''}, rows: {_spread(groups['rows'])}"
+            charts.note(axes, sum(widths), y, text, size=8)
+        charts.name_lines(axes, labels)
+        axes.margins(x=0.3)
+        axes.set_xlim(0)
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_xlabel("MB of column chunks, each writer by its defaults")
+        charts.title(axes, "Row groups")
+    return figure
+
+
+def codecs_figure(passes: pl.DataFrame) -> Figure:
+    """Bytes per row against the time to write and to read a row; the line joins what nothing beats in both."""
+    trials = _with_codecs(passes).filter(status="ok")
+    with charts.panels(1, 2, width=12, height=5.6) as (figure, panels):
+        for axes, what in zip(panels, ("write", "read"), strict=True):
+            _scatter(axes, trials, f"{what}_us_per_row")
+            axes.set_xlabel("bytes per row")
+            axes.set_ylabel(f"µs per row to {what}, median of passes, logarithmic")
+            charts.title(axes, f"Size against {what} time")
+        dot = partial(Line2D, [], [], linestyle="")
+        writers = trials.select("writer", "label").unique(maintain_order=True).rows()
+        handles = [
+            *(dot(marker="o", color=WRITER_COLOURS[name], label=label) for name, label in writers),
+            dot(marker="o", color="white", markeredgecolor=charts.INK, label="its default"),
+            *(dot(marker=marker, color=charts.FAINT, label=name) for name, marker in CODEC_MARKERS.items()),
+            Line2D([], [], color=charts.FAINT, linewidth=0.8, label="no other is smaller and faster"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=7, frameon=False)
+    return figure
+
+
+def _scatter(axes: Axes, trials: pl.DataFrame, time_column: str) -> None:
+    for row in trials.to_dicts():
+        x, y = row["bytes_per_row"], row[time_column]
+        axes.scatter(x, y, color=WRITER_COLOURS[row["writer"]], marker=CODEC_MARKERS[row["codec"]], s=34, zorder=3,
+                     edgecolor=charts.INK if row["part"] == "defaults" else "none", linewidth=0.9)  # fmt: skip
+        # Of the writer with all codecs; the others would be written over each other.
+        if row["writer"] == PYARROW.name:
+            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7)
+    best = unbeaten(trials.select("bytes_per_row", time_column).rows())
+    axes.plot(*zip(*best, strict=True), color=charts.FAINT, linewidth=0.8, zorder=1)
+    charts.quantities(axes.yaxis, "{:g}".format, logarithmic=True)
+    axes.tick_params(axis="y", which="both", labelsize=7)
+    axes.grid(color="#eeeeee")
+
+
+def unbeaten(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of points (bytes, time), those that no other beats in both, by bytes."""
+    kept: list[tuple[float, float]] = []
+    for size, seconds in sorted(points):
+        if not kept or seconds < kept[-1][1]:
+            kept.append((size, seconds))
+    return kept
+
+
+class Anatomy(Shown):
+    """Passes and chunks of a run."""
+
+    study = STUDY
+    chunks: pl.DataFrame
+
+    @classmethod
+    def load(cls, settings: Settings | None = None) -> Self:
+        """From the files of the last complete run, without any server; raises ResultsError when there is none."""
+        settings = settings or load_settings()
+        shown = super().load(settings)
+        shown.chunks = store.read(settings.out / "results" / CHUNKS, Chunk)
+        return shown
+
+    row_groups = chart(row_groups_figure, "row_groups", of_frame="chunks")
+    columns = chart(columns_figure, "columns", of_frame="chunks")
+    encodings = view(encodings_table, of_frame="chunks")
+    codecs_chart = chart(codecs_figure, "codecs")
+    codecs = view(codecs_table)
+    column_codecs = view(column_codecs_table, of_frame="chunks")
+    per_column = view(per_column_table)
+    published = view(published_table, of_frame="chunks")
+    missing = view(lambda passes: tables.missing(summary(passes), "writer", "trial"))
+
+    def writers(self) -> Listing:
+        """What is in the file of each writer, by its defaults."""
+        return writers_table(self.passes, self.chunks)
+
+    def findings(self) -> Markdown:
+        """What stands out."""
+        return Markdown(bullets(findings(self.passes, self.chunks)))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,11 @@ class Codec:
         """As a reader says it: `zstd 3`."""
         return self.name if self.level is None else f"{self.name} {self.level}"
 
+    @property
+    def in_file(self) -> str:
+        """As pyarrow names it in a file's metadata."""
+        return "UNCOMPRESSED" if self.name == "none" else self.name.upper()
+
 
 @dataclass(frozen=True)
 class Options:
@@ -48,7 +52,7 @@ class Options:
 
     codec: Codec | None = None
     row_group_rows: int | None = None
-    columns: Mapping[str, Codec] = field(default_factory=dict)
+    columns: Mapping[str, Codec] = field(default_factory=dict, hash=False)
 
 
 type Write = Callable[[Any, pa.Table, Path, Options], None]
@@ -78,9 +82,8 @@ class Writer:
         self.write(client, content, path, options)
 
 
-@contextmanager
-def _nothing(_server: PostgresServer, _content: pa.Table) -> Iterator[None]:
-    yield None
+def _nothing(_server: PostgresServer, _content: pa.Table) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @contextmanager
@@ -90,10 +93,8 @@ def _duckdb(_server: PostgresServer, content: pa.Table) -> Iterator[duckdb.DuckD
         yield connection
 
 
-@contextmanager
-def _chdb(_server: PostgresServer, _content: pa.Table) -> Iterator[chdb.state.sqlitelike.Connection]:
-    with contextlib.closing(chdb.connect(":memory:")) as engine:
-        yield engine
+def _chdb(_server: PostgresServer, _content: pa.Table) -> AbstractContextManager[chdb.state.sqlitelike.Connection]:
+    return closing(chdb.connect(":memory:"))
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
             yield connection
         finally:
             # Where the server is gone for good, the next run drops what is ours.
-            with contextlib.suppress(ServerError):
+            with suppress(ServerError):
                 tables.drop(SOURCE)
 
 
