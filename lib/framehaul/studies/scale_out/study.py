@@ -18,6 +18,7 @@ import polars as pl
 from IPython.display import SVG, Markdown
 
 from framehaul import servers
+from framehaul.data.equality import content_fingerprint
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
@@ -26,7 +27,7 @@ from framehaul.harness.measure import describe
 from framehaul.harness.meter import Meter
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import check, in_rounds, interruptible
-from framehaul.harness.verify import Expected, content_fingerprint
+from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
 from framehaul.reporting.versions import trial_versions_text
 from framehaul.results import store
@@ -284,7 +285,7 @@ class _Haul:
                 self._sets[count] = make(directory, self._table, self._rows, self._seed, count)
         whole = next(iter(self._sets.values()))
         frames = [frame_of(one.path, self._table) for one in whole]
-        self._fingerprint = sum(map(content_fingerprint, frames)) % 2**64
+        self._fingerprint = content_fingerprint(*frames)
         self._content = pl.concat(frames)
         content = from_polars(self._content, self._table)
         for database in databases:
@@ -375,7 +376,7 @@ class _Haul:
         frames = [frame_of(path, self._table) for path in directory.glob("*.parquet")]
         if (rows := sum(map(len, frames))) != self._rows:
             return f"{rows} rows arrived instead of {self._rows}"
-        same = sum(map(content_fingerprint, frames)) % 2**64 == self._fingerprint
+        same = content_fingerprint(*frames) == self._fingerprint
         return None if same else "other values arrived than were sent"
 
 

@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from framehaul import servers
+from framehaul.data.equality import content_fingerprint
 from framehaul.harness.environment import server_versions
 from framehaul.harness.meter import Meter
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import check, in_rounds, interruptible, outcome_of
-from framehaul.harness.verify import content_fingerprint
 from framehaul.reporting import charts
 from framehaul.reporting.tables import markdown_table, ratio_text, thousands
 from framehaul.reporting.versions import trial_versions_text
@@ -174,7 +174,7 @@ def fill(tables: PostgresTables, rows: int, seed: int) -> int:
 
 
 def fingerprint(content: pa.Table) -> int:
-    """As `verify.content_fingerprint`, of buildings."""
+    """As `equality.content_fingerprint`, of buildings."""
     frame = pl.from_arrow(content.select(buildings.SCHEMA.names).cast(buildings.SCHEMA))
     assert isinstance(frame, pl.DataFrame)
     return content_fingerprint(frame)
