@@ -281,12 +281,12 @@ def test_latencies_are_exact() -> None:
     [
         ([[1, "a", [1, 2]]], None),
         ([[1, "61", [1, 2]]], None),
-        ([["1", "a", [1, 2]]], "row 0 holds '1' instead of 1"),
-        ([[1, "a", [1, 3]]], "instead of [1, 2]"),
-        ([[1, "a", "{1,2}"]], "instead of [1, 2]"),
+        ([["1", "a", [1, 2]]], "row 0: 1 became '1'"),
+        ([[1, "a", [1, 3]]], "[1, 2] became [1, 3]"),
+        ([[1, "a", "{1,2}"]], "[1, 2] became '{1,2}'"),
         ([[1, "a"]], "row 0 has 2 values instead of 3"),
-        ([[True, "a", [1, 2]]], "holds True"),
-        ([[1, None, [1, 2]]], "holds None"),
+        ([[True, "a", [1, 2]]], "1 became True"),
+        ([[1, None, [1, 2]]], "'a' became NULL"),
         ([], "0 rows instead of 1"),
     ],
 )

@@ -442,7 +442,7 @@ FULLY: dict[tuple[Database, Direction], set[str]] = {
 NOT_FULLY: dict[tuple[Database, Direction], dict[str, str]] = {
     ("postgres", "write"): {"pandas_psycopg_copy_text": "bytea"},
     ("postgres", "read"): {"polars_asyncpg_copy_decoded": "numeric", "polars_psycopg_copy_text_typed": "bytea",
-                           "pandas_sqlalchemy_read_sql_query": "which has no tenths"},
+                           "pandas_sqlalchemy_read_sql_query": "is no Decimal("},
     ("clickhouse", "write"): {"polars_clickhouse_driver_native_columnar": "content differs in timestamp ms",
                               "pandas_clickhouse_driver_csv": "content differs in binary"},
     ("clickhouse", "read"): {"polars_urllib_csv": "utf-8", "polars_clickhouse_connect_query_df_arrow": "are bytes"},
@@ -655,7 +655,7 @@ def test_where_nothing_is_exact_nothing_is_recommended(own_settings: Settings, m
     study = mine.run(mine.open_frame(rows=5), passes=1, warmup=0, seed=1)
     assert study.choices == []
     assert "PostgreSQL read, pandas: no technique carries this frame exactly" in study.recommendation().data
-    assert "which has no tenths" in study.missing().data
+    assert "is no Decimal(" in study.missing().data
 
 
 def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(

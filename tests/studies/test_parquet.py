@@ -175,10 +175,10 @@ def broken(client: Any, content: pa.Table, path: Path, options: Options) -> None
 @pytest.mark.parametrize(
     ("write", "reason"),
     [
-        (other_value, "other values than were sent (in columns"),
-        (null_as_zero, "columns revision"),
-        (one_row_less, "2999 rows"),
-        (not_midnight, "column to_date"),
+        (other_value, "content differs in geom"),
+        (null_as_zero, "content differs in revision"),
+        (one_row_less, "2999 rows instead of 3000"),
+        (not_midnight, " is no Date"),
         (ignores_options, "compressed with GZIP instead of SNAPPY"),
         (broken, "OSError: the disk is full"),
     ],

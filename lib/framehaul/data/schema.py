@@ -151,6 +151,12 @@ class Column:
         return self.types.pandas_nullable if self.nullable else self.types.pandas
 
 
+def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
+    """Columns for an Arrow schema, whose text is no UUID; raises KeyError for a type that none of the kinds has."""
+    kinds = {kind.value.arrow: kind for kind in ColumnType if kind is not ColumnType.UUID}
+    return tuple(Column(field.name, kinds[field.type], field.nullable) for field in schema)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table: its columns, its primary key, and the month-partitioning date column for ClickHouse.

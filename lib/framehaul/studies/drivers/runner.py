@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from framehaul.data.equality import Difference, other_shape, same
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, WrongResultError
 from framehaul.harness import meter, passes
@@ -317,8 +318,8 @@ def _fetched(answer: dict[str, Any], low: int, high: int) -> str | None:
 
 def difference(got: list[Any], expected: list[list[Any]], *, arrays_as_text: bool) -> str | None:
     """What is wrong with rows that a driver gave; None when they say what the server said."""
-    if len(got) != len(expected):
-        return f"{len(got)} rows instead of {len(expected)}"
+    if wrong := other_shape((), len(got), (), len(expected)):
+        return wrong
     for at, (left, right) in enumerate(zip(got, expected, strict=True)):
         if type(left) is not list:
             return f"row {at} is {left!r:.60}, and no list of values"
@@ -326,17 +327,15 @@ def difference(got: list[Any], expected: list[list[Any]], *, arrays_as_text: boo
             return f"row {at} has {len(left)} values instead of {len(right)}"
         for found, wanted in zip(left, right, strict=True):
             if not _says(found, wanted, arrays_as_text=arrays_as_text):
-                return f"row {at} holds {found!r:.60} instead of {wanted!r:.60}"
+                return str(Difference("", at, wanted, found))
     return None
 
 
 def _says(found: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
     if isinstance(wanted, list) and arrays_as_text:
         return bool(found == "{" + ",".join(map(str, wanted)) + "}")
-    if type(found) is type(wanted) and found == wanted:
-        return True
-    if not isinstance(wanted, str):
-        return False
+    if same(found, wanted) or not isinstance(wanted, str):
+        return same(found, wanted)
     # The server's JSON quotes an oid; asyncpg gives a "char" as a byte; bytes come in hexadecimal.
     return found in (wanted.encode().hex(), wanted.removeprefix("\\x")) or (type(found) is int and str(found) == wanted)
 

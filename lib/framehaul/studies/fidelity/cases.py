@@ -13,9 +13,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.values import plain_values
 from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
 from framehaul.techniques.registry import Database, Direction
 
@@ -86,12 +86,9 @@ class Case:
             frame = frame[rows - 1 : 2 * rows - 1]
         return self.shapes[kind](frame) if self.shapes else frame
 
-    def expected(self) -> dict[str, list[Any]]:
-        """The plain values of every column, in the order of the key."""
-        return {
-            column.name: plain_values(array, column.type)
-            for column, array in zip(self.table.columns, self.content().columns, strict=True)
-        }
+    def expected(self) -> Content:
+        """What is sent, as it is compared, in the order of the key."""
+        return content_of(self.content(), self.table.columns, nan_is_null=False)
 
     def _is_in_the_tables_types(self) -> bool:
         return all(array.type == column.types.arrow for column, array in zip(self.columns, self.sent, strict=True))

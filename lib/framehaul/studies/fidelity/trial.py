@@ -18,7 +18,7 @@ import pandas as pd
 import polars as pl
 import psycopg
 
-from framehaul.data.values import first_difference, plain_values
+from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.measure import attempted, opened, quiet_drivers
 from framehaul.harness.passes import describe
@@ -343,13 +343,12 @@ def _ended_when_silent(relay: Relay | None) -> Iterator[threading.Event]:
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
     """Where what was found first differs from what was sent, in one line."""
-    if list(frame.columns) != case.table.column_names:
-        return f"columns became {list(frame.columns)}"
-    if not_valid := invalid(frame):
-        return not_valid
-    found = {column.name: plain_values(frame[column.name], column.type) for column in case.table.columns}
-    order = sorted(range(len(frame)), key=lambda at: (found[KEY.name][at] is None, found[KEY.name][at]))
-    for name, sent in case.expected().items():
-        if difference := first_difference(sent, [found[name][at] for at in order]):
-            return difference if name == "value" else f"{name}: {difference}"
-    return None
+    sent, columns = case.expected(), case.table.columns
+    wrong = other_shape(list(frame.columns), len(frame), case.table.column_names, len(sent)) or invalid(frame)
+    if wrong:
+        return wrong
+    found = content_of(frame, columns, nan_is_null=False).in_order([KEY.name])
+    difference = first_difference(sent, found)
+    if difference is None or difference.column == "value":
+        return difference and difference.change
+    return f"{difference.column}: {difference.change}"

@@ -20,6 +20,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.data.equality import content_of, first_difference, other_shape
+from framehaul.data.schema import columns_in
 from framehaul.errors import UnavailableError
 from framehaul.harness import meter
 from framehaul.harness.rounds import in_rounds
@@ -322,40 +324,22 @@ def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, 
 
 def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> tuple[str | None, str]:
     metadata = file.metadata
-    if file.schema_arrow.names != expected.column_names:
-        return f"columns are {', '.join(file.schema_arrow.names)}", ""
-    if metadata.num_rows != expected.num_rows:
-        return f"{metadata.num_rows} rows instead of {expected.num_rows}", ""
+    names = file.schema_arrow.names
+    if wrong := other_shape(names, metadata.num_rows, expected.column_names, expected.num_rows):
+        return wrong, ""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}
     if codecs != {codec.upper()}:
         return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", ""
-    start = 0
+    columns, start = columns_in(expected.schema), 0
     for batch in file.iter_batches():
         batch.validate(full=True)
         here = expected.slice(start, len(batch))
-        for name in expected.column_names:
-            wrong = _column_difference(batch.column(name), here.column(name).combine_chunks(), start)
-            if wrong:
-                elsewhere, _, row_order = files.difference(file.read(), expected)
-                return (f"{name}, {wrong}", "") if elsewhere else (None, row_order)
+        if found := first_difference(*(content_of(rows, columns, nan_is_null=False) for rows in (here, batch))):
+            elsewhere, _, row_order = files.difference(file.read(), expected)
+            return (str(found._replace(row=start + found.row)), "") if elsewhere else (None, row_order)
         start += len(batch)
     return None, "kept"
-
-
-def _column_difference(found: pa.Array, expected: pa.Array, start: int) -> str | None:
-    try:
-        wanted = expected.cast(found.type)
-        holds = wanted.cast(expected.type).equals(expected)
-    except pa.ArrowException:
-        holds = False
-    if not holds:
-        return f"which is {found.type}, cannot hold its values"
-    if found.equals(wanted):
-        return None
-    pairs = zip(found.to_pylist(), wanted.to_pylist(), strict=True)
-    at, left, right = next((at, left, right) for at, (left, right) in enumerate(pairs) if left != right)
-    return f"row {start + at}: {left!r:.60} instead of {right!r:.60}"
 
 
 def types_text(schema: pa.Schema) -> str:

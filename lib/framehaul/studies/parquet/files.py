@@ -13,8 +13,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.data.equality import content_of, difference_in_any_order, first_difference, other_shape
+from framehaul.data.schema import columns_in
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.passes import Pass, columns_of, describe
+from framehaul.harness.passes import Pass, columns_of
 from framehaul.results.store import EXACT, Status
 from framehaul.servers import PostgresServer
 from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Options, Writer
@@ -266,32 +268,16 @@ def difference(found: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
 
     Values are compared in the types that were sent: a date that became a timestamp must be midnight.
     """
-    if found.schema.names != sent.schema.names or found.num_rows != sent.num_rows:
-        shape = f"{found.num_rows} rows of {found.schema.names}"
-        return f"{shape} instead of {sent.num_rows} rows of {sent.schema.names}", "", ""
+    if wrong := other_shape(found.column_names, found.num_rows, sent.column_names, sent.num_rows):
+        return wrong, "", ""
     drifted = [f"{one.name}:{one.type}" for one, sent_as in zip(found.schema, sent.schema, strict=True)
                if one.type != sent_as.type]  # fmt: skip
-    types = ";".join(drifted) or EXACT
-    columns = []
-    for field in sent.schema:
-        stored = found.column(field.name)
-        try:
-            column = stored.cast(field.type)
-        except pa.ArrowException as error:
-            return f"column {field.name}: {describe(error)}", types, ""
-        # Casting cuts a timestamp down to its date without a word.
-        if stored.type != field.type and not column.cast(stored.type).equals(stored):
-            return f"column {field.name}: its {stored.type} holds more than a {field.type} can", types, ""
-        columns.append(column)
-    same = pa.table(columns, schema=sent.schema)
-    if same.equals(sent):
+    types, columns = ";".join(drifted) or EXACT, columns_in(sent.schema)
+    ours, theirs = (content_of(table, columns, nan_is_null=False) for table in (sent, found))
+    if first_difference(ours, theirs) is None:
         return None, types, "kept"
-    keys = [(name, "ascending") for name in sent.schema.names]
-    left, right = same.sort_by(keys), sent.sort_by(keys)
-    if left.equals(right):
-        return None, types, "changed"
-    differing = [name for name in sent.schema.names if not left.column(name).equals(right.column(name))]
-    return f"holds other values than were sent (in columns {', '.join(differing)} when sorted)", types, ""
+    wrong = difference_in_any_order(ours, theirs, key=())
+    return wrong, types, "" if wrong else "changed"
 
 
 def _yes(value: bool) -> str:

@@ -17,6 +17,7 @@ import polars as pl
 from IPython.display import SVG, Markdown
 
 from framehaul import servers
+from framehaul.data.equality import content_fingerprint
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
@@ -26,7 +27,7 @@ from framehaul.harness.passes import Pass as Ended
 from framehaul.harness.passes import columns_of, right
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.harness.verify import Expected, content_fingerprint
+from framehaul.harness.verify import Expected
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Listing
 from framehaul.results import store
@@ -274,7 +275,7 @@ class _Haul:
                 self._sets[count] = make(directory, self._table, rows, seed, count)
         whole = next(iter(self._sets.values()))
         frames = [frame_of(one.path, self._table) for one in whole]
-        self._fingerprint = sum(map(content_fingerprint, frames)) % 2**64
+        self._fingerprint = content_fingerprint(*frames)
         self._content = pl.concat(frames)
         content = from_polars(self._content, self._table)
         self._expected = {database: Expected(self._table, content) for database in self._places}
@@ -334,7 +335,7 @@ class _Haul:
         frames = [frame_of(path, self._table) for path in directory.glob("*.parquet")]
         if (rows := sum(map(len, frames))) != len(self._content):
             return f"{rows} rows arrived instead of {len(self._content)}"
-        same = sum(map(content_fingerprint, frames)) % 2**64 == self._fingerprint
+        same = content_fingerprint(*frames) == self._fingerprint
         return None if same else "other values arrived than were sent"
 
     def counted(self, database: str) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from IPython.display import Code
 from matplotlib.figure import Figure
 
 from framehaul import servers
+from framehaul.data.equality import content_fingerprint
 from framehaul.harness.environment import server_versions
 from framehaul.harness.meter import Meter
 from framehaul.harness.passes import Ok, Pass, attempt, columns_of, right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.harness.verify import content_fingerprint
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, thousands, words
@@ -151,7 +151,7 @@ def fill(tables: PostgresTables, rows: int, seed: int) -> int:
 
 
 def fingerprint(content: pa.Table) -> int:
-    """As `verify.content_fingerprint`, of buildings."""
+    """As `equality.content_fingerprint`, of buildings."""
     frame = pl.from_arrow(content.select(buildings.SCHEMA.names).cast(buildings.SCHEMA))
     assert isinstance(frame, pl.DataFrame)
     return content_fingerprint(frame)

@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from framehaul.data.schema import ColumnType
-from framehaul.data.values import first_difference, plain_values
+from framehaul.data.equality import Content, content_of, first_difference, other_shape
+from framehaul.data.schema import Column, ColumnType
 
 UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 DAY = dt.date(2026, 1, 2)
@@ -65,31 +65,45 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
 ]
 
 
+def content(values: Any, kind: ColumnType) -> Content:
+    return content_of({"value": values}, [Column("value", kind)], nan_is_null=False)
+
+
+def change(kind: ColumnType, sent: list[Any], found: Any) -> str | None:
+    """What became of the first value that is another."""
+    difference = first_difference(content(pa.array(sent, kind.value.arrow), kind), content(found, kind))
+    return difference and difference.change
+
+
 @pytest.mark.parametrize(("kind", "sent", "found"), SAME)
 def test_other_dtypes_that_say_the_same(kind: ColumnType, sent: list[Any], found: Any) -> None:
-    ours = plain_values(pa.array(sent, kind.value.arrow), kind)
-    assert first_difference(ours, plain_values(found, kind)) is None
+    assert change(kind, sent, found) is None
 
 
 @pytest.mark.parametrize(("kind", "sent", "found"), DIFFERENT)
 def test_what_is_not_the_same(kind: ColumnType, sent: list[Any], found: Any) -> None:
-    ours = plain_values(pa.array(sent, kind.value.arrow), kind)
-    assert " became " in (first_difference(ours, plain_values(found, kind)) or "")
+    assert " became " in (change(kind, sent, found) or "")
+
+
+@pytest.mark.parametrize(("kind", "sent", "found"), SAME + DIFFERENT)
+def test_python_objects_are_compared_as_columns_are(kind: ColumnType, sent: list[Any], found: Any) -> None:
+    assert change(kind, sent, pd.Series([*found], dtype=object)) == change(kind, sent, found)
 
 
 def test_nan_is_nan_whatever_its_payload() -> None:
     (odd,) = struct.unpack(">d", bytes.fromhex("fff8000000000abc"))
-    ours, theirs = (plain_values(pl.Series(np.array([value])), ColumnType.FLOAT64) for value in (math.nan, odd))
-    assert first_difference(ours, theirs) is None
+    assert change(ColumnType.FLOAT64, [math.nan], pl.Series(np.array([odd]))) is None
 
 
 def test_rows_that_are_missing_are_told() -> None:
-    assert first_difference([1, 2], [1]) == "1 rows instead of 2"
+    assert other_shape(["x"], 1, ["x"], 2) == "1 rows instead of 2"
 
 
 def test_a_difference_is_told_in_one_short_line() -> None:
-    assert first_difference([None], ["x" * 200]) == "NULL became 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (202 characters)"
-    day = plain_values(pl.Series([dt.date(1969, 12, 31)]), ColumnType.DATE)
-    moment = plain_values(pl.Series([MOMENT]), ColumnType.TIMESTAMP)
-    assert first_difference(day, [None]) == "1969-12-31 became NULL"
-    assert first_difference(moment, [None]) == "2026-01-02T03:04:05.678901000 became NULL"
+    text, day, moment = ColumnType.TEXT, ColumnType.DATE, ColumnType.TIMESTAMP
+    long = pl.Series(["x" * 200])
+    assert change(text, [None], long) == "NULL became 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (202 characters)"
+    assert change(day, [dt.date(1969, 12, 31)], pl.Series([None])) == "1969-12-31 became NULL"
+    assert change(moment, [MOMENT], pl.Series([None])) == "2026-01-02T03:04:05.678901000 became NULL"
+    found = first_difference(content(pa.array([1, 2]), ColumnType.INT64), content(pa.array([1, 3]), ColumnType.INT64))
+    assert str(found) == "column value, row 1: 2 became 3"

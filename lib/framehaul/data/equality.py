@@ -1,0 +1,351 @@
+"""When two columns hold the same values, to the bit, whatever dtypes a path gave them; and how a difference is told."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from framehaul.data.frames import uuid_text
+from framehaul.data.schema import FLOATS, Column, ColumnType, TimeUnit
+
+BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
+NANOSECONDS: dict[TimeUnit, int] = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+BOOLEANS = {"t": True, "true": True, "f": False, "false": False}
+HEX = r"^\\x(?:[0-9a-f]{2})*$"
+TIMESTAMP = (
+    r"^(?<day>\d{4}-\d\d-\d\d)[ T](?<clock>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?(?<offset>Z|[+-]\d\d(?::?\d\d)?)?$"
+)
+SHOWN_CHARACTERS = 40
+
+
+class Difference(NamedTuple):
+    """The first value that is another than was sent."""
+
+    column: str
+    row: int
+    sent: object
+    found: object
+
+    @property
+    def change(self) -> str:
+        """What became of the value, in one short line: `NULL became 0`."""
+        return f"{_shown(self.sent)} became {_shown(self.found)}"
+
+    def __str__(self) -> str:
+        return f"{f'column {self.column}, ' if self.column else ''}row {self.row}: {self.change}"
+
+
+class Content:
+    """The columns of a table in the form in which they are compared.
+
+    `frame` has each value in the dtype of its column's type, timestamps in UTC; `odd` has, by column and row, the
+    values that are none of the type, which are NULL in the frame.
+    """
+
+    def __init__(self, frame: pl.DataFrame, odd: Mapping[str, Mapping[int, object]]) -> None:
+        self.frame, self.odd = frame, {name: values for name, values in odd.items() if values}
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def value(self, column: str, row: int) -> object:
+        """A value as Python has it; a moment or a day as one that any year has."""
+        return self.odd.get(column, {}).get(row, _python(self.frame[column][row : row + 1])[0])
+
+    def only(self, column: str) -> Content:
+        """One of its columns."""
+        return Content(self.frame.select(column), {column: self.odd.get(column, {})})
+
+    def in_order(self, key: Sequence[str]) -> Content:
+        """The rows in the order of a key; without one, in an order that depends on nothing but what is in them."""
+        if key and not self.odd:
+            return Content(self.frame.sort(key), {})
+        rows = self.frame.select(pl.arg_sort_by(key)).to_series() if key else _hashes(self.frame).arg_sort()
+        odd = {name: {at: values[row] for at, row in enumerate(rows) if row in values}
+               for name, values in self.odd.items()}  # fmt: skip
+        return Content(self.frame[rows], odd)
+
+
+def content_of(
+    received: pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch, columns: Iterable[Column], *, nan_is_null: bool
+) -> Content:
+    """The columns of what was received; where a path gives a value in a dtype that says the same, it is that value.
+
+    A UUID may be its 16 bytes, a date its ISO text or the midnight it begins with, an integer a whole float. pandas
+    often has one mark for NaN and NULL: `nan_is_null` says that it is NULL in columns that may hold it.
+    """
+    converted = {
+        column.name: _values(received[column.name], column, nan_is_null=nan_is_null and column.nullable)
+        for column in columns
+    }
+    frame = pl.DataFrame([typed.alias(name) for name, (typed, _) in converted.items()])
+    return Content(frame, {name: odd for name, (_, odd) in converted.items()})
+
+
+def other_shape(names: Sequence[str], rows: int, sent_names: Sequence[str], sent_rows: int) -> str | None:
+    """What is wrong with names and order of columns, or the number of rows; None when they are what was sent."""
+    if list(names) != list(sent_names):
+        return f"columns are {', '.join(map(str, names))}"
+    return None if rows == sent_rows else f"{rows} rows instead of {sent_rows}"
+
+
+def first_difference(sent: Content, found: Content) -> Difference | None:
+    """Where the rows, each in its place, first differ, column by column; both have as many."""
+    for name in sent.frame.columns:
+        differs = _bits(sent.frame[name]).ne_missing(_bits(found.frame[name]))
+        rows = {*sent.odd.get(name, ()), *found.odd.get(name, ())}
+        rows = {row for row in rows if not same(sent.value(name, row), found.value(name, row))}
+        if differs.any() and (first := differs.arg_max()) is not None:
+            rows.add(first)
+        if rows:
+            return Difference(name, row := min(rows), sent.value(name, row), found.value(name, row))
+    return None
+
+
+def difference_in_any_order(sent: Content, found: Content, key: Sequence[str]) -> str | None:
+    """What differs when rows may change places: a value that is none of its type, or the columns; None if nothing."""
+    for name, values in found.odd.items():
+        row, value = next(iter(values.items()))
+        if not sent.odd:
+            return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
+    sent, found = sent.in_order(key), found.in_order(key)
+    if first_difference(sent, found) is None:
+        return None
+    # Without a key one value puts its whole row elsewhere: each column is compared by itself.
+    columns = [(sent.only(name), found.only(name)) for name in sent.frame.columns]
+    pairs = columns if key else [(left.in_order(()), right.in_order(())) for left, right in columns]
+    return differs_in(first.column for left, right in pairs if (first := first_difference(left, right)))
+
+
+def differs_in(columns: Iterable[str]) -> str:
+    """How a difference is told where rows may change places; no column differs when values are in others' rows."""
+    return f"content differs in {', '.join(columns) or 'how values are combined into rows'}"
+
+
+def content_fingerprint(*frames: pl.DataFrame) -> int:
+    """A sum over rows: the same for the same rows in any order and in any number of frames."""
+    return sum(int(_hashes(frame).to_numpy().sum(dtype=np.uint64)) for frame in frames) % 2**64
+
+
+def same(left: object, right: object) -> bool:
+    """Whether two values of Python are one: True is not 1, nor is 1 the float 1.0."""
+    return type(left) is type(right) and left == right
+
+
+def _hashes(frame: pl.DataFrame) -> pl.Series:
+    return pl.DataFrame([_bits(values) for values in frame]).hash_rows(seed=1)
+
+
+def _bits(values: pl.Series) -> pl.Series:
+    """Floats as their bits, or -0.0 and 0.0 would be one; NaN is NaN whatever its payload."""
+    bits = BITS.get(type(values.dtype))
+    return values if bits is None else values.fill_nan(float("nan")).reinterpret(dtype=bits)
+
+
+class _Moment(int):
+    """Nanoseconds since 1970, in UTC."""
+
+    def __repr__(self) -> str:
+        seconds, fraction = divmod(int(self), 10**9)
+        return f"{np.datetime64(seconds, 's')}.{fraction:09d}"  # any year, which datetime does not have
+
+
+class _Day(int):
+    """Days since 1970."""
+
+    def __repr__(self) -> str:
+        return str(np.datetime64(int(self), "D"))
+
+
+def _python(values: pl.Series) -> list[Any]:
+    if isinstance(values.dtype, pl.Datetime):
+        unit = NANOSECONDS[values.dtype.time_unit]
+        return [None if value is None else _Moment(value * unit) for value in values.to_physical().to_list()]
+    if values.dtype == pl.Date:
+        return [None if value is None else _Day(value) for value in values.to_physical().to_list()]
+    return values.to_list()
+
+
+def _shown(value: object) -> str:
+    text = "NULL" if value is None else repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:30]}... ({len(text)} characters)"
+
+
+def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
+    """A column in the dtype of its type, and by their rows the values that are none of it."""
+    if isinstance(values, pd.Series) and values.dtype != object:
+        # NaN is a value of a float column and a missing value elsewhere: pandas has no other there.
+        values = pa.array(values, from_pandas=nan_is_null or column.type not in FLOATS)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        values = pl.Series(values=values)
+    if not isinstance(values, pl.Series) or values.dtype == pl.Object:
+        return _of_objects(list(values), column, nan_is_null=nan_is_null)
+    typed = _typed(values, column)
+    rows = (typed.is_null() & values.is_not_null()).arg_true()
+    return typed, dict(zip(rows, _python(values[rows]), strict=True)) if len(rows) else {}
+
+
+def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
+    """As `_values`, of Python objects: those of each Python type are a column of one dtype."""
+    rows_by_type, has_nan = defaultdict[type, list[int]](list), column.type in FLOATS and not nan_is_null
+    for row, value in enumerate(values):
+        nan = isinstance(value, float) and value != value  # noqa: PLR0124
+        if not (value is None or value is pd.NaT or value is pd.NA or (nan and not has_nan)):
+            rows_by_type[type(value)].append(row)
+    typed = pl.repeat(None, len(values), dtype=_dtype(column), eager=True)
+    odd: dict[int, object] = {}
+    groups = list(rows_by_type.values())
+    while groups:
+        rows = groups.pop()
+        try:
+            found, others = _values(_series([values[row] for row in rows], column), column, nan_is_null=nan_is_null)
+        except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError, OverflowError, RuntimeError):
+            if len(rows) == 1:
+                odd[rows[0]] = values[rows[0]]
+            groups += [[row] for row in rows] if len(rows) > 1 else []
+        else:
+            typed = found if len(rows) == len(values) else typed.scatter(rows, found)
+            odd |= {rows[at]: value for at, value in others.items()}
+    return typed, odd
+
+
+def _series(values: list[Any], column: Column) -> pl.Series:
+    """Python objects of one type, none of them missing; raises what Polars and Arrow raise when they have none such."""
+    match values[0]:
+        case UUID():
+            return pl.Series([value.bytes for value in values])
+        case Decimal():
+            texts = pl.Series([f"{value:f}" for value in values])
+            return texts if column.type is ColumnType.DECIMAL else _of_text(texts, pl.Decimal(38, 0))
+        case pd.Timestamp():  # has nanoseconds, which Polars would cut off
+            return pl.Series(values=pa.array(pd.Series(values)))
+        case bytearray() | memoryview():
+            return pl.Series(list(map(bytes, values)))
+    return pl.Series(values, dtype=pl.Float64 if isinstance(values[0], float) else None)
+
+
+def _typed(series: pl.Series, column: Column) -> pl.Series:
+    """The values in the dtype of the column's type, NULL where one is no such value."""
+    if isinstance(series.dtype, pl.Categorical | pl.Enum):
+        series = series.cast(pl.String)
+    wanted = _dtype(column)
+    if series.dtype == pl.Null or (series.dtype == wanted and column.type is not ColumnType.UUID):
+        return series.cast(wanted)
+    convert = _timestamps if isinstance(wanted, pl.Datetime) else _CONVERTERS.get(column.type, _numbers)
+    typed = convert(series, wanted)
+    return pl.repeat(None, len(series), dtype=wanted, eager=True) if typed is None else typed
+
+
+def _dtype(column: Column) -> pl.DataType:
+    wanted = column.types.polars
+    return pl.Datetime(wanted.time_unit) if isinstance(wanted, pl.Datetime) else wanted
+
+
+def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:
+    """The values in another dtype, NULL where they cannot be had back."""
+    cast = series.cast(wanted, strict=False)
+    return _where(cast.cast(series.dtype, strict=False) == series, cast)
+
+
+def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
+    return values.to_frame().select(pl.when(holds).then(values)).to_series()
+
+
+def _numbers(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    if wanted.is_float() and series.dtype.is_float():
+        # Of half the digits: a path may give it with all of a float's own, or as what is nearest to its text.
+        return series.cast(wanted) if wanted == pl.Float32 else None
+    taken = series.dtype.is_integer() or (series.dtype.is_numeric() and wanted.is_integer())
+    return _lossless(series, wanted) if taken else None
+
+
+def _booleans(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype == pl.String:
+        return series.str.to_lowercase().replace_strict(BOOLEANS, default=None, return_dtype=pl.Boolean)
+    return _lossless(series, wanted) if series.dtype.is_numeric() else None
+
+
+def _decimals(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    assert isinstance(wanted, pl.Decimal)
+    if series.dtype.is_float():  # as what it is in binary: 0.1 is not a tenth
+        texts = [None if value is None else f"{Decimal(value):f}" for value in series]
+        series = pl.Series(texts, dtype=pl.String)
+    if series.dtype == pl.String:
+        return _of_text(series, wanted)
+    return _lossless(series, wanted) if series.dtype.is_numeric() else None
+
+
+def _of_text(series: pl.Series, wanted: pl.Decimal) -> pl.Series:
+    fits = series.str.contains(rf"^[+-]?\d+(\.\d{{0,{wanted.scale}}}0*)?$")  # Polars would round
+    return _where(fits, series).cast(wanted, strict=False)
+
+
+def _texts(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype != pl.Binary:
+        return None
+    try:
+        return series.cast(pl.String)
+    except pl.exceptions.ComputeError:  # of all, for one that is no UTF-8
+        return pl.Series([_decoded(value) for value in series], dtype=pl.String)
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _bytes(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype != pl.String:
+        return None
+    # PostgreSQL's text form of all bytes; one such value alone may be what was sent.
+    return series.str.slice(2).str.decode("hex") if series.str.contains(HEX).all() else series.cast(pl.Binary)
+
+
+def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype == pl.Binary:
+        return uuid_text(_where(series.bin.size() == 16, series))  # noqa: PLR2004  bytes of a UUID
+    return series.str.to_lowercase() if series.dtype == pl.String else None
+
+
+def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype == pl.String:
+        days = series.str.to_date("%Y-%m-%d", strict=False)
+        return _where(days.dt.to_string("%Y-%m-%d") == series, days)
+    if series.dtype.is_integer():
+        return _lossless(series, pl.Int32()).cast(wanted)
+    return _lossless(_in_utc(series), wanted) if isinstance(series.dtype, pl.Datetime) else None
+
+
+def _timestamps(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    """Timestamps from their text, or in another unit where nothing is cut off; those without a zone are in UTC."""
+    assert isinstance(wanted, pl.Datetime)
+    if series.dtype == pl.String:
+        parts = series.str.extract_groups(TIMESTAMP).struct.unnest()
+        clock = parts["day"] + "T" + parts["clock"] + "." + parts["fraction"].fill_null("").str.pad_end(9, "0")
+        offset = parts["offset"].replace("Z", "+00").fill_null("+00").str.replace(":", "").str.pad_end(5, "0")
+        unit: TimeUnit = "ns" if wanted.time_unit == "ns" else "us"  # which reach further
+        moments = (clock + offset).str.to_datetime("%Y-%m-%dT%H:%M:%S%.9f%z", time_unit=unit, strict=False)
+        whole = parts["fraction"].fill_null("").str.slice(9 if unit == "ns" else 6).str.strip_chars("0") == ""
+        series = _where(whole, moments)
+    return _lossless(_in_utc(series), wanted) if isinstance(series.dtype, pl.Datetime) else None
+
+
+def _in_utc(series: pl.Series) -> pl.Series:
+    return series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+
+
+_CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None]] = {
+    ColumnType.BOOL: _booleans, ColumnType.DECIMAL: _decimals, ColumnType.TEXT: _texts, ColumnType.BYTES: _bytes,
+    ColumnType.UUID: _uuids, ColumnType.DATE: _dates,
+}  # fmt: skip
+"""What else a value may be given as; numbers are compared as numbers."""
