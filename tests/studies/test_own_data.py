@@ -45,6 +45,7 @@ from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.source import source
 from tests.conftest import call
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -498,7 +499,8 @@ def test_who_needs_a_key_says_so() -> None:
         r"table\.(key|postgres_key|clickhouse_key|clickhouse_order)|copy_then_build_key|in_clickhouse_order"
     )
     for found in techniques():
-        assert found.needs_key == bool(of_key.search(found.source)), found.name
+        shown = source(found.database, found.direction, {found.name: found.driver}).text
+        assert found.needs_key == bool(of_key.search(shown)), found.name
 
 
 @pytest.mark.parametrize("database", DATABASES)
