@@ -38,7 +38,7 @@ def imported(text: str, path: Path) -> ModuleType:
     return module
 
 
-def instructions(function: FunctionType) -> tuple[object, ...]:
+def instructions(function: Any) -> tuple[object, ...]:
     return function.__code__.co_code, function.__code__.co_names, function.__doc__
 
 
