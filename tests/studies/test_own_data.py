@@ -660,7 +660,7 @@ def test_where_nothing_is_exact_nothing_is_recommended(own_settings: Settings, m
     assert "which has no tenths" in str(study.missing())
 
 
-def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(
+def test_an_interrupted_run_drops_its_tables_and_resumes_from_its_passes(
     own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mine, "techniques", few)
@@ -672,11 +672,16 @@ def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Recording, "progress", progress)
+    frame = mine.open_frame(rows=5, key="order_id")
     with pytest.raises(KeyboardInterrupt):
-        mine.run(mine.open_frame(rows=5, key="order_id"), passes=3, warmup=0, seed=1)
-    assert len(store.read(tmp_path / "results" / "own_data.partial.csv")) == 3
+        mine.run(frame, passes=3, warmup=0, seed=1)
+    left = store.read(tmp_path / "results" / "own_data.partial.csv")
+    assert len(left) == 3
     assert not (tmp_path / "results" / "own_data.csv").exists()
     assert left_in_postgres(servers) == []
+    study = mine.run(frame, passes=3, warmup=0, seed=1)
+    assert study.passes.head(3).equals(left)
+    assert len(study.passes) == 3 * len(few())
 
 
 def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

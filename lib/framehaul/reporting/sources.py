@@ -22,5 +22,5 @@ def source_html(found: Source) -> str:
     shown, beneath = (
         Code(text, language="python")._repr_html_() for text in (f"{found.code}\n\n\n{found.calls}", found.beneath)
     )
-    what = "imports" + (" and conversions" if "\ndef " in found.beneath else "")
-    return f"{shown}<details><summary>{what} that this uses</summary>{beneath}</details>"
+    what = "Imports and conversions" if "\ndef " in found.beneath else "Imports"
+    return f"{shown}<details><summary>{what}</summary>{beneath}</details>"
