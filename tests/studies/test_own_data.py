@@ -32,7 +32,9 @@ from hypothesis import strategies as st
 
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.harness import measure
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped
 from framehaul.harness.recording import Recording
+from framehaul.harness.rounds import Rounds
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results import store
 from framehaul.results.store import EXACT
@@ -45,6 +47,7 @@ from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.source import source
 from tests.conftest import call
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -458,24 +461,24 @@ def test_a_technique_carries_every_type_exactly_or_has_no_time(
     outcomes = measured(path, FULLY[path] | NOT_FULLY[path].keys(), found, servers)
     for name, outcome in outcomes.items():
         if name in FULLY[path]:
-            assert (outcome.status, outcome.dtypes) == ("ok", EXACT), (name, outcome.reason, outcome.dtypes)
+            assert isinstance(outcome, Ok), (name, outcome)
+            assert outcome.values.dtypes == EXACT, (name, outcome)
         else:
-            assert (outcome.status, outcome.seconds) == ("failed", None)
-            assert NOT_FULLY[path][name] in (outcome.reason or ""), outcome.reason
+            assert isinstance(outcome, Failed), (name, outcome)
+            assert NOT_FULLY[path][name] in outcome.reason
 
 
 def measured(
     path: tuple[Database, Direction], names: set[str], found: Derived, servers: Servers
-) -> dict[str, measure.Outcome]:
+) -> dict[str, Pass[measure.Moved]]:
     """What one pass of these techniques came to."""
-    outcomes: dict[str, measure.Outcome] = {}
+    outcomes: dict[str, Pass[measure.Moved]] = {}
 
-    def record(technique: Technique, _: int, outcome: measure.Outcome, __: int | None) -> None:
+    def record(technique: Technique, _: int, outcome: Pass[measure.Moved]) -> None:
         outcomes[technique.name] = outcome
 
     chosen = [technique for technique in techniques(*path) if technique.name in names]
-    parameters = measure.Parameters(found.content.num_rows, 1, 0, 1)
-    measure.run(chosen, servers.of(path[0]), found.table, parameters, record, content=found.content)
+    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), record)
     assert outcomes.keys() == names
     return outcomes
 
@@ -498,7 +501,8 @@ def test_who_needs_a_key_says_so() -> None:
         r"table\.(key|postgres_key|clickhouse_key|clickhouse_order)|copy_then_build_key|in_clickhouse_order"
     )
     for found in techniques():
-        assert found.needs_key == bool(of_key.search(found.source)), found.name
+        shown = source(found.database, found.direction, {found.name: found.driver}).text
+        assert found.needs_key == bool(of_key.search(shown)), found.name
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -507,10 +511,8 @@ def test_without_a_key_only_techniques_about_its_order_are_skipped(database: Dat
     of_key = {found.name for found in techniques(database, "write") if found.needs_key}
     plain = {"postgres": "polars_adbc_ingest", "clickhouse": "polars_http_client_arrow_stream"}[database]
     outcomes = measured((database, "write"), of_key | {plain}, derive(content, "keyless"), servers)
-    assert outcomes.pop(plain).status == "ok"
-    assert {(outcome.status, outcome.reason) for outcome in outcomes.values()} == {
-        ("skipped", "it is about the order of a key, and the table has none")
-    }
+    assert isinstance(outcomes.pop(plain), Ok)
+    assert set(outcomes.values()) == {Skipped("it is about the order of a key, and the table has none")}
 
 
 @pytest.mark.parametrize("change", ["sign of a zero", "row twice", "order only"])
@@ -629,18 +631,18 @@ def test_real_flights_get_a_recommendation_with_code(own_settings: Settings, ser
     assert set(rows["technique"]) == FEW
     assert set(rows["rows"]) == {1000}
     assert rows.filter(technique="polars_urllib_csv")["status"].to_list() == ["failed"] * 2
-    assert len({mine.path_text(choice) for choice in study.choices}) == 8
+    assert len({choice.path for choice in study.choices}) == 8
     for choice in study.choices:
         assert choice.technique.origin != "limit"
         assert choice.best["dtypes"] == EXACT
         speeds = [choice.best, *choice.behind]
         assert speeds == sorted(speeds, key=lambda row: -row["median_rows_per_s"])
-        assert (tmp_path / "reports" / "20_own_data" / mine.file_name(choice)).is_file()
+        assert (tmp_path / "reports" / "20_own_data" / choice.file).is_file()
     told = study.recommendation().data
     assert "`psycopg[binary]==" in told
     assert "the only one that is exact" in told
     assert "polars_urllib_csv" not in told
-    assert "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe | failed | ClickHouse read" in study.missing().data
+    assert "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe | failed | ClickHouse read" in str(study.missing())
     metadata = json.loads((tmp_path / "results" / "environment.json").read_text())["runs"]["20_own_data"]
     assert metadata["what"] == "1,000 rows of flights.parquet, 2 passes"
     for text in (shown, told, study.code().data, study.versions().data):
@@ -655,10 +657,10 @@ def test_where_nothing_is_exact_nothing_is_recommended(own_settings: Settings, m
     study = mine.run(mine.open_frame(rows=5), passes=1, warmup=0, seed=1)
     assert study.choices == []
     assert "PostgreSQL read, pandas: no technique carries this frame exactly" in study.recommendation().data
-    assert "is no Decimal(" in study.missing().data
+    assert "is no Decimal(" in str(study.missing())
 
 
-def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(
+def test_an_interrupted_run_drops_its_tables_and_resumes_from_its_passes(
     own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mine, "techniques", few)
@@ -670,11 +672,16 @@ def test_an_interrupted_run_keeps_its_passes_and_drops_its_tables(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Recording, "progress", progress)
+    frame = mine.open_frame(rows=5, key="order_id")
     with pytest.raises(KeyboardInterrupt):
-        mine.run(mine.open_frame(rows=5, key="order_id"), passes=3, warmup=0, seed=1)
-    assert len(store.read(tmp_path / "results" / "own_data.partial.csv")) == 3
+        mine.run(frame, passes=3, warmup=0, seed=1)
+    left = store.read(tmp_path / "results" / "own_data.partial.csv")
+    assert len(left) == 3
     assert not (tmp_path / "results" / "own_data.csv").exists()
     assert left_in_postgres(servers) == []
+    study = mine.run(frame, passes=3, warmup=0, seed=1)
+    assert study.passes.head(3).equals(left)
+    assert len(study.passes) == 3 * len(few())
 
 
 def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

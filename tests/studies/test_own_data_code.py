@@ -34,9 +34,8 @@ from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.own_data import STUDY, addresses
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.bundle import Bundle, Module, SnippetError
 from framehaul.studies.own_data.derive import Derived, derive
-from framehaul.studies.own_data.snippet import snippet
+from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import EXTENSIONS, run_command
@@ -280,7 +279,7 @@ def test_two_things_of_one_name_are_not_mixed_up() -> None:
     with pytest.raises(
         SnippetError, match=r"validate is defined by framehaul.*_write and by framehaul.*_write: rename one"
     ):
-        Bundle(Module("main", source))
+        bundled(source)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,26 @@
-"""The code of techniques, as it stands in the library."""
+"""The code of techniques, as it stands in the library, with all that it uses."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from IPython.display import Code
+from IPython.display import HTML, Code
 
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.source import Source, source
 
 
-def show_source(database: str, direction: str, *names: str) -> Code:
-    """The code of these techniques as it stands in the library."""
-    known = {
-        technique.name: technique for technique in techniques(cast("Database", database), cast("Direction", direction))
-    }
-    return Code("\n\n\n".join(known[name].source for name in names), language="python")
+def show_source(database: str, direction: str, *names: str) -> HTML:
+    """The code of these techniques; what they share stands there once."""
+    known = {one.name: one.driver for one in techniques(cast("Database", database), cast("Direction", direction))}
+    return HTML(source_html(source(database, direction, {name: known[name] for name in names})))
+
+
+def source_html(found: Source) -> str:
+    """The code of techniques and their calls; folded below it, what they use of the library's other rooms."""
+    shown, beneath = (
+        Code(text, language="python")._repr_html_() for text in (f"{found.code}\n\n\n{found.calls}", found.beneath)
+    )
+    what = "Imports and conversions" if "\ndef " in found.beneath else "Imports"
+    return f"{shown}<details><summary>{what}</summary>{beneath}</details>"

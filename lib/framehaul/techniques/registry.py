@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from framehaul.techniques.contract import APPEND, Contract
@@ -43,6 +40,9 @@ DRIVERS = {
 """Names of drivers as they stand in a technique's name, and as a reader knows them."""
 CONNECT_IN_CALL = ("connectorx", "urllib", "chdb")
 """Drivers that cannot but connect within the call that moves rows, and so on the clock."""
+
+CLIENTS_OF_DRIVERS = {"pgpq": "psycopg"}
+"""Clients of drivers that have none of their own name: pgpq only encodes."""
 
 FAMILIES = {
     "copy_binary": "COPY, binary",
@@ -94,36 +94,6 @@ class Technique:
         """`frame_driver_method`, unique for its database and direction."""
         return self.function.__name__
 
-    @property
-    def source(self) -> str:
-        """The function's source code, without the registry line."""
-        lines = inspect.getsource(self.function).splitlines()
-        start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "async def ")))
-        return "\n".join(lines[start:])
-
-
-@dataclass(frozen=True)
-class Code:
-    """A function as it stands in a file of this package, read without importing the drivers that it uses."""
-
-    module: str
-    text: str
-    told: str
-    """Its docstring."""
-
-
-def code_of(database: str, direction: str, name: str) -> Code | None:
-    """The code of a technique, or of a streamed move, without the registry line; None when there is none."""
-    here = Path(__file__).parent
-    for path in (*here.glob(f"*/{database}_{direction}.py"), here / "streaming.py"):
-        text = path.read_text(encoding="utf8")
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-                module = ".".join(path.relative_to(here).with_suffix("").parts)
-                code = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
-                return Code(f"{__package__}.{module}", code, ast.get_docstring(node) or "")
-    return None
-
 
 _TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}
 
@@ -157,7 +127,8 @@ def technique[F: Callable[..., Any]](
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         _TECHNIQUES[key] = Technique(
-            function, key[0], key[1], cast("Frame", frame), driver, client or driver, family, label,
+            function, key[0], key[1], cast("Frame", frame), driver,
+            client or CLIENTS_OF_DRIVERS.get(driver, driver), family, label,
             cast("Origin", origin), (contract or APPEND[database]) if direction == "write" else None, connections,
             needs_key,
         )  # fmt: skip

@@ -15,24 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
-import matplotlib as mpl
 import polars as pl
-from IPython.display import Code, Markdown
+from IPython.display import Markdown
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts, comparison
-from framehaul.reporting.tables import dtypes_text, html_table, ratio_text, text_table
+from framehaul.reporting.sources import source_html
+from framehaul.reporting.tables import Column, Listing, dtypes_text, of_techniques, ratio_text, words
 from framehaul.reporting.versions import versions_text
 from framehaul.results import compare, statistics
 from framehaul.results.compare import KEY, Comparison, Run
 from framehaul.settings import PROJECT, load_settings
 from framehaul.studies.registry import read_run, studies, technique_files
-from framehaul.techniques.registry import DATABASES, DRIVERS, FAMILIES, code_of
+from framehaul.techniques.registry import DATABASES, DRIVERS, FAMILIES
+from framehaul.techniques.source import source
 
 LABELS: dict[str, dict[str, str]] = {"database": DATABASES, "family": FAMILIES}
-"""How a reader knows the values of a column; the others are told as they are."""
+"""How a reader knows the values of a column; the others are written as they are."""
 CAPTIONS = {"rows": "size"}
 ORDER = {"database": [*DATABASES], "direction": ["write", "read"], "family": [*FAMILIES],
          "frame": ["pandas", "polars", "none"], "origin": ["published", "beyond", "limit"]}  # fmt: skip
@@ -215,7 +215,7 @@ class Explorer:
                 kept = [value for value in values if value in control.value]
                 # All of a run is all of another one as well, whatever it has more of.
                 unfiltered = name not in start and len(control.value) == len(control.options)
-                control.options = [(_told(name, value), value) for value in values]
+                control.options = [(_written(name, value), value) for value in values]
                 control.value = values if unfiltered else kept or start.get(name, values)
         self._compare()
 
@@ -265,7 +265,7 @@ class Explorer:
 
     def _nothing(self) -> str:
         said = "; ".join(
-            f"{CAPTIONS.get(name, name)}: {', '.join(_told(name, value) for value in control.value) or 'none'}"
+            f"{CAPTIONS.get(name, name)}: {', '.join(_written(name, value) for value in control.value) or 'none'}"
             for name, control in self.filters.items()
             if len(control.value) < len(control.options)
         )
@@ -292,7 +292,7 @@ class Explorer:
         if rows not in self._drawn:
             self._drawn[rows] = (
                 f"<h4>{panel['notebook'][0]}</h4>{charts.svg(charts.bars(panel))}"
-                f"<details><summary>all numbers</summary>{html_table(panel)}</details>"
+                f"<details><summary>all numbers</summary>{of_techniques(panel)._repr_html_()}</details>"
             )
         return self._drawn[rows]
 
@@ -303,13 +303,13 @@ class Explorer:
         key = dict(zip(KEY, self.technique.value, strict=True))
         panel = self._summary.filter(**{name: key[name] for name in PANEL})
         row = panel.filter(technique=key["technique"]).row(0, named=True)
-        numbers = [[text, _number(row[name])] for name, text in NUMBERS.items()]
-        numbers += [["ratio to the best published (95% interval)", ratio_text(row)],
-                    ["dtypes", html.escape(dtypes_text(row["dtypes"] or ""))]]  # fmt: skip
-        if row["status"] != "ok":
-            numbers.insert(0, [row["status"], html.escape(row["reason"] or "")])
+        numbers = [{"name": text, "value": row[name]} for name, text in NUMBERS.items()]
+        numbers += [{"name": "ratio to the best published (95% interval)", "value": ratio_text(row)},
+                    {"name": "dtypes", "value": dtypes_text(row["dtypes"] or "")}]  # fmt: skip
+        problem = "" if row["status"] == "ok" else _problem(f"{row['status']}: {row['reason']}")
+        table = Listing([words("", "name"), Column("this technique", "value", _number)], numbers)
         bar = charts.svg(_beside(panel, key["technique"]), "technique")
-        return bar + text_table(["", "this technique"], numbers), _code_html(row, self._run)
+        return bar + problem + table._repr_html_(), _code_html(row, self._run)
 
     def _comparison_html(self) -> str:
         whole = self._comparison
@@ -325,8 +325,7 @@ class Explorer:
         text += "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
         if shown.found["ratio"].count():
             text += charts.svg(_ratios(shown), "ratios")
-        header, rows = comparison.cells(shown.found)
-        return text + text_table(header, [[html.escape(cell) for cell in line] for line in rows])
+        return text + comparison.listing(shown.found)._repr_html_()
 
 
 def runs_found() -> dict[str, Path]:
@@ -353,7 +352,7 @@ def _filtered(rows: pl.DataFrame, wanted: dict[str, tuple[Any, ...]]) -> pl.Data
     return rows.filter(*(pl.col(name).is_in(values) for name, values in wanted.items()))
 
 
-def _told(column: str, value: Any) -> str:
+def _written(column: str, value: Any) -> str:
     return f"{value:,} rows" if column == "rows" else LABELS.get(column, {}).get(value, str(value))
 
 
@@ -365,11 +364,11 @@ def _name(row: dict[str, Any], several: bool) -> str:
     return f"{row['label']} · {where}, {row['rows']:,} rows, notebook {row['notebook'][:2]}"
 
 
-def _number(value: float | None) -> str:
-    """A number as a table has it; nothing for what was not measured."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"  # noqa: PLR2004  digits that tell
+def _number(value: float | str) -> str:
+    """A number with the digits that tell; text as it is."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"  # noqa: PLR2004
 
 
 def _styled(content: str) -> str:
@@ -406,43 +405,35 @@ def _code_html(row: dict[str, Any], run: Run) -> str:
     label, name, commit = (
         html.escape(str(text)) for text in (row["label"], row["technique"], run.metadata.get("commit"))
     )
-    found = code_of(row["database"], row["direction"], row["technique"])
-    if found is None:
+    try:
+        code = source(row["database"], row["direction"], {row["technique"]: row["driver"]})
+    except KeyError:
         return f"<h4>{label}</h4><p>This checkout has no technique {name}; the run was made at commit {commit}.</p>"
     about = (
         f"{DRIVERS.get(row['driver'], row['driver'])}; {FAMILIES[row['family']]}; {row['origin']}. "
-        f"{name} in {found.module}, as it stands in this checkout; the run was made at commit {commit}."
+        f"{name} in {code.module}, as it stands in this checkout; the run was made at commit {commit}."
     )
-    code = Code(found.text, language="python")._repr_html_()
-    text = html.escape(" ".join(found.told.split()))
-    return f"<h4>{label}</h4><p>{text}</p><p><small>{about}</small></p>{code}"
+    text = html.escape(" ".join(code.docstring.split()))
+    return f"<h4>{label}</h4><p>{text}</p><p><small>{about}</small></p>{source_html(code)}"
 
 
 def _ratios(shown: Comparison) -> Figure:
     """The ratio of every technique that both runs have a speed of, with its interval, as dots on a logarithmic axis."""
     rows = shown.found.filter(pl.col("ratio").is_not_null()).to_dicts()
-    with mpl.rc_context(charts.STYLE):
-        figure = Figure(figsize=(10.5, 1.2 + 0.22 * len(rows)), layout="constrained")
-        axes = figure.subplots()
+    with charts.panels(1, height=1.2 + 0.22 * len(rows)) as (figure, [axes]):
         for at, row in enumerate(rows):
             colour = VERDICT_COLOURS.get(row["verdict"], charts.FAINT)
             if row["ratio_low"] is not None:
                 axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=1.4)
             axes.plot(row["ratio"], at, "o", color=colour, markersize=4)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=8)
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.set_xscale("log")
-        reach = 1.15 * max(max(row["ratio"], 1 / row["ratio"]) for row in rows)
-        axes.set_xlim(1 / max(reach, 1.5), max(reach, 1.5))
-        for axis_format in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-            axis_format(lambda value, _: f"{value:.3g}x")
+        charts.name_lines(axes, [row["label"] for row in rows], size=8)
+        charts.quantities(axes.xaxis, lambda value: f"{value:.3g}x", logarithmic=True)
+        axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())  # most lie within a decade
+        reach = max(1.5, 1.15 * max(max(row["ratio"], 1 / row["ratio"]) for row in rows))
+        axes.set_xlim(1 / reach, reach)
         how = "" if shown.by == "raw" else ", relative to the median of all"
         axes.set_xlabel(f"rows/s of B over A{how}, with interval; left of 1: B is slower")
-        legend = [
-            Line2D([], [], marker="o", color=colour, label=verdict)
-            for verdict, colour in (*VERDICT_COLOURS.items(), ("no difference seen, or too few passes", charts.FAINT))
-        ]
-        figure.legend(handles=legend, loc="outside upper right", ncols=3, frameon=False)
+        colours = VERDICT_COLOURS | {"no difference seen, or too few passes": charts.FAINT}
+        charts.legend(figure, colours, loc="outside upper right", ncols=3)
     return figure

@@ -7,15 +7,16 @@ is what was measured.
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, timestamp_types
-from framehaul.studies.own_data.bundle import Bundle, Module
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
+from framehaul.techniques.source import Module, Uses, bound
 
 ENVIRONMENT: dict[Database, str] = {
     "postgres": "DATABASE_URL (postgresql://user:password@host:port/database), or PGHOST, PGPORT, PGUSER, "
@@ -35,6 +36,10 @@ ON_DISK = ("psycopg_parquet",)
 """Clients that take a directory which the server reaches as well."""
 
 
+class SnippetError(RuntimeError):
+    """Code cannot be taken out of the library; the message says what stands in the way."""
+
+
 @dataclass(frozen=True)
 class Snippet:
     """A file of Python and what has to be installed for it."""
@@ -48,11 +53,26 @@ def snippet(technique: Technique, table: Table, ddl: str, kind: str) -> Snippet:
 
     Raises SnippetError when two things of one name are needed.
     """
-    main = _main(technique, table, kind)
-    bundled = Bundle(Module("the main part", f"{_imports(technique, kind)}\n{main}"))
-    distributions = bundled.distributions() | ALSO_NEEDED.get(technique.client, set())
+    used = bundled(f"{_imports(technique, kind)}\n{_main(technique, table, kind)}")
+    known, roots = packages_distributions(), {found.root for found in used.imports} - sys.stdlib_module_names
+    distributions = {known[root][0] for root in roots} | ALSO_NEEDED.get(technique.client, set())
     requirements = tuple(f"{EXTRAS.get(name, name)}=={version(name)}" for name in sorted(distributions))
-    return Snippet(f"{_heading(technique, table, ddl, requirements)}\n{bundled.text()}\n\n\n{main}", requirements)
+    parts = [_heading(technique, table, ddl, requirements) + used.import_lines(), *(text for _, text in used.modules())]
+    return Snippet("\n\n\n".join(parts) + "\n", requirements)
+
+
+def bundled(program: str) -> Uses:
+    """A program with all that it uses of the library; raises SnippetError when two things of one name are needed."""
+    main, used = Module("the main part", program), Uses()
+    for statement in main.statements:
+        used.add(main, statement)
+    makers = [(name, where) for where, (_, kept) in used.kept.items() for one in kept for name in bound(one)]
+    makers += [(found.bound, found.statement if found.original else found.root) for found in used.imports]
+    first: dict[str, str] = {}
+    for name, maker in makers:
+        if first.setdefault(name, maker) != maker:
+            raise SnippetError(f"{name} is defined by {first[name]} and by {maker}: rename one")
+    return used
 
 
 def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[str, ...]) -> str:
@@ -70,7 +90,7 @@ def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[s
             f"Table that it {'fills' if writes else 'reads'}:\n\n{textwrap.indent(ddl, '    ')}",
         ]
     )  # fmt: skip
-    return f'r"""{told.replace('"""', '" " "')}\n"""\n\nfrom __future__ import annotations\n'
+    return f'r"""{told.replace('"""', '" " "')}\n"""\n\nfrom __future__ import annotations\n\n'
 
 
 def _main(technique: Technique, table: Table, kind: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -15,15 +16,16 @@ import pyarrow as pa
 from IPython.display import HTML, SVG, Code, Markdown, display
 
 from framehaul import servers
+from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
 from framehaul.harness import measure
 from framehaul.harness.environment import server_versions
-from framehaul.harness.recording import recording, result
-from framehaul.harness.rounds import interruptible
+from framehaul.harness.recording import recording
+from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts
-from framehaul.reporting.tables import html_table, markdown_table, missing_table, ratio_text, thousands
-from framehaul.reporting.versions import trial_versions_text
+from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.tables import Column, Listing, bullets, missing, of_techniques, thousands, words
 from framehaul.results import statistics, store
 from framehaul.results.store import EXACT
 from framehaul.settings import load_settings
@@ -38,7 +40,7 @@ from framehaul.techniques.registry import DATABASES, Database, Direction
 PATHS: tuple[tuple[Database, Direction], ...] = (
     ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
 )  # fmt: skip
-FRAMES = ("polars", "pandas")
+FRAMES = {"polars": "Polars", "pandas": "pandas"}
 RUNNERS_UP = 3
 EXAMPLE_ROWS = 2_000
 
@@ -62,14 +64,14 @@ class Frame:
     def columns(self) -> Markdown:
         """Every column: its Arrow type, what it becomes, and what is to be said of that; then what holds for all."""
         rows = [
-            [f"`{mapping.column.name}`", mapping.arrow, mapping.column.types.postgres, mapping.column.clickhouse_type,
-             "NULL" if mapping.column.nullable else "", "; ".join(mapping.notes)]
+            {"column": f"`{mapping.column.name}`", "Arrow": mapping.arrow, "PostgreSQL": mapping.column.types.postgres,
+             "ClickHouse": mapping.column.clickhouse_type, "holds": "NULL" if mapping.column.nullable else None,
+             "note": "; ".join(mapping.notes)}
             for mapping in self.derived.mappings
         ]  # fmt: skip
-        header = ["column", "Arrow", "PostgreSQL", "ClickHouse", "holds", "note"]
-        table = markdown_table(header, rows, text_columns=len(header))
-        notes = "\n".join(f"- {note}" for note in self.notes)
-        return Markdown(f"**{self.name}**: {self.derived.content.num_rows:,} rows\n\n{table}\n\n{notes}")
+        table = Listing([words(title, title) for title in rows[0]], rows)
+        size = f"{self.derived.content.num_rows:,} rows"
+        return Markdown(f"**{self.name}**: {size}\n\n{table}\n\n{bullets(self.notes)}")
 
     def statements(self) -> None:
         """Show CREATE TABLE for both servers."""
@@ -89,12 +91,8 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0) 
         raise DataError(f"ROWS={rows!r}: give a whole number of rows, or 0 for all")
     path = Path(data).expanduser() if data else load_settings().data
     if path is None:
-        content, notes, name, kind = (
-            example().slice(0, rows or None),
-            ["No file was given: this is an example."],
-            "example",
-            "parquet",
-        )
+        content, notes = example().slice(0, rows or None), ["No file was given: this is an example."]
+        name, kind = "example", "parquet"
     else:
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
@@ -133,34 +131,39 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
     ServerError when a server cannot be had, ResultsError when the file cannot be written.
     """
     content = frame.derived.content
-    parameters = measure.Parameters(content.num_rows, passes, warmup, seed)
-    table = ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
+    check(ROWS=(content.num_rows, 1))
+    rounds, table = Rounds(passes, warmup, seed), ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
     chosen = {path: techniques(*path) for path in PATHS}
+    terms = {**vars(rounds), "tables": [table.postgres_ddl, table.clickhouse_ddl], "content": _digest(content)}
     with (
-        recording(STUDY.notebook, STUDY.results, store.Result, "technique") as made,
+        recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as made,
         servers.running(made.settings) as both,
     ):
         tables = ddl.as_made(table, both)
-        made.expect(sum(1 + len(found) * (passes + warmup) for found in chosen.values()))
-
-        def record(technique: Technique, number: int, outcome: measure.Outcome, wire_bytes: int | None) -> None:
-            row = result(made.run_id, STUDY.notebook, technique, content.num_rows, number, outcome, wire_bytes)
-            made.write(row)
+        made.expect(sum(1 + len(several) * (passes + warmup) for several in chosen.values()))
+        record, finished = made.techniques(STUDY.notebook, content.num_rows)
 
         def work(stop: threading.Event) -> None:
-            for (database, _), found in chosen.items():
-                server = both.of(database)
+            for (database, _), several in chosen.items():
                 try:
-                    measure.run(found, server, tables[database], parameters, record, made.progress, stop, content)
+                    measure.run(
+                        several, both.of(database), tables[database], content, rounds, record,
+                        stop=stop, progress=made.progress, finished=finished,
+                    )  # fmt: skip
                 except (psycopg.Error, ReferenceTableError) as error:
                     raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error
 
         interruptible(work)
         what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
         made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
-    directory = made.settings.out
-    read = store.read(directory / "results" / STUDY.results)
-    return Mine(frame, tables, read, store.read_metadata(directory / "results"), directory)
+    return Mine.load(made.settings).with_code(frame.kind, tables)
+
+
+def _digest(content: pa.Table) -> str:
+    digest = hashlib.sha256()
+    for part in arrow_stream(content):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -170,19 +173,66 @@ class Choice:
     technique: Technique
     best: dict[str, Any]
     behind: list[dict[str, Any]]
-    """The next ones, each with `ratio`, `ratio_low` and `ratio_high`: the best one's rows/s over its own."""
+    """The next ones, each with `ratio`: the best one's rows/s over its own."""
+
+    @property
+    def path(self) -> str:
+        """`PostgreSQL write, Polars`."""
+        return f"{DATABASES[self.technique.database]} {self.technique.direction}, {FRAMES[self.technique.frame]}"
+
+    @property
+    def file(self) -> str:
+        """What the file with its code is called."""
+        return f"{self.technique.database}_{self.technique.direction}_{self.technique.frame}.py"
 
 
-class Mine:
+def choices(passes: pl.DataFrame) -> list[Choice]:
+    """For each path and kind of frame the fastest technique that is exact, where there is one."""
+    chosen = []
+    exact = raced(statistics.summary(passes)).filter(dtypes=EXACT)
+    for database, direction in PATHS:
+        here = {technique.name: technique for technique in techniques(database, direction)}
+        measured = passes.filter(database=database, direction=direction).partition_by("technique", as_dict=True)
+        for frame in FRAMES:
+            ranked = exact.filter(database=database, direction=direction, frame=frame).to_dicts()
+            if not ranked:
+                continue
+            best, *others = ranked
+            behind = [
+                row | {"ratio": statistics.ratio(measured[best["technique"],], measured[row["technique"],])}
+                for row in others[:RUNNERS_UP]
+            ]
+            chosen.append(Choice(here[best["technique"]], best, behind))
+    return chosen
+
+
+def missing_paths(passes: pl.DataFrame) -> Listing | str:
+    """What does not carry this frame, or did not run, and why."""
+    path = pl.col("database").replace(DATABASES) + " " + pl.col("direction")
+    return missing(statistics.summary(passes).with_columns(path.alias("path")), "technique", "path")
+
+
+class Mine(Shown):
     """The passes of a run, ready to be shown."""
 
-    def __init__(
-        self, frame: Frame, tables: dict[str, Table], passes: pl.DataFrame, metadata: dict[str, Any], out: Path
-    ) -> None:
-        self.passes, self.summary = passes, statistics.summary(passes)
-        self._frame, self._tables, self._metadata, self._out = frame, tables, metadata, out
-        self.choices = choices(self.summary, passes)
-        self.snippets = self._write_snippets()
+    study = STUDY
+    missing = view(missing_paths)
+
+    def with_code(self, kind: str, tables: dict[str, Table]) -> Self:
+        """With the code of each choice for these tables, in `reports/20_own_data/`, from where an older run's goes."""
+        self.choices, self.snippets = choices(self.passes), list[Snippet]()
+        directory = self.figures.parent / "reports" / STUDY.notebook
+        directory.mkdir(parents=True, exist_ok=True)
+        for old in directory.glob("*.py"):
+            old.unlink()
+        for choice in self.choices:
+            table = tables[choice.technique.database]
+            statement = table.postgres_ddl if choice.technique.database == "postgres" else table.clickhouse_ddl
+            # Whoever has the code makes the table; its own statement need not be known to the code.
+            plain = replace(table, postgres_body="", clickhouse_body="")
+            self.snippets.append(snippet(choice.technique, plain, statement, kind))
+            (directory / choice.file).write_text(self.snippets[-1].code, "utf8")
+        return self
 
     def recommendation(self) -> Markdown:
         """The technique to take for each path and frame, what it needs, and what the runners-up cost."""
@@ -192,118 +242,60 @@ class Mine:
         """The code of each recommended technique, folded; also as files beside the page."""
         parts = []
         for choice, made in zip(self.choices, self.snippets, strict=True):
-            file = f"{STUDY.notebook}/{file_name(choice)}"
-            shown = Code(made.code, language="python")._repr_html_()
-            title = html.escape(f"{path_text(choice)}: {choice.best['label']}")
+            file = html.escape(f"{STUDY.notebook}/{choice.file}")
+            title = html.escape(f"{choice.path}: {choice.best['label']}")
             parts.append(
-                f'<details class="choice"><summary>{title} (<a href="{file}">{html.escape(file)}</a>)</summary>{shown}'
-                "</details>"
+                f'<details class="choice"><summary>{title} (<a href="{file}">{file}</a>)</summary>'
+                f"{Code(made.code, language='python')._repr_html_()}</details>"
             )
         return HTML("\n".join(parts))
 
     def chart(self, database: str, direction: str) -> SVG:
         """The bars of one path, also saved as a figure."""
-        found = self.summary.filter(database=database, direction=direction)
-        return SVG(charts.save(charts.bars(found), self._out / "figures" / f"{STUDY.name}_{database}_{direction}.svg"))
+        return self.saved(charts.bars(self._summary(database, direction)), f"{database}_{direction}")
 
-    def table(self, database: str, direction: str) -> HTML:
+    def table(self, database: str, direction: str) -> Listing:
         """All techniques of one path."""
-        return HTML(html_table(self.summary.filter(database=database, direction=direction)))
+        return of_techniques(self._summary(database, direction))
 
-    def missing(self) -> Markdown:
-        """What does not carry this frame, or did not run, and why."""
-        told = self.summary.with_columns(
-            (pl.col("database").replace(DATABASES) + " " + pl.col("direction")).alias("path")
-        )
-        return Markdown(missing_table(told, "technique", "path"))
-
-    def versions(self) -> Markdown:
-        """What this was run with."""
-        return Markdown(trial_versions_text(self._metadata, STUDY.notebook))
-
-    def _write_snippets(self) -> list[Snippet]:
-        """The code of every choice, written to `reports/20_own_data/`; that of an earlier run is deleted."""
-        directory = self._out / "reports" / STUDY.notebook
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob("*.py"):
-            old.unlink()
-        made = []
-        for choice in self.choices:
-            table = self._tables[choice.technique.database]
-            statement = table.postgres_ddl if choice.technique.database == "postgres" else table.clickhouse_ddl
-            # Whoever has the code makes the table; its own statement need not be known to the code.
-            plain = replace(table, postgres_body="", clickhouse_body="")
-            made.append(snippet(choice.technique, plain, statement, self._frame.kind))
-            (directory / file_name(choice)).write_text(made[-1].code, "utf8")
-        return made
+    def _summary(self, database: str, direction: str) -> pl.DataFrame:
+        return statistics.summary(self.passes.filter(database=database, direction=direction))
 
 
-def choices(summary: pl.DataFrame, passes: pl.DataFrame) -> list[Choice]:
-    """For each path and kind of frame the fastest technique that is exact, where there is one."""
-    found = []
-    for database, direction in PATHS:
-        here = {technique.name: technique for technique in techniques(database, direction)}
-        for frame in FRAMES:
-            exact = raced(summary).filter(database=database, direction=direction, frame=frame, dtypes=EXACT).to_dicts()
-            if not exact:
-                continue
-            measured = passes.filter(database=database, direction=direction, status="ok")
-            best = measured.filter(technique=exact[0]["technique"])
-            behind = []
-            for row in exact[1 : 1 + RUNNERS_UP]:
-                ratio = statistics.ratio_with_interval(best, measured.filter(technique=row["technique"]))
-                behind.append(row | dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)))
-            found.append(Choice(here[exact[0]["technique"]], exact[0], behind))
-    return found
-
-
-def path_text(choice: Choice) -> str:
-    """`PostgreSQL write, Polars`."""
-    frame = {"polars": "Polars", "pandas": "pandas"}[choice.technique.frame]
-    return f"{DATABASES[choice.technique.database]} {choice.technique.direction}, {frame}"
-
-
-def file_name(choice: Choice) -> str:
-    """What the file with a choice's code is called."""
-    found = choice.technique
-    return f"{found.database}_{found.direction}_{found.frame}.py"
-
-
-def recommendation_text(found: list[Choice], snippets: list[Snippet]) -> str:
+def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
     """A table of the choices and what each needs, a line on the runners-up of each, and where there is no choice."""
-    rows = [
+    table = Listing(
         [
-            path_text(choice),
-            f"{choice.best['label']}{' ±' if choice.best['unstable'] else ''}",
-            ", ".join(f"`{name}`" for name in made.requirements),
-            f"{choice.best['rows'] / choice.best['median_rows_per_s']:,.3g}",
-            thousands(choice.best["median_rows_per_s"]),
-        ]
-        for choice, made in zip(found, snippets, strict=True)
-    ]
-    header = ["path", "fastest exact technique", "needs", "seconds", "rows/s"]
-    lines = [markdown_table(header, rows, text_columns=3), ""]
-    lines += [f"- **{path_text(choice)}**: {_behind_text(choice)}" for choice in found]
-    there = {(choice.technique.database, choice.technique.direction, choice.technique.frame) for choice in found}
-    for database, direction in PATHS:
-        for frame in FRAMES:
-            if (database, direction, frame) not in there:
-                lines.append(
-                    f"- {DATABASES[database]} {direction}, {frame}: no technique carries this frame exactly; "
-                    "the table below says what stands in the way."
-                )
-    if any(choice.best["unstable"] for choice in found):
-        lines.append("\n±: its passes vary by more than 10%, read with care.")
-    return "\n".join(lines)
+            words("path", "path"),
+            words("fastest exact technique", lambda row: f"{row['label']}{' ±' if row['unstable'] else ''}"),
+            words("needs", "needs"),
+            Column("seconds", lambda row: row["rows"] / row["median_rows_per_s"], "{:,.3g}"),
+            Column("rows/s", "median_rows_per_s", thousands),
+        ],
+        [
+            choice.best | {"path": choice.path, "needs": ", ".join(f"`{name}`" for name in made.requirements)}
+            for choice, made in zip(chosen, snippets, strict=True)
+        ],
+    )
+    lines = [f"**{choice.path}**: {_behind_text(choice)}" for choice in chosen]
+    with_choice = {(choice.technique.database, choice.technique.direction, choice.technique.frame) for choice in chosen}
+    lines += [
+        f"{DATABASES[database]} {direction}, {frame}: no technique carries this frame exactly; "
+        "the table below says what stands in the way."
+        for database, direction in PATHS for frame in FRAMES if (database, direction, frame) not in with_choice
+    ]  # fmt: skip
+    unstable = any(choice.best["unstable"] for choice in chosen)
+    note = "\n\n±: its passes vary by more than 10%, read with care." if unstable else ""
+    return f"{table}\n\n{bullets(lines)}{note}"
 
 
 def _behind_text(choice: Choice) -> str:
     if not choice.behind:
         return "the only one that is exact."
-    told = [
-        f"{row['label']} takes {ratio_text(row)} the time"
-        + (", its passes overlap with the fastest one's: this run is inconclusive"
-           if row["max_rows_per_s"] >= choice.best["min_rows_per_s"] else "")
+    tied = statistics.tied([choice.best, *choice.behind])
+    costs = [
+        f"{row['label']} takes {row['ratio']} the time"
+        + (", its passes overlap with the fastest one's: this run is inconclusive" if row in tied else "")
         for row in choice.behind
-    ]  # fmt: skip
-    return "; ".join(told) + "."
+    ]
+    return "; ".join(costs) + "."

@@ -104,25 +104,25 @@ def copy_binary(connection: psycopg.Connection[Any], table: Table, content: pa.T
         copy_batches(connection, table, content.schema, content.to_batches())
 
 
-@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow", client="psycopg")
+@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow")
 def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """No Python object per value: Polars gives Arrow, pgpq encodes it."""
     copy_binary(connection, table, to_arrow(frame, table))
 
 
-@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow", client="psycopg")
+@technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow")
 def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """No Python object per value where pandas has none: its text is Arrow already, pgpq encodes it."""
     copy_binary(connection, table, to_arrow(frame, table))
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", client="psycopg", needs_key=True)
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", needs_key=True)
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     copy_binary(connection, table, to_arrow(in_table_order(frame, table).sort(table.key), table))
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", client="psycopg", needs_key=True)
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", needs_key=True)
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars; Arrow sorts, because pandas would sort Python objects."""
     content = to_arrow(frame, table)
@@ -169,7 +169,6 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
 @technique(
     family="copy_binary",
     label="pgpq COPY, then the primary key, in one transaction, from Polars",
-    client="psycopg",
     contract=LOCKED,
     needs_key=True,
 )
@@ -181,7 +180,6 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 @technique(
     family="copy_binary",
     label="pgpq COPY, then the primary key, in one transaction, from Pandas",
-    client="psycopg",
     contract=LOCKED,
     needs_key=True,
 )
@@ -193,7 +191,6 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 @technique(
     family="copy_binary",
     label="pgpq COPY with FREEZE into an empty table, in one transaction, from Polars",
-    client="psycopg",
     contract=LOCKED,
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:

@@ -1,0 +1,291 @@
+"""Code of the library with what it uses, transitively, read from its files: nothing is imported, and so no driver.
+
+What a reader is shown of a technique and the file that `make mine` hands out are both made here.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+from framehaul.techniques.registry import CLIENTS_OF_DRIVERS
+
+OURS = "framehaul"
+LIBRARY = Path(__file__).parents[1]
+TECHNIQUES = __package__
+CLIENTS = f"{TECHNIQUES}.clients"
+GIVEN = tuple(f"{OURS}.{module}" for module in ("data.schema", "servers", "errors"))
+"""What a technique is given, a table and a server, and what it raises: imported by the code that is shown."""
+
+
+@dataclass(frozen=True, order=True)
+class Import:
+    """What binds a name: `from module import original`, or `import module` where that is empty."""
+
+    module: str
+    original: str
+    bound: str
+
+    @property
+    def root(self) -> str:
+        """The package that it is of."""
+        return self.module.split(".", maxsplit=1)[0]
+
+    @property
+    def statement(self) -> str:
+        """The statement that makes it."""
+        name = self.original or self.module
+        renamed = "" if self.bound in (name, self.root) else f" as {self.bound}"
+        return f"from {self.module} import {name}{renamed}" if self.original else f"import {name}{renamed}"
+
+
+class Module:
+    """A module's text, what it defines at its top, and what it imports."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self._lines = name, text.splitlines()
+        self.definitions: dict[str, ast.stmt] = {}
+        self.statements: list[ast.stmt] = []
+        """All but imports and texts."""
+        self._imports: list[Import] = []
+        self._documentation: dict[ast.stmt, ast.Expr] = {}
+        self._take(ast.parse(text).body)
+
+    def _take(self, body: list[ast.stmt]) -> None:
+        for before, statement in pairwise([None, *body]):
+            assert statement is not None
+            match statement:
+                case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                    self._take(statement.body)
+                case ast.Import():
+                    self._imports += [
+                        Import(alias.name, "", alias.asname or alias.name.split(".")[0]) for alias in statement.names
+                    ]
+                case ast.ImportFrom(module=str(whole)):
+                    self._imports += [
+                        Import(whole, alias.name, alias.asname or alias.name) for alias in statement.names
+                    ]
+                case ast.Expr(value=ast.Constant()):
+                    if before is not None:
+                        self._documentation[before] = statement
+                case _:
+                    self.statements.append(statement)
+                    self.definitions |= dict.fromkeys(bound(statement), statement)
+
+    def imports_of(self, name: str) -> Iterator[Import]:
+        """The imports that bind a name; of a package also those of its modules by their whole names."""
+        packages = {found.module for found in self._imports if found.bound == name and not found.original}
+        for found in self._imports:
+            if found.bound == name or (not found.original and found.root in packages):
+                yield found
+
+    def text(self, statement: ast.stmt) -> str:
+        """A statement as it stands in the file, with the comment above and the text below that say what it is.
+
+        What registers a technique is no part of it.
+        """
+        first, registered = statement.lineno - 1, registration(statement)
+        kept = [found for found in getattr(statement, "decorator_list", []) if found is not registered]
+        first = min([first, *(found.lineno - 1 for found in kept)])
+        above = start = first if registered is None else registered.lineno - 1
+        while above and self._lines[above - 1].startswith("#"):
+            above -= 1
+        last = self._documentation.get(statement, statement).end_lineno
+        return textwrap.dedent("\n".join([*self._lines[above:start], *self._lines[first:last]]))
+
+
+@cache
+def module(name: str) -> Module:
+    """One of the library's modules."""
+    path = _path(name)
+    assert path is not None, name
+    return Module(name, path.read_text("utf8"))
+
+
+def _path(name: str) -> Path | None:
+    """The file of one of the library's modules, if there is one of that name."""
+    path = LIBRARY.joinpath(*name.split(".")[1:])
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.exists()), None)
+
+
+def bound(statement: ast.stmt) -> list[str]:
+    """The names that a statement defines."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign():
+            return [node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.TypeAlias(name=ast.Name(id=name)):
+            return [name]
+    return []
+
+
+def registration(statement: ast.stmt) -> ast.Call | None:
+    """The decorator that registers a technique."""
+    for found in getattr(statement, "decorator_list", []):
+        if isinstance(found, ast.Call) and ast.unparse(found.func) == "technique":
+            return found
+    return None
+
+
+class Uses:
+    """What code uses, transitively: definitions of the library's modules that are followed, and imports of all else."""
+
+    def __init__(self, follow: Callable[[str], bool] = lambda _: True) -> None:
+        self._follow = follow
+        self.kept: dict[str, tuple[Module, set[ast.stmt]]] = {}
+        self.imports: set[Import] = set()
+        self._order: dict[str, set[str]] = {}
+
+    def add(self, where: Module, statement: ast.stmt) -> None:
+        """A statement, with all that it uses."""
+        _, kept = self.kept.setdefault(where.name, (where, set()))
+        if statement in kept:
+            return
+        kept.add(statement)
+        registered = registration(statement)
+        for node in ast.iter_child_nodes(statement):
+            if node is not registered:
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Name):
+                        self._name(where, inner.id)
+                    elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+                        self._member(where, inner.value.id, inner.attr)
+
+    def _name(self, where: Module, name: str) -> None:
+        if statement := where.definitions.get(name):
+            self.add(where, statement)
+            return
+        for found in where.imports_of(name):
+            if self._followed(found.module) and not _path(f"{found.module}.{found.original}"):
+                self._order.setdefault(where.name, set()).add(found.module)
+                self._name(module(found.module), found.original)
+            else:
+                self.imports.add(found)
+
+    def _member(self, where: Module, name: str, member: str) -> None:
+        """A definition of a module that was imported as a whole."""
+        for found in where.imports_of(name):
+            whole = f"{found.module}.{found.original}"
+            if self._followed(whole) and _path(whole):
+                self._order.setdefault(where.name, set()).add(whole)
+                self._name(module(whole), member)
+
+    def _followed(self, name: str) -> bool:
+        return name.startswith(f"{OURS}.") and self._follow(name)
+
+    def import_lines(self) -> str:
+        """Import statements: the standard library's, those of others, ours."""
+        groups: tuple[list[str], list[str], list[str]] = [], [], []
+        for found in sorted(self.imports, key=lambda found: (bool(found.original), found)):
+            lines = groups[0 if found.root in sys.stdlib_module_names else 2 if found.root == OURS else 1]
+            more = f"from {found.module} import "
+            if found.original and lines and lines[-1].startswith(more):
+                lines[-1] += f", {found.statement.removeprefix(more)}"
+            else:
+                lines.append(found.statement)
+        return "\n\n".join("\n".join(lines) for lines in groups if lines)
+
+    def modules(self) -> Iterator[tuple[str, str]]:
+        """Each module that something is used of, by name, with that, behind those whose definitions it uses."""
+        graph = {name: self._order.get(name, set()) for name in (*self.kept, *self._order)}
+        for name in TopologicalSorter(graph).static_order():
+            if name in self.kept:
+                where, kept = self.kept[name]
+                statements = sorted(kept, key=lambda statement: statement.lineno)
+                text = where.text(statements[0])
+                for before, statement in pairwise(statements):
+                    apart = "\n\n\n" if _is_block(before) or _is_block(statement) else "\n"
+                    text += apart + where.text(statement)
+                yield name, text
+
+
+def _is_block(statement: ast.stmt) -> bool:
+    return hasattr(statement, "body")
+
+
+@dataclass(frozen=True)
+class Source:
+    """All that is needed to run techniques, as it stands in the library, from its imports to their calls."""
+
+    module: str
+    """Where the first one is."""
+    docstring: str
+    """Of the first one."""
+    beneath: str
+    """Imports, and what is used of the library below its techniques."""
+    code: str
+    """The techniques, what they use beside other techniques, and what opens their clients."""
+    calls: str
+    """A client opened as on the clock's eve, and the call, for each."""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return f"{self.beneath}\n\n\n{self.code}\n\n\n{self.calls}"
+
+
+def source(database: str, direction: str, drivers: Mapping[str, str]) -> Source:
+    """The code of techniques, or of streamed moves, which are given by name with their drivers.
+
+    Raises KeyError when there is none of a name.
+    """
+    uses, calls = Uses(lambda name: not name.startswith(GIVEN)), []
+    clients = module(CLIENTS)
+    table = clients.definitions["CLIENTS"]
+    assert isinstance(table, ast.AnnAssign) and isinstance(table.value, ast.Dict)
+    openers = {
+        ast.literal_eval(key): ast.unparse(value)
+        for key, value in zip(table.value.keys, table.value.values, strict=True)
+        if key
+    }
+    found = [_function(database, direction, name) for name in drivers]
+    for (where, function), driver in zip(found, drivers.values(), strict=True):
+        opener = openers[_client(function, driver)]
+        uses.add(where, function)
+        uses.add(clients, clients.definitions[opener])
+        calls.append(_call(function, opener))
+    parts = {name: f"# {name}\n\n{text}" for name, text in uses.modules()}
+    own = [text for name, text in parts.items() if name.startswith(TECHNIQUES)]
+    others = [text for name, text in parts.items() if not name.startswith(TECHNIQUES)]
+    where, function = found[0]
+    beneath = "\n\n\n".join(["from __future__ import annotations\n\n" + uses.import_lines(), *others])
+    return Source(where.name, ast.get_docstring(function) or "", beneath, "\n\n\n".join(own), "\n".join(calls))
+
+
+type Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _function(database: str, direction: str, name: str) -> tuple[Module, Function]:
+    here = LIBRARY / "techniques"
+    for path in (*here.glob(f"*/{database}_{direction}.py"), here / "streaming.py"):
+        where = module(".".join([OURS, *path.relative_to(LIBRARY).with_suffix("").parts]))
+        function = where.definitions.get(name)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return where, function
+    raise KeyError(name)
+
+
+def _client(function: Function, driver: str) -> str:
+    """Which client it takes, a key of `clients.CLIENTS`."""
+    registered = registration(function)
+    given = {keyword.arg: keyword.value for keyword in registered.keywords} if registered else {}
+    return str(ast.literal_eval(given["client"])) if "client" in given else CLIENTS_OF_DRIVERS.get(driver, driver)
+
+
+def _call(function: Function, opener: str) -> str:
+    """A technique's call with its client, which is open for it alone."""
+    client, *others = (argument.arg for argument in function.args.args)
+    waits = isinstance(function, ast.AsyncFunctionDef)
+    given = "" if ast.unparse(function.returns or ast.Constant(None)) == "None" else "returned = "
+    return (
+        f"{'async ' * waits}with {opener}(server) as {client}:\n"
+        f"    {given}{'await ' * waits}{function.name}({', '.join([client, *others])})"
+    )

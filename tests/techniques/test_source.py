@@ -1,0 +1,105 @@
+"""What is shown as a technique's code is all that is needed to run it."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import importlib.util
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.source import source
+from framehaul.techniques.streaming import MOVES
+
+
+def named(found: Technique) -> str:
+    return f"{found.database}-{found.direction}-{found.name}"
+
+
+def imported(text: str, path: Path) -> ModuleType:
+    """The text as a module of its own."""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("shown", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["shown"] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["shown"]
+    return module
+
+
+def instructions(function: Any) -> tuple[object, ...]:
+    return function.__code__.co_code, function.__code__.co_names, function.__doc__
+
+
+@pytest.mark.parametrize("found", [*techniques(), *MOVES], ids=named)
+def test_the_code_shown_is_the_code_measured_with_all_that_it_uses(found: Technique, tmp_path: Path) -> None:
+    shown = source(found.database, found.direction, {found.name: found.driver})
+    module = imported(f"{shown.beneath}\n{shown.code}", tmp_path / "shown.py")
+    function = getattr(module, found.name)
+    assert instructions(function) == instructions(found.function)
+    assert shown.module == found.function.__module__
+    assert shown.docstring == (inspect.getdoc(found.function) or "")
+    assert "@technique(" not in shown.text
+    opener = CLIENTS[found.client].__name__
+    assert f"with {opener}(server) as " in shown.calls
+    assert hasattr(module, opener)
+    compile(shown.calls, "calls", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    known = vars(builtins).keys() | vars(module).keys()
+    for one in vars(module).values():
+        if isinstance(one, FunctionType) and one.__module__ == "shown":
+            unknown = [name for name in globals_of(inspect.unwrap(one)) if name not in known]
+            assert not unknown, (one.__name__, unknown)
+
+
+def globals_of(function: Any) -> set[str]:
+    """The names that a function looks up outside of itself."""
+    waiting, found = [function.__code__], set[str]()
+    while waiting:
+        code = waiting.pop()
+        found |= {str(at.argval) for at in dis.get_instructions(code) if at.opname == "LOAD_GLOBAL"}
+        waiting += [constant for constant in code.co_consts if hasattr(constant, "co_code")]
+    return found
+
+
+def test_what_differs_between_two_techniques_is_shown() -> None:
+    drivers = {"pandas_clickhouse_connect_insert_df": "clickhouse_connect"}
+    plain = source("clickhouse", "write", drivers)
+    rust = source("clickhouse", "write", {f"{name}_rust": driver for name, driver in drivers.items()})
+    assert '"rust_strict"' in rust.code
+    assert '"rust_strict"' not in plain.text
+    assert "ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY" in source(
+        "postgres", "write", {"polars_pgpq_key_last": "pgpq"}
+    ).code  # fmt: skip
+
+
+def test_what_several_techniques_share_is_shown_once() -> None:
+    drivers = dict.fromkeys(["polars_pgpq_presorted", "polars_pgpq_key_last", "polars_pgpq_copy_freeze"], "pgpq")
+    shown = source("postgres", "write", drivers)
+    assert [shown.text.count(f"def {name}(") for name in (*drivers, "copy_batches", "open_psycopg")] == [1] * 5
+    assert shown.calls.count("with open_psycopg(server) as connection:") == 3
+
+
+def test_code_of_no_technique_is_not_made_up() -> None:
+    with pytest.raises(KeyError, match="polars_pigeon"):
+        source("postgres", "write", {"polars_pigeon": "pigeon"})
+
+
+def test_showing_code_imports_no_driver() -> None:
+    program = (
+        "import sys; from framehaul.techniques.source import source; "
+        "source('postgres', 'write', {'polars_pgpq_key_last': 'pgpq'}); "
+        "print([name for name in ('psycopg', 'pgpq', 'numba', 'polars', 'framehaul.servers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
