@@ -34,7 +34,8 @@ def main() -> int:
         print(f"framehaul: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("framehaul: interrupted; the same command goes on from what was finished, FRESH=1 starts anew", file=sys.stderr)
+        remedy = "the same command goes on from what was finished, FRESH=1 starts anew"
+        print(f"framehaul: interrupted; {remedy}", file=sys.stderr)
         return 130
 
 

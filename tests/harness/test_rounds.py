@@ -123,7 +123,11 @@ def study(terms: dict[str, Any], fail_after: int | None = None) -> list[tuple[st
         return {"value": number}
 
     with recording("99_example", "example.csv", Row, "task", terms) as made:
-        record, finished = made.passes(lambda task, number, found: Row(made.run_id, task, number, **columns_of(found)))
+
+        def row(task: str, number: int, found: Pass[dict[str, Any]]) -> Row:
+            return Row(made.run_id, task, number, **columns_of(found))
+
+        record, finished = made.passes(row)
 
         def counting(task: str, number: int, found: Pass[Any]) -> None:
             record(task, number, found)
