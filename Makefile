@@ -14,7 +14,7 @@ endif
 NOT_ITS_OWN := TEST_WORKERS
 GIVEN := $(filter-out $(NOT_ITS_OWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
 ifneq ($(GIVEN),)
-ifneq ($(filter help setup test lint,$(or $(MAKECMDGOALS),help)),)
+ifneq ($(filter help setup test test-all lint,$(or $(MAKECMDGOALS),help)),)
 $(error make $(or $(MAKECMDGOALS),help) takes no $(GIVEN))
 endif
 endif
@@ -26,13 +26,13 @@ FRAMEHAUL = $(PYTHON) -m framehaul
 VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 
 # Processes for the tests, each with servers of its own; 0: one after the other.
-TEST_WORKERS = 0
+TEST_WORKERS = 2
 
-.PHONY: help variables setup all mine test lint lab explore compare servers stop report clean
+.PHONY: help variables setup all mine test test-all lint lab explore compare servers stop report clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 variables: $(ENVIRONMENT) ## list what can be given to them, as in: make all ROWS=1000 NOTEBOOKS='01 02'
 	@$(FRAMEHAUL) variables $(VARIABLES)
@@ -51,8 +51,11 @@ mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SOR
 report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
 	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
 
-test: $(ENVIRONMENT) lint ## lint, types and all tests, on servers of their own
-	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS)
+test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own
+	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m "not slow"
+
+test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow
+	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m slow
 
 lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff check .

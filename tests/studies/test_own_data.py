@@ -502,13 +502,13 @@ def test_who_needs_a_key_says_so() -> None:
     )
     for found in techniques():
         shown = source(found.database, found.direction, {found.name: found.driver}).text
-        assert found.needs_key == bool(of_key.search(shown)), found.name
+        assert ("key" in found.requires) == bool(of_key.search(shown)), found.name
 
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_without_a_key_only_techniques_about_its_order_are_skipped(database: Database, servers: Servers) -> None:
     content = pa.table({"a": [2, 1, 1], "b": [-0.0, 0.0, -0.0], "c": pa.array([1.0, None, -0.0], pa.float32())})
-    of_key = {found.name for found in techniques(database, "write") if found.needs_key}
+    of_key = {found.name for found in techniques(database, "write") if "key" in found.requires}
     plain = {"postgres": "polars_adbc_ingest", "clickhouse": "polars_http_client_arrow_stream"}[database]
     outcomes = measured((database, "write"), of_key | {plain}, derive(content, "keyless"), servers)
     assert isinstance(outcomes.pop(plain), Ok)

@@ -115,7 +115,7 @@ class _Passes:
     async def one(self, technique: Technique, number: int) -> Moved:
         """Reset, connect, run on the clock, verify; raises what `attempt` takes for the end of a pass."""
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
-        if technique.needs_key and not order:
+        if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
             self._tables.create(self._table)

@@ -41,6 +41,17 @@ DRIVERS = {
 CONNECT_IN_CALL = ("connectorx", "urllib", "chdb")
 """Drivers that cannot but connect within the call that moves rows, and so on the clock."""
 
+Requirement = Literal["key", "pg_parquet", "shared_directory", "empty_table"]
+REQUIREMENTS: dict[Requirement, str] = {
+    "key": "a table with a primary key (PostgreSQL) or a sorting key (ClickHouse)",
+    "pg_parquet": "a server with the extension pg_parquet",
+    "shared_directory": "a directory that client and server both reach",
+    "empty_table": "a table that is empty or may be replaced, and nobody else's meanwhile",
+}
+"""What a technique may ask for beside its packages, which its code imports, and a server."""
+REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
+    "psycopg_parquet": ("pg_parquet", "shared_directory"), "psycopg_parquet_stream": ("pg_parquet",),
+}  # fmt: skip
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg"}
 """Clients of drivers that have none of their own name: pgpq only encodes."""
 
@@ -81,8 +92,8 @@ class Technique:
     """Of a write, its terms."""
     connections: int = 1
     """How many it moves its rows over."""
-    needs_key: bool = False
-    """Whether it is about the order of the key, and so nothing for a table without one."""
+    requires: tuple[Requirement, ...] = ()
+    """What has to be there: keys of REQUIREMENTS."""
 
     @property
     def connects_inside(self) -> bool:
@@ -105,7 +116,7 @@ def technique[F: Callable[..., Any]](
     client: str | None = None,
     connections: int = 1,
     contract: Contract | None = None,
-    needs_key: bool = False,
+    requires: tuple[Requirement, ...] = (),
 ) -> Callable[[F], F]:
     """Register a function; its module says origin, database and direction, its name says frame and driver.
 
@@ -126,11 +137,12 @@ def technique[F: Callable[..., Any]](
         key = cast("Database", database), cast("Direction", direction), function.__name__
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
+        client_name = client or CLIENTS_OF_DRIVERS.get(driver, driver)
+        terms = (contract or APPEND[database]) if direction == "write" else None
+        empty: tuple[Requirement, ...] = ("empty_table",) if terms and terms.kind == "bulk_load" else ()
         _TECHNIQUES[key] = Technique(
-            function, key[0], key[1], cast("Frame", frame), driver,
-            client or CLIENTS_OF_DRIVERS.get(driver, driver), family, label,
-            cast("Origin", origin), (contract or APPEND[database]) if direction == "write" else None, connections,
-            needs_key,
+            function, key[0], key[1], cast("Frame", frame), driver, client_name, family, label, cast("Origin", origin),
+            terms, connections, (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()), *empty),
         )  # fmt: skip
         return function
 
@@ -143,7 +155,5 @@ def techniques(database: Database | None = None, direction: Direction | None = N
         for kind in get_args(Origin):
             importlib.import_module(f"framehaul.techniques.{kind}.{name}")
     return [
-        found
-        for found in _TECHNIQUES.values()
-        if database in (None, found.database) and direction in (None, found.direction)
+        one for one in _TECHNIQUES.values() if database in (None, one.database) and direction in (None, one.direction)
     ]

@@ -32,8 +32,6 @@ ALSO_NEEDED = {
 }
 """Distributions, by client, that no import at the top of the code names."""
 EXTRAS = {"psycopg": "psycopg[binary]"}
-ON_DISK = ("psycopg_parquet",)
-"""Clients that take a directory which the server reaches as well."""
 
 
 class SnippetError(RuntimeError):
@@ -79,7 +77,11 @@ def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[s
     """The docstring: what it is, what it needs, how it is run."""
     writes = technique.direction == "write"
     usage = f"python this_file.py {table.name.removeprefix('framehaul_')}.parquet" if writes else "python this_file.py"
-    exchange = ", and EXCHANGE_DIR, a directory that the server reaches too" if technique.client in ON_DISK else ""
+    exchange = (
+        ", and EXCHANGE_DIR, a directory that the server reaches too"
+        if "shared_directory" in technique.requires
+        else ""
+    )
     told = "\n\n".join(
         [
             f"{technique.label}.",
@@ -125,7 +127,7 @@ READERS = {"parquet": "read_parquet", "csv": "read_csv", "arrow": "read_ipc"}
 
 
 def _server_function(technique: Technique) -> str:
-    if technique.client in ON_DISK:
+    if "shared_directory" in technique.requires:
         return "postgres_server_with_exchange"
     return f"{technique.database}_server"
 

@@ -16,16 +16,41 @@ from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.study import Study
+from framehaul.reporting.tables import Listing, words
 from framehaul.results import statistics, store
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.transfers import STUDIES, findings
 from framehaul.techniques import techniques
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.contract import Contract
+from framehaul.techniques.registry import REQUIREMENTS, Database, Direction, Requirement
+
+
+def terms(passes: pl.DataFrame) -> Listing:
+    """What writes ask of a table and of its other users, and what they leave: techniques on the same terms together."""
+    database, direction = passes.select("database", "direction").row(0)
+    rows: dict[tuple[Contract, tuple[Requirement, ...]], list[str]] = {}
+    for technique in techniques(database, direction):
+        if technique.contract is not None and technique.origin != "limit":
+            rows.setdefault((technique.contract, technique.requires), []).append(f"`{technique.name}`")
+    most = max(map(len, rows.values()))
+    return Listing(
+        [
+            words("techniques", lambda row: "all others" if len(row["names"]) == most else ", ".join(row["names"])),
+            words("kind", "kind"),
+            words("locks", "locks"),
+            words("others see, while it runs", "others_see"),
+            words("a failure leaves", "after_failure"),
+            words("requires", lambda row: "; ".join(REQUIREMENTS[one] for one in row["requires"])),
+        ],
+        [vars(contract) | {"names": names, "requires": wants} for (contract, wants), names in rows.items()],
+    )
 
 
 class Transfers(Shown):
     """The passes of one database and direction."""
+
+    terms = view(terms)
 
     table = view(lambda passes: tables.of_techniques(statistics.summary(passes)))
     chart = chart(lambda passes: charts.bars(statistics.summary(passes)))

@@ -135,7 +135,9 @@ def pandas_http_client_arrow_by_partition(connection: HttpConnection, table: Tab
     insert_arrow(connection, table, content, max_insert_threads=2, min_insert_block_size_rows=65_536)
 
 
-@technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", needs_key=True)
+@technique(
+    family="arrow", label="http.client INSERT FORMAT ArrowStream, presorted by key, from Polars", requires=("key",)
+)
 def polars_http_client_arrow_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """The server finds its sorting done; whether that pays for sorting here is the question."""
     insert_arrow(connection, table, to_arrow(in_clickhouse_order(in_table_order(frame, table), table), table))

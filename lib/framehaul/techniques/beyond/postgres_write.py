@@ -116,13 +116,13 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
     copy_binary(connection, table, to_arrow(frame, table))
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", needs_key=True)
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     copy_binary(connection, table, to_arrow(in_table_order(frame, table).sort(table.key), table))
 
 
-@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", needs_key=True)
+@technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars; Arrow sorts, because pandas would sort Python objects."""
     content = to_arrow(frame, table)
@@ -135,7 +135,7 @@ def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, fra
     client="psycopg_pair",
     connections=2,
     contract=HALVES,
-    needs_key=True,
+    requires=("key",),
 )
 def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
@@ -170,7 +170,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
     family="copy_binary",
     label="pgpq COPY, then the primary key, in one transaction, from Polars",
     contract=LOCKED,
-    needs_key=True,
+    requires=("key",),
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
@@ -181,7 +181,7 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
     family="copy_binary",
     label="pgpq COPY, then the primary key, in one transaction, from Pandas",
     contract=LOCKED,
-    needs_key=True,
+    requires=("key",),
 )
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
@@ -257,7 +257,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 @technique(
     family="arrow",
     label="ADBC bulk ingest into a staging table, then INSERT ... SELECT, from Polars Arrow",
-    needs_key=True,
+    requires=("key",),
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""

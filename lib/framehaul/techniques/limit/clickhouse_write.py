@@ -28,7 +28,7 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
 @technique(
     family="server",
     label="limit: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)",
-    needs_key=True,
+    requires=("key",),
 )
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
     """Rows shuffled first, so that the server has to sort them again; the shuffling is inside."""

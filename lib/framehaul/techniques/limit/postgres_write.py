@@ -22,7 +22,7 @@ def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table
 @technique(
     family="server",
     label="limit: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)",
-    needs_key=True,
+    requires=("key",),
 )
 def none_psycopg_insert_select_sorted(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
     """Rows in the order of the primary key; sorting is inside."""
