@@ -12,7 +12,6 @@ import resource
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,11 +25,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.errors import UnavailableError
+from framehaul.harness.passes import Ok
+from framehaul.harness.rounds import Rounds
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import catalog
-from framehaul.studies.drivers.catalog import ProgramError, started
+from framehaul.studies.drivers.catalog import Commands, ProgramError, started
 from framehaul.studies.drivers.runner import MEASURED, Load
-from framehaul.studies.json_parquet import rounds
+from framehaul.studies.json_parquet import runner
 from framehaul.studies.json_parquet.catalog import Converter
 from framehaul.studies.own_data import files
 from framehaul.studies.own_data.derive import derive
@@ -437,11 +438,10 @@ def reasons(deeds: dict[str, str], *, program: bool = False) -> dict[str, str]:
         return lambda _: [sys.executable, "-c", deed]
 
     tools = [Converter(name, name, command(deed), ("snappy",), program) for name, deed in deeds.items()]
-    with rounds.written(20, 1) as few:
-        rounds.rounds(
-            [rounds.Task(tool, "snappy") for tool in tools], few, Settings(), warmup=0, passes=1, seed=1,
-            record=lambda task, _, outcome: found.update({task.converter.name: outcome["reason"]}),
-            progress=lambda _: None, stop=threading.Event(),
+    with runner.written(20, 1) as few:
+        runner.convert_in_rounds(
+            [runner.Task(tool, "snappy") for tool in tools], few, Commands(Settings()), Rounds(1, seed=1),
+            lambda task, _, ended: found.update({task.converter.name: "" if isinstance(ended, Ok) else ended.reason}),
         )  # fmt: skip
     return found
 
@@ -478,9 +478,9 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
     for seed in range(300):
         path.write_bytes(damaged(good, random.Random(seed)))
-        assert rounds.difference(path, TEXTS, "snappy")
+        assert runner.difference(path, TEXTS, "snappy")
     path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
-    assert "cannot be read" in (rounds.difference(path, TEXTS, "uncompressed")[0] or "")
+    assert "cannot be read" in (runner.difference(path, TEXTS, "uncompressed")[0] or "")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.errors import UnavailableError
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped
+from framehaul.harness.rounds import Rounds
 from framehaul.results import store
+from framehaul.results.statistics import Ratio
 from framehaul.settings import Settings
-from framehaul.studies.json_parquet import STUDY, catalog, rounds
+from framehaul.studies.drivers.catalog import Commands, ProgramError
+from framehaul.studies.json_parquet import STUDY, catalog, runner
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
-from framehaul.studies.json_parquet.rounds import FEW_ROWS, Files, Pass, Task
+from framehaul.studies.json_parquet.runner import FEW_ROWS, Conversion, Files, Task
 from framehaul.studies.json_parquet.study import JsonToParquet
 from framehaul.studies.warehouse import buildings
 
@@ -37,7 +41,7 @@ DRIFT = {
 
 @pytest.fixture(scope="module")
 def files() -> Iterator[Files]:
-    with rounds.written(ROWS, SEED) as made:
+    with runner.written(ROWS, SEED) as made:
         yield made
 
 
@@ -55,7 +59,7 @@ def test_lines_say_what_the_table_says(files: Files) -> None:
 
 
 def test_nothing_is_left_of_the_files() -> None:
-    with rounds.written(5, SEED) as made:
+    with runner.written(5, SEED) as made:
         assert len(made.few_lines.read_text().splitlines()) == 5
     assert not made.directory.exists()
 
@@ -77,8 +81,7 @@ def test_json2parquet_writes_the_table(files: Files, settings: Settings) -> None
 
 
 def check_tool(converter: Converter, codec: str, files: Files, settings: Settings) -> None:
-    found = rounds.measured(Task(converter, codec), converter.command(settings), files)
-    assert found.get("reason") is None
+    found = runner.measured(Task(converter, codec), converter.command(settings), files)
     assert found["types"] == DRIFT.get(converter.name, "exact")
     assert found["rows_per_s"] == pytest.approx(ROWS / found["seconds"])
     assert found["cores_used"] == pytest.approx(found["client_cpu_s"] / found["seconds"])
@@ -132,7 +135,7 @@ def with_value(name: str, at: int, value: Any) -> pa.Table:
 def test_a_difference_is_found(table: pa.Table, said: str | None, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pq.write_table(table, path, compression="zstd", row_group_size=20)
-    found, row_order = rounds.difference(path, TABLE, "zstd")
+    found, row_order = runner.difference(path, TABLE, "zstd")
     assert found is None if said is None else found is not None and said in found
     assert row_order == ("kept" if said is None else "")
 
@@ -142,25 +145,25 @@ def test_another_order_of_rows_is_said_and_is_not_wrong(date: pa.DataType, tmp_p
     path = tmp_path / "table.parquet"
     moved = with_column("from_date", TABLE["from_date"].cast(date)).take(pa.array([*range(40, 50), *range(40)]))
     pq.write_table(moved, path, compression="zstd", row_group_size=20)
-    assert rounds.difference(path, TABLE, "zstd") == (None, "changed")
+    assert runner.difference(path, TABLE, "zstd") == (None, "changed")
     doubled = moved.take(pa.array([0, *range(49)]))
     pq.write_table(doubled, path, compression="zstd", row_group_size=20)
-    assert rounds.difference(path, TABLE, "zstd")[0] is not None
+    assert runner.difference(path, TABLE, "zstd")[0] is not None
 
 
 def test_another_codec_and_what_is_no_file_are_wrong(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
-    assert rounds.difference(path, TABLE, "zstd")[0] == "no file was written"
+    assert runner.difference(path, TABLE, "zstd")[0] == "no file was written"
     path.write_text("this is no Parquet")
-    assert str(rounds.difference(path, TABLE, "zstd")[0]).startswith("the file cannot be read: ")
+    assert str(runner.difference(path, TABLE, "zstd")[0]).startswith("the file cannot be read: ")
     pq.write_table(TABLE, path, compression="snappy")
-    assert rounds.difference(path, TABLE, "zstd")[0] == "compressed with SNAPPY instead of ZSTD"
+    assert runner.difference(path, TABLE, "zstd")[0] == "compressed with SNAPPY instead of ZSTD"
 
 
 def test_a_longer_text_is_no_other_type() -> None:
-    assert rounds.types_text(TABLE.schema) == "exact"
+    assert runner.types_text(TABLE.schema) == "exact"
     drifted = with_column("from_date", TABLE["from_date"].cast(pa.large_string()))
-    assert rounds.types_text(drifted.schema) == "from_date:string"
+    assert runner.types_text(drifted.schema) == "from_date:string"
 
 
 # A round
@@ -188,12 +191,13 @@ def script(name: str, text: str) -> Converter:
     return Converter(name, name, lambda _: [sys.executable, "-c", text], ("snappy",), program=True)
 
 
-def outcomes(converters: list[Converter], files: Files, settings: Settings, passes: int = 1) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    rounds.rounds(
-        [Task(converter, "snappy") for converter in converters], files, settings, warmup=0, passes=passes, seed=1,
-        record=lambda task, number, outcome: found.setdefault(task.converter.name, []).append(outcome),
-        progress=lambda _: None, stop=threading.Event(),
+def outcomes(
+    converters: list[Converter], files: Files, settings: Settings, passes: int = 1
+) -> dict[str, list[Pass[dict[str, Any]]]]:
+    found: dict[str, list[Pass[dict[str, Any]]]] = {}
+    runner.convert_in_rounds(
+        [Task(converter, "snappy") for converter in converters], files, Commands(settings), Rounds(passes, seed=1),
+        lambda task, _, ended: found.setdefault(task.converter.name, []).append(ended),
     )  # fmt: skip
     return found
 
@@ -202,7 +206,7 @@ def test_a_tool_that_is_wrong_or_dies_has_failed_and_the_others_go_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no strace: this is about passes
-    with rounds.written(50, SEED) as few:
+    with runner.written(50, SEED) as few:
         found = outcomes(
             [
                 fake("loses", "table = table.slice(1)"),
@@ -216,10 +220,11 @@ def test_a_tool_that_is_wrong_or_dies_has_failed_and_the_others_go_on(
             ],
             few, settings, passes=2,
         )  # fmt: skip
-    reasons = {name: [outcome.get("reason") for outcome in each] for name, each in found.items()}
+    reasons = {name: [None if isinstance(ended, Ok) else ended.reason for ended in each]
+               for name, each in found.items()}  # fmt: skip
     turned = reasons.pop("turns")
     assert turned == [None, None]
-    assert {outcome["row_order"] for outcome in found["turns"]} == {"changed"}
+    assert {ended.values["row_order"] for ended in found["turns"] if isinstance(ended, Ok)} == {"changed"}
     assert reasons == {
         "loses": ["49 rows instead of 50"] * 2,
         "dies": ["worn out"] * 2,
@@ -230,19 +235,42 @@ def test_a_tool_that_is_wrong_or_dies_has_failed_and_the_others_go_on(
         "works": [None] * 2,
     }
     for name, each in found.items():
-        for outcome in each:
-            assert outcome.get("status") == (None if name in ("works", "turns") else "failed")
-            assert ("seconds" in outcome) == (name in ("works", "turns"))
+        for ended in each:
+            assert isinstance(ended, Ok if name in ("works", "turns") else Failed)
+            assert isinstance(ended, Failed) or "seconds" in ended.values
 
 
 def test_an_interrupt_ends_the_work_between_two_tasks(files: Files, settings: Settings) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(KeyboardInterrupt):
-        rounds.rounds(
-            [Task(CONVERTERS[0], "snappy")], files, settings, warmup=0, passes=1, seed=1, stop=stop,
-            record=lambda *_: None, progress=lambda _: None,
-        )  # fmt: skip
+        runner.convert_in_rounds(
+            [Task(CONVERTERS[0], "snappy")], files, Commands(settings), Rounds(1, seed=1), lambda *_: None, stop=stop
+        )
+
+
+def test_what_an_interrupted_run_has_left_is_neither_traced_nor_run_again(
+    files: Files, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[tuple[str, str]] = []
+
+    def working(name: str) -> Any:
+        def work(task: Task, *_: object) -> dict[str, Any]:
+            worked.append((name, task.converter.name))
+            return {name: 1}
+
+        return work
+
+    for name in ("write_calls", "measured"):
+        monkeypatch.setattr(runner, name, working(name))
+    recorded: list[tuple[str, int, Pass[dict[str, Any]]]] = []
+    runner.convert_in_rounds(
+        [Task(script(name, ""), "snappy") for name in ("whole", "half")], files, Commands(settings), Rounds(2, seed=1),
+        lambda task, number, ended: recorded.append((task.converter.name, number, ended)),
+        finished=lambda task, number: task.converter.name == "whole" or number == 1,
+    )  # fmt: skip
+    assert worked == [("write_calls", "half"), ("measured", "half")]
+    assert recorded == [("half", 2, Ok({"measured": 1, "write_calls": 1}))]
 
 
 # System calls
@@ -265,10 +293,10 @@ print("done" * 100)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace on PATH")
 def test_write_calls_into_the_file_are_counted(files: Files, settings: Settings) -> None:
     program = script("pieces", PIECES)
-    found = rounds.write_calls(Task(program, "snappy"), program.command(settings), files)
+    found = runner.write_calls(Task(program, "snappy"), program.command(settings), files)
     assert found == {"write_calls": 5, "write_calls_few_rows": 5}
     tool = CONVERTERS[0]
-    found = rounds.write_calls(Task(tool, "snappy"), tool.command(settings), files)
+    found = runner.write_calls(Task(tool, "snappy"), tool.command(settings), files)
     assert found["write_calls"] >= found["write_calls_few_rows"] >= 1
     assert not list(files.directory.glob("*.parquet"))
     assert not list(files.directory.glob("*.log"))
@@ -277,9 +305,20 @@ def test_write_calls_into_the_file_are_counted(files: Files, settings: Settings)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace on PATH")
 def test_a_tool_that_cannot_be_traced_says_why(files: Files, settings: Settings) -> None:
     broken = script("broken", "import sys; sys.exit('no ground')")
-    assert rounds.write_calls(Task(broken, "snappy"), broken.command(settings), files) == {
-        "write_calls_reason": "under strace it failed: no ground"
-    }
+    with pytest.raises(ProgramError, match=r"^under strace it failed: no ground$"):
+        runner.write_calls(Task(broken, "snappy"), broken.command(settings), files)
+
+
+def test_why_calls_were_not_counted_is_kept_with_the_passes(
+    files: Files, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise ProgramError(f"under strace it failed: {files.directory}/few.parquet")
+
+    monkeypatch.setattr(runner, "write_calls", failing)
+    for ended in outcomes([PYTHON[1]], files, settings, passes=2)[PYTHON[1].name]:
+        assert isinstance(ended, Ok)
+        assert ended.values["write_calls_reason"] == "under strace it failed: few.parquet"
 
 
 # What is missing
@@ -289,13 +328,14 @@ def test_without_cargo_and_strace_both_are_said(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     found = outcomes([CONVERTERS[-1], PYTHON[0]], files, Settings(state_dir=tmp_path / "state"))
     (skipped,) = found["json2parquet"]
-    assert skipped["status"] == "skipped"
-    assert "there is no cargo on PATH" in skipped["reason"]
-    assert "https://rustup.rs" in skipped["reason"]
+    assert isinstance(skipped, Skipped)
+    assert "there is no cargo on PATH" in skipped.reason
+    assert "https://rustup.rs" in skipped.reason
     (ran,) = found[PYTHON[0].name]
-    assert "install it (https://strace.io)" in ran["write_calls_reason"]
-    assert "write_calls" not in ran
-    assert ran["seconds"] > 0
+    assert isinstance(ran, Ok)
+    assert "install it (https://strace.io)" in ran.values["write_calls_reason"]
+    assert "write_calls" not in ran.values
+    assert ran.values["seconds"] > 0
 
 
 CARGO = """#!{python}
@@ -391,40 +431,42 @@ def test_each_round_runs_everything_once(study: JsonToParquet) -> None:
 
 
 def test_tables_and_chart_can_be_made_of_a_run(study: JsonToParquet) -> None:
-    table = str(study.table().data)
+    table = str(study.table())
     assert table.count("\n") == 1 + 8
     fastest = next(line for line in table.splitlines() if "| snappy | " in line)
     assert "| 1.00x (1.00 to 1.00) |" in fastest
     assert "| snappy | Missing | skipped |" in table
     assert "| snappy | Wrong | failed |" in table
     for made in (study.cores(), study.outputs(), study.writes()):
-        assert str(made.data).count("\n") == 1 + 6
-    assert "revision: int64; from_date, to_date: string" in str(study.outputs().data)
-    assert "| Awkward Array | " in str(study.published().data)
-    assert "| 1.5x |" in str(study.published().data)
-    assert "| Wrong | failed |  |  |  |" in str(study.published().data)
-    missing = str(study.missing().data)
+        assert str(made).count("\n") == 1 + 6
+    assert "revision: int64; from_date, to_date: string" in str(study.outputs())
+    published = str(study.published())
+    assert "| Awkward Array | " in published
+    assert "| 1.5x |" in published
+    assert "| Wrong | failed |  |  |  |" in published
+    missing = str(study.missing())
     assert "| Missing | skipped | snappy | there is no such tool: make one |" in missing
     assert "| Wrong | failed | snappy | 39 rows instead of 40 |" in missing
     assert "40 rows" in str(study.versions().data)
     text = str(study.chart().data)
     assert "DuckDB" in text
-    assert "failed" in text
+    assert "FAILED: 39 rows instead of 40" in text
+    assert "skipped" in text
     assert "The types are the table's own with " in str(study.findings().data)
 
 
 def test_a_run_is_read_again_for_the_readme(study: JsonToParquet, tmp_path: Path) -> None:
     path = tmp_path / STUDY.results
     study.passes.write_csv(path)
-    assert store.read(path, Pass).equals(study.passes)
+    assert store.read(path, Conversion).equals(study.passes)
     (block,) = json_parquet.readme_blocks(tmp_path).items()
-    assert block == ("json-to-parquet", study.published().data)
+    assert block == ("json-to-parquet", str(study.published()))
 
 
 def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
     rows = [
         dataclasses.asdict(
-            Pass(
+            Conversion(
                 run_id="r", converter=tool, label=tool, codec="snappy", rows=1000, pass_=number, seconds=each,
                 rows_per_s=1000 / each, client_cpu_s=2 * each, cores_used=2.0, output_bytes=10, row_groups=1,
                 types="exact",
@@ -433,19 +475,17 @@ def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
         for tool, times in seconds.items() for number, each in enumerate(times, 1)
     ]  # fmt: skip
     frame = pl.DataFrame(rows, infer_schema_length=None).rename({"pass_": "pass"})
-    kinds: Any = store.schema_of(Pass)
+    kinds: Any = store.schema_of(Conversion)
     return frame.cast(kinds)
 
 
 def test_ratios_are_of_time() -> None:
     passes = passes_of({"clickhouse": [1.0, 1.0], "pyarrow": [2.0, 2.0], "awkward": [1.5, 1.5], "polars": [0.5, 0.5]})
-    assert json_parquet.times(passes, "snappy", "pyarrow", "clickhouse") == {
-        "ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.0,
-    }  # fmt: skip
-    lines = json_parquet.times_table(passes).splitlines()[2:]
+    assert json_parquet.times(passes, "snappy", "pyarrow", "clickhouse") == Ratio(2.0, 2.0, 2.0)
+    lines = str(json_parquet.times_table(passes)).splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == ["polars", "clickhouse", "awkward", "pyarrow"]
     assert "| 4.00x (4.00 to 4.00) | 2.00x (2.00 to 2.00) |" in lines[-1]
-    said = json_parquet.published_table(passes)
+    said = str(json_parquet.published_table(passes))
     assert "| pyarrow | 2.000 | 1.38x | 2.00x (2.00 to 2.00) | slower |" in said
     assert "| awkward | 1.500 | 1.5x | 1.50x (1.50 to 1.50) | inconclusive |" in said
     assert "| polars | 0.500 |  | 0.50x (0.50 to 0.50) |  |" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,10 @@ CONTENT = buildings.table(ROWS, 1)
 NAMED = {writer.name: writer for writer in WRITERS}
 
 
-@contextmanager
-def bench_of(servers: Servers, directory: Path, *chosen: Writer, content: pa.Table = CONTENT) -> Iterator[Bench]:
-    with Bench(content, servers.postgres, directory).opened(chosen) as bench:
-        yield bench
+def bench_of(
+    servers: Servers, directory: Path, *chosen: Writer, content: pa.Table = CONTENT
+) -> AbstractContextManager[Bench]:
+    return files.opened(chosen, content, servers.postgres, directory)
 
 
 def measured(bench: Bench, task: Task) -> tuple[dict[str, Any], list[Chunk]]:

@@ -6,6 +6,7 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
 
 STUDY = Study(
     "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?", (ROWS, PASSES, WARMUP, SEED),
-    "framehaul.studies.json_parquet.rounds:Pass", "converter", "framehaul.studies.json_parquet.study:readme_blocks",
+    "framehaul.studies.json_parquet.runner:Conversion", "converter",
+    "framehaul.studies.json_parquet.study:readme_blocks",
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from framehaul.data.equality import content_of, difference_in_any_order, first_difference, other_shape
 from framehaul.data.schema import columns_in
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.passes import Pass, columns_of
+from framehaul.harness.passes import Ok, Pass, attempt, columns_of
 from framehaul.results.store import EXACT, Status
 from framehaul.servers import PostgresServer
 from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Options, Writer
@@ -88,7 +89,7 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Task:
-    """A writer, what it is asked for, and the codec that each column must then have."""
+    """A writer, what it is asked for, and the codec of all columns of which the options name no other."""
 
     name: str
     part: Part
@@ -96,10 +97,6 @@ class Task:
     codec: Codec
     options: Options
     against: str | None = None
-
-    def codec_of(self, column: str) -> Codec:
-        """What this column is to be compressed with."""
-        return self.options.columns.get(column, self.codec)
 
 
 # What is tried
@@ -154,24 +151,13 @@ def trial_name(writer: Writer, codec: Codec) -> str:
 # What is measured
 
 
+@dataclass(frozen=True)
 class Bench:
-    """The open writers, the rows that they write, and a directory for their files."""
+    """The rows that are written, a directory for their files, and the client of each writer, or why there is none."""
 
-    def __init__(self, content: pa.Table, server: PostgresServer, directory: Path) -> None:
-        self.content, self._server, self._directory = content, server, directory
-        self._clients: dict[str, Any] = {}
-        self._unavailable: dict[str, UnavailableError] = {}
-
-    @contextmanager
-    def opened(self, writers: tuple[Writer, ...]) -> Iterator[Bench]:
-        """The writers that can be had, for as long as the block lasts; the others raise UnavailableError when used."""
-        with ExitStack() as stack:
-            for writer in writers:
-                try:
-                    self._clients[writer.name] = stack.enter_context(writer.opened(self._server, self.content))
-                except UnavailableError as error:
-                    self._unavailable[writer.name] = error
-            yield self
+    content: pa.Table
+    directory: Path
+    clients: dict[str, Pass[Any]]
 
     def measured(self, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
         """Write, read back and verify one file: the values of its pass, and what is in it.
@@ -207,13 +193,25 @@ class Bench:
     @contextmanager
     def _file_of(self, task: Task) -> Iterator[tuple[Path, Callable[[], None]]]:
         """Where the file of a task is to be, for as long as the block lasts, and what writes it."""
-        writer, path = task.writer, self._directory / f"{task.name}.parquet"
-        if writer.name in self._unavailable:
-            raise self._unavailable[writer.name]
+        client, path = self.clients[task.writer.name], self.directory / f"{task.name}.parquet"
+        if not isinstance(client, Ok):
+            raise UnavailableError(client.reason)
         try:
-            yield path, lambda: writer.save(self._clients[writer.name], self.content, path, task.options)
+            yield path, lambda: task.writer.save(client.values, self.content, path, task.options)
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def opened(writers: tuple[Writer, ...], content: pa.Table, server: PostgresServer, directory: Path) -> Iterator[Bench]:
+    """The writers, for as long as the block lasts; who cannot be had raises UnavailableError when used."""
+    with ExitStack() as stack:
+
+        def client_of(writer: Writer) -> Any:
+            return stack.enter_context(writer.opened(server, content))
+
+        clients = {writer.name: attempt(partial(client_of, writer), failures=()) for writer in writers}
+        yield Bench(content, directory, clients)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
@@ -257,7 +255,7 @@ def sizes_of(chunks: Iterable[Chunk]) -> Sizes:
 def other_codec(task: Task, chunks: list[Chunk]) -> str | None:
     """What is wrong with the codecs of a file, if anything: a setting may be ignored without a word."""
     for chunk in chunks:
-        wanted = task.codec_of(chunk.column).in_file
+        wanted = task.options.columns.get(chunk.column, task.codec).in_file
         if chunk.codec != wanted:
             return f"column {chunk.column} is compressed with {chunk.codec} instead of {wanted}"
     return None

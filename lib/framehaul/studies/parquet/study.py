@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Self
 
 import matplotlib as mpl
 import polars as pl
-from IPython.display import Markdown
+from IPython.display import Code, Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -33,10 +34,10 @@ from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.files import (
     BARELY,
     PUBLISHED_ROW_GROUP_ROWS,
-    Bench,
     Chunk,
     RoundTrip,
     Task,
+    opened,
     row_of,
     tasks_of,
     tasks_per_column,
@@ -76,7 +77,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
         recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as made,
         servers.running(made.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
-        Bench(content, both.postgres, Path(directory)).opened(WRITERS) as bench,
+        opened(WRITERS, content, both.postgres, Path(directory)) as bench,
     ):
         tasks = [*tasks_of(WRITERS), *tasks_per_column(PYARROW, bench.survey(PYARROW))]
         made.expect(len(tasks) * (warmup + passes))
@@ -116,6 +117,11 @@ def readme_blocks(directory: Path) -> dict[str, str]:
         "parquet-writers": str(writers_table(passes, chunks)),
         "parquet-codecs": str(codecs_table(passes.filter(writer=PYARROW.name))),
     }
+
+
+def show_source() -> Code:
+    """The code of the writers as it stands in the library."""
+    return Code("\n\n\n".join(inspect.getsource(writer.write) for writer in WRITERS), language="python")
 
 
 # What is derived from passes and chunks

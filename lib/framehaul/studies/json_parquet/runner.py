@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,11 @@ import pyarrow.parquet as pq
 
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.data.schema import columns_in
-from framehaul.errors import UnavailableError
+from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness import meter
-from framehaul.harness.rounds import in_rounds
+from framehaul.harness.passes import Ok, Pass
+from framehaul.harness.rounds import Rounds, in_rounds
 from framehaul.results.store import Status
-from framehaul.settings import Settings
 from framehaul.studies.drivers import catalog
 from framehaul.studies.drivers.catalog import Commands, ProgramError, opened, parsed, started
 from framehaul.studies.json_parquet.catalog import Converter, arguments_of
@@ -37,8 +38,8 @@ FEW_ROWS = 10
 """As many lines as the article looked at through strace; a tool for Python converts them before it is measured."""
 SLOWEST_ROWS_PER_S = 1_000
 """A tool that is slower is given up."""
-SAID_BYTES = 1 << 16
-"""How much of the end of what a program said is looked at."""
+PRINTED_BYTES = 1 << 16
+"""How much of the end of what a program printed is looked at."""
 TIMES: dict[str, type] = {"seconds": float, "cpu_seconds": float}
 """The fields of the answer to a conversion."""
 LOOK_SECONDS = 0.002
@@ -46,12 +47,12 @@ LOOK_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
-class Pass:
+class Conversion:
     """One pass of one tool and codec: a row of the study's file. A missing number is None, never 0.
 
     `types` is `exact`, or the columns that came out as another type; `row_order` says whether rows came out where they
-    were (`kept`, `changed`); `write_calls` and `write_calls_few_rows` were
-    counted once, apart from the passes, and `write_calls_reason` says why they are missing.
+    were (`kept`, `changed`); `write_calls` and `write_calls_few_rows` were counted once, apart from the passes, and
+    `write_calls_reason` says why they are missing.
     """
 
     run_id: str
@@ -97,10 +98,6 @@ class Files:
         """Where a tool writes."""
         return self.directory / f"{which}-{task.converter.name}-{task.codec}.parquet"
 
-    def without_paths(self, text: str) -> str:
-        """A text without the directory in it, which says nothing to a reader."""
-        return text.replace(f"{self.directory}/", "")
-
 
 @contextmanager
 def written(rows: int, seed: int) -> Iterator[Files]:
@@ -127,50 +124,54 @@ def write_lines(
             frame.write_ndjson(file)
 
 
-def rounds(
-    tasks: list[Task], files: Files, settings: Settings, *, warmup: int, passes: int, seed: int,
-    record: Callable[[Task, int, dict[str, Any]], None], progress: Callable[[str], None], stop: threading.Event,
+def convert_in_rounds(
+    tasks: Sequence[Task], files: Files, commands: Commands, rounds: Rounds,
+    record: Callable[[Task, int, Pass[dict[str, Any]]], None], *, stop: threading.Event | None = None,
+    progress: Callable[[str], object] = str, finished: Callable[[Task, int], bool] = lambda *_: False,
 ) -> None:  # fmt: skip
-    """Run every task in each round; `record` gets task, pass and the fields of its measurement, but for warm-ups.
+    """Run every task in each round; `stop`, `record` and `finished` are those of `in_rounds`.
 
-    Before the first round each task's system calls are counted. A tool that is wrong, fails or is not there is
-    recorded, and the others go on. Raises KeyboardInterrupt after `stop` was set, between two tasks.
+    Before the first round the system calls of each task are counted.
     """
-    commands = Commands(settings)
     calls: dict[Task, dict[str, Any]] = {}
 
-    def done(task: Task, do: Callable[[Task, list[str], Files], dict[str, Any]]) -> dict[str, Any]:
+    def done(task: Task, work: Callable[[Task, list[str], Files], dict[str, Any]]) -> dict[str, Any]:
         try:
-            return do(task, commands.of(task.converter.name, task.converter.command), files)
-        except UnavailableError as error:
-            return {"status": "skipped", "reason": str(error)}
+            return work(task, commands.of(task.converter.name, task.converter.command), files)
         except ProgramError as error:
-            return {"status": "failed", "reason": files.without_paths(str(error))}
+            raise WrongResultError(str(error)) from error
 
-    for _, task in in_rounds(tasks, warmup=0, passes=1, seed=seed, stop=stop):
-        progress(f"{task.converter.name} {task.codec}: system calls")
-        found = done(task, write_calls)
-        calls[task] = {"write_calls_reason": found["reason"]} if "status" in found else found
-    for number, task in in_rounds(tasks, warmup=warmup, passes=passes, seed=seed, stop=stop):
-        progress(f"{task.converter.name} {task.codec}: pass {number}")
-        found = done(task, measured)
-        if number > 0:
-            record(task, number, found | (calls[task] if "status" not in found else {}))
+    def keep_calls(task: Task, _: int, counted: Pass[dict[str, Any]]) -> None:
+        calls[task] = counted.values if isinstance(counted, Ok) else {"write_calls_reason": counted.reason}
+
+    # What is neither the tool's failure nor its absence ends the run.
+    in_rounds(
+        tasks, Rounds(1, seed=rounds.seed), lambda task, _: done(task, write_calls), keep_calls,
+        progress=lambda task, _: progress(f"{task.converter.name} {task.codec}: system calls"),
+        finished=lambda task, _: finished(task, rounds.passes), stop=stop, home=files.directory, failures=(),
+    )  # fmt: skip
+    in_rounds(
+        tasks, rounds, lambda task, _: done(task, measured) | calls[task], record,
+        progress=lambda task, number: progress(f"{task.converter.name} {task.codec}: pass {number}"),
+        finished=finished, stop=stop, home=files.directory, failures=(),
+    )  # fmt: skip
 
 
 def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
-    """Convert all lines in a fresh process, and compare what came out; raises ProgramError when the tool fails."""
+    """Convert all lines in a fresh process, and compare what came out.
+
+    Raises ProgramError when the tool fails, WrongResultError when what came out is wrong.
+    """
     target = files.target(task, "all")
     try:
-        found = (_run_program if task.converter.program else _run_python)(task, command, files, target)
+        values = (_run_program if task.converter.program else _run_python)(task, command, files, target)
         wrong, row_order = difference(target, files.expected, task.codec)
         if wrong:
-            return {"status": "failed", "reason": files.without_paths(wrong)}
-        metadata = pq.read_metadata(target)
-        return found | {
-            "rows_per_s": files.expected.num_rows / found["seconds"],
-            "cores_used": found["client_cpu_s"] / found["seconds"],
-            "output_bytes": target.stat().st_size, "row_groups": metadata.num_row_groups,
+            raise WrongResultError(wrong)
+        return values | {
+            "rows_per_s": files.expected.num_rows / values["seconds"],
+            "cores_used": values["client_cpu_s"] / values["seconds"],
+            "output_bytes": target.stat().st_size, "row_groups": pq.read_metadata(target).num_row_groups,
             "types": types_text(pq.read_schema(target)), "row_order": row_order,
         }  # fmt: skip
     finally:
@@ -191,44 +192,32 @@ def _run_python(task: Task, command: list[str], files: Files, target: Path) -> d
             peak_growth = meter.peak_rss_growth(resident, running.process_id)
     finally:
         few.unlink(missing_ok=True)
-    return {
-        "seconds": answer["seconds"], "client_cpu_s": answer["cpu_seconds"],
-        "peak_rss_bytes": peak_growth,
-    }  # fmt: skip
+    return {"seconds": answer["seconds"], "client_cpu_s": answer["cpu_seconds"], "peak_rss_bytes": peak_growth}
 
 
 def _run_program(task: Task, command: list[str], files: Files, target: Path) -> dict[str, Any]:
     """The process from its start to its end, which takes a few milliseconds more than its work."""
-    peaks: list[int | None] = [None]
-    patience = _patience(files)
-    with tempfile.TemporaryFile() as said:
+    patience, peak = _patience(files), None
+    whole = [*command, *arguments_of(files.lines, target, task.codec)]
+    with tempfile.TemporaryFile() as printed:
         start = time.perf_counter()
-        whole = [*command, *arguments_of(files.lines, target, task.codec)]
-        with opened(whole, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
-            ended = threading.Event()
-
-            def look() -> None:
-                """The kernel's figure at the end counts what this process had when it forked, and is of no use."""
-                while not ended.is_set():
+        with opened(whole, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed) as process:
+            # The kernel's peak at the end counts what this process had when it forked: it is looked at until then.
+            with os.fdopen(os.pidfd_open(process.pid), "rb", 0) as end:
+                while not select.select([end], [], [], LOOK_SECONDS)[0]:
+                    peak = meter.peak_rss_bytes(process.pid) or peak
                     if time.perf_counter() - start > patience:
-                        os.kill(process.pid, signal.SIGKILL)
-                    peaks.append(meter.peak_rss_bytes(process.pid) or peaks[-1])
-                    ended.wait(LOOK_SECONDS)
-
-            looking = threading.Thread(target=look)
-            looking.start()
-            # It stays a zombie, whose number nobody else gets, until there is no look any more.
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                        process.kill()
             seconds = time.perf_counter() - start
-            ended.set()
-            looking.join()
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if seconds > patience:
             raise ProgramError(f"it did not end within {patience:.0f} s")
-        said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES))
-        _check_end(process.returncode, said.read())
-    return {"seconds": seconds, "client_cpu_s": usage.ru_utime + usage.ru_stime, "peak_rss_bytes": peaks[-1]}
+        if process.returncode:
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED_BYTES))
+            text = " ".join(printed.read().decode(errors="replace").split())
+            raise ProgramError(text[-400:] or f"the program ended with status {process.returncode} without a word")
+    return {"seconds": seconds, "client_cpu_s": usage.ru_utime + usage.ru_stime, "peak_rss_bytes": peak}
 
 
 def _patience(files: Files) -> float:
@@ -240,20 +229,14 @@ def _request(source: Path, target: Path, task: Task) -> dict[str, Any]:
     return {"source": str(source), "target": str(target), "codec": task.codec}
 
 
-def _check_end(status: int, said: bytes) -> None:
-    if status:
-        text = " ".join(said.decode(errors="replace").split())
-        raise ProgramError(text[-400:] or f"the program ended with status {status} without a word")
-
-
 def write_calls(task: Task, command: list[str], files: Files) -> dict[str, Any]:
-    """How often the tool asked the system to write into its output, for all rows and for a few, or why nobody knows.
+    """How often the tool asked the system to write into its output, for all rows and for a few.
 
     Counted by https://strace.io, which slows a process down: this is no pass. What is mapped into memory is not seen.
-    Raises ProgramError when the tool fails.
+    Raises UnavailableError without strace, ProgramError when the tool fails, maybe under strace alone.
     """
     if shutil.which("strace") is None:
-        return {"write_calls_reason": "there is no strace on PATH: install it (https://strace.io), and run again"}
+        raise UnavailableError("there is no strace on PATH: install it (https://strace.io), and run again")
     few, target = files.target(task, "few"), files.target(task, "all")
     pairs = ((files.few_lines, few), (files.lines, target))
     try:
@@ -262,17 +245,11 @@ def write_calls(task: Task, command: list[str], files: Files) -> dict[str, Any]:
         else:
             requests = b"".join(json.dumps(_request(*pair, task)).encode() + b"\n" for pair in pairs)
             logs = [_traced(command, requests, files, (few, target))]
-    except _NotTracedError as error:
-        return {"write_calls_reason": files.without_paths(str(error))}
     finally:
         few.unlink(missing_ok=True)
         target.unlink(missing_ok=True)
     log = "".join(logs)
     return {"write_calls": log.count(f"<{target}>"), "write_calls_few_rows": log.count(f"<{few}>")}
-
-
-class _NotTracedError(RuntimeError):
-    """The tool could not be run under strace."""
 
 
 def _traced(command: list[str], requests: bytes, files: Files, targets: tuple[Path, Path]) -> str:
@@ -288,15 +265,15 @@ def _traced(command: list[str], requests: bytes, files: Files, targets: tuple[Pa
             start_new_session=True,
         ) as process:  # fmt: skip
             try:
-                answers, told = process.communicate(requests, _patience(files))
+                answers, errors = process.communicate(requests, _patience(files))
             except BaseException as error:
                 os.killpg(process.pid, signal.SIGKILL)  # the tool would go on without strace, and hold the pipes
                 if isinstance(error, subprocess.TimeoutExpired):
-                    raise _NotTracedError("under strace it did not end in time") from None
+                    raise ProgramError("under strace it did not end in time") from None
                 raise
         if process.returncode:
-            said = (told.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"])[-1]
-            raise _NotTracedError(f"under strace it failed: {said[:300]}")
+            last = (errors.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"])[-1]
+            raise ProgramError(f"under strace it failed: {last[:300]}")
         lines = answers.splitlines() if requests else []
         if len(lines) != requests.count(b"\n"):
             raise ProgramError(f"it gave {len(lines)} answers to {requests.count(b'\n')} requests")
