@@ -15,7 +15,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from framehaul.data.equality import Content, content_of, first_difference, other_shape
+from framehaul.data.equality import (
+    Content,
+    content_fingerprint,
+    content_of,
+    difference_in_any_order,
+    first_difference,
+    other_shape,
+)
 from framehaul.data.schema import Column, ColumnType
 
 UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
@@ -107,3 +114,31 @@ def test_a_difference_is_told_in_one_short_line() -> None:
     assert change(moment, [MOMENT], pl.Series([None])) == "2026-01-02T03:04:05.678901000 became NULL"
     found = first_difference(content(pa.array([1, 2]), ColumnType.INT64), content(pa.array([1, 3]), ColumnType.INT64))
     assert str(found) == "column value, row 1: 2 became 3"
+
+
+def rows(*values: float) -> Content:
+    return content(pl.Series(values, dtype=pl.Float64), ColumnType.FLOAT64)
+
+
+@pytest.mark.parametrize("key", [[], ["value"]], ids=["no key", "key"])
+def test_rows_may_come_in_any_order_and_zero_has_a_sign(key: list[str]) -> None:
+    assert difference_in_any_order(rows(1.0, 2.0, 3.0), rows(3.0, 1.0, 2.0), key) is None
+    assert difference_in_any_order(rows(1.0, 0.0), rows(-0.0, 1.0), key) == "content differs in value"
+    frame = content(pl.Series(["1.0"]), ColumnType.FLOAT64)
+    assert difference_in_any_order(rows(1.0), frame, key) == "column value, row 0: '1.0' is no Float64"
+
+
+def test_without_a_key_only_the_columns_that_differ_are_named() -> None:
+    columns = [Column("a", ColumnType.INT64), Column("b", ColumnType.INT64)]
+    sent, other, swapped = (
+        content_of(pl.DataFrame({"a": [1, 2, 3], "b": b}), columns, nan_is_null=False)
+        for b in ([4, 5, 6], [4, 5, 7], [5, 4, 6])
+    )
+    assert difference_in_any_order(sent, other, ()) == "content differs in b"
+    assert difference_in_any_order(sent, swapped, ()) == "content differs in how values are combined into rows"
+
+
+def test_a_fingerprint_is_of_rows_to_the_bit_in_any_order_and_number_of_frames() -> None:
+    frame = pl.DataFrame({"a": [1, 2, 3], "b": [0.0, 1.5, None]})
+    assert content_fingerprint(frame) == content_fingerprint(frame[2:], frame[:2])
+    assert content_fingerprint(frame) != content_fingerprint(frame.with_columns(b=pl.Series([-0.0, 1.5, None])))
