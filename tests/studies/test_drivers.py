@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -223,6 +226,24 @@ def test_what_was_never_sent_counts_with_the_time_that_it_waited() -> None:
 def test_a_connection_sends_at_least_one_query() -> None:
     answer = program.answered(STALLING, 0, measure({}, DUMMY, drivers.ONE_QUERY_SECONDS, connections=5))
     assert answer["queries"] == answer["rows"] == 5
+
+
+def test_an_answer_is_whole_although_a_signal_interrupts_its_write(ground: PostgresGround, settings: Settings) -> None:
+    wide = dataclasses.replace(DUMMY, sql="SELECT repeat('a', 300000)")
+    request = ground.address() | {"do": "check", "shape": dataclasses.asdict(wide)}
+    command = catalog.POSTGRES[0].command(settings)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        select.select([process.stdout], [], [], 60)
+        time.sleep(0.2)  # by now the pipe is full, and the program waits
+        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGCONT)
+        process.stdin.close()
+        assert json.loads(process.stdout.read()) == {"rows": [["a" * 300_000]]}
 
 
 def test_a_query_that_fails_stops_the_others() -> None:

@@ -237,10 +237,12 @@ def main() -> int:
     database, name = sys.argv[1:]
     # No other database's drivers beside them.
     driver = importlib.import_module(f"framehaul.studies.drivers.{database}").DRIVERS[name]
-    # The answers' alone: whatever a driver prints goes where errors go.
-    answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin.buffer:
-        print(answered_line(driver, line), file=answers, flush=True)
+    # With a buffer, also where PYTHONUNBUFFERED is set: without one, a signal in the middle of a write loses the rest
+    # of the answer, as happens now and then to those that run uvloop.
+    with open(sys.stdout.fileno(), "w", encoding="utf8", closefd=False) as answers:
+        sys.stdout = sys.stderr  # whatever a driver prints goes where errors go
+        for line in sys.stdin.buffer:
+            print(answered_line(driver, line), file=answers, flush=True)
     return 0
 
 
