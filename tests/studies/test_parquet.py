@@ -178,7 +178,7 @@ def broken(client: Any, content: pa.Table, path: Path, options: Options) -> None
         (other_value, "content differs in geom"),
         (null_as_zero, "content differs in revision"),
         (one_row_less, "2999 rows instead of 3000"),
-        (not_midnight, " is no Date"),
+        (not_midnight, "column to_date, row"),
         (ignores_options, "compressed with GZIP instead of SNAPPY"),
         (broken, "OSError: the disk is full"),
     ],
