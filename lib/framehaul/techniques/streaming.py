@@ -153,3 +153,4 @@ MOVES = (
     _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "table -> Polars frame -> Parquet file (Arrow)"),
 )
 """Every move; a streamed one is followed by the one that holds the whole frame."""
+STREAMED = MOVES[::2]

@@ -40,7 +40,7 @@ from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.scaling import STUDY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
-from framehaul.techniques.streaming import MOVES
+from framehaul.techniques.streaming import MOVES, STREAMED
 
 SMALLEST_ROWS = 10_000
 STEPS = (1, 3)
@@ -287,7 +287,7 @@ def read_streams(directory: Path) -> pl.DataFrame:
 
 def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
     """Of the passes of the scaling study, those of the streamed moves."""
-    streamed = growth.filter(pl.col("technique").str.starts_with("stream_"))
+    streamed = growth.filter(pl.col("technique").is_in([move.name for move in STREAMED]))
     return statistics.never_wrong(streamed, ["technique", "rows"])
 
 

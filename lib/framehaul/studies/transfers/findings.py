@@ -217,12 +217,10 @@ def _families(timed: pl.DataFrame) -> list[str]:
 
 def _pairs(timed: pl.DataFrame) -> list[str]:
     """The same way with the other frame library: the geometric mean over all such pairs."""
-    speeds = dict(timed.select("technique", "median_rows_per_s").rows())
-    ratios = [
-        speed / speeds["pandas" + name.removeprefix("polars")]
-        for name, speed in speeds.items()
-        if name.startswith("polars") and "pandas" + name.removeprefix("polars") in speeds
-    ]
+    ways: dict[tuple[str, str], dict[str, float]] = {}
+    for row in timed.to_dicts():
+        ways.setdefault((row["driver"], _method(row)), {})[row["frame"]] = row["median_rows_per_s"]
+    ratios = [speeds["polars"] / speeds["pandas"] for speeds in ways.values() if {"polars", "pandas"} <= speeds.keys()]
     points = []
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -233,8 +231,7 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
         )
     by_method: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in timed.to_dicts():
-        method = row["technique"].removeprefix(f"{row['frame']}_{row['driver']}_")
-        by_method.setdefault((row["frame"], method), []).append(row)
+        by_method.setdefault((row["frame"], _method(row)), []).append(row)
     for (frame, method), rows in by_method.items():
         for left, right in itertools.pairwise(rows):
             if left["min_rows_per_s"] > right["max_rows_per_s"]:
@@ -244,6 +241,12 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
                     f"rows/s of {DRIVERS[right['driver']]}, in every pass."
                 )
     return points
+
+
+def _method(row: dict[str, Any]) -> str:
+    """What a technique's name says beside its frame and its driver."""
+    name: str = row["technique"]
+    return name.removeprefix(f"{row['frame']}_{row['driver']}_")
 
 
 def _dtypes(timed: pl.DataFrame) -> list[str]:
