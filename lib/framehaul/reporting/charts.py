@@ -97,7 +97,15 @@ def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), s
     axes.tick_params(axis="y", length=0)
 
 
-def quantities(axis: Axis, form: Callable[[float], str] = thousands, *, logarithmic: bool = False) -> None:
+def amount(value: float) -> str:
+    """A number on an axis, which is round already: 500, 1.5k, 2M, 0.02."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic: bool = False) -> None:
     """Write an axis of amounts as a reader says them; on a logarithmic one 2 and 5 have their figures, too."""
     if logarithmic:
         axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
@@ -155,7 +163,7 @@ def bars(summary: pl.DataFrame) -> Figure:
         if 0 < limits < len(rows):
             axes.axhline(limits - 0.5, color=FAINT, linewidth=0.8)
         fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
-        axes.set_xlim(0, float(fastest) * 1.14)  # room for the number behind the bar
+        axes.set_xlim(0, float(fastest) * 1.2)  # room for the number behind the bar
         quantities(axes.xaxis)
         axes.set_xlabel(
             "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
