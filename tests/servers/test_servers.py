@@ -402,3 +402,19 @@ def _read(servers: Servers) -> tuple[list[tuple[int]], str]:
         rows = connection.execute("SELECT a FROM kept").fetchall()
     login = servers.clickhouse.user, servers.clickhouse.password
     return rows, post(servers, login, "SELECT a FROM kept").text
+
+
+def test_servers_that_another_process_stops_are_waited_for(open_dir: Path) -> None:
+    state = open_dir / "stopped-elsewhere"
+    program = f"""
+import os, pathlib, subprocess, sys
+from framehaul.servers import embedded
+from framehaul.settings import Settings
+embedded.start(Settings(state_dir=pathlib.Path({str(state)!r})))
+subprocess.run([sys.executable, "-m", "framehaul", "stop"], env=os.environ | {{"FRAMEHAUL_STATE_DIR": {str(state)!r}}})
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not embedded.is_kept(state)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
@@ -23,8 +24,8 @@ LOG = "supervisor.log"
 LOG_LINES = 10
 START_SECONDS = 90
 
-_detached: list[subprocess.Popen[bytes]] = []
-"""Supervisors that this process started and that may outlive it; held so that one that ends meanwhile is reaped."""
+_reapers: dict[int, Thread] = {}
+"""Of supervisors that this process started and that may outlive it, by their process ids."""
 
 
 @contextmanager
@@ -46,7 +47,9 @@ def start(settings: Settings) -> Servers:
     """Start servers that outlive this process; those that are kept already are returned as they are."""
     supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, detached=True)
     if supervisor is not None:
-        _detached.append(supervisor)
+        # Whoever stops it: a process of ours that has ended is waited for.
+        _reapers[supervisor.pid] = Thread(target=supervisor.wait, name="framehaul-reaper", daemon=True)
+        _reapers[supervisor.pid].start()
     return _wait_for_addresses(settings.state_dir, supervisor)
 
 
@@ -59,9 +62,8 @@ def stop(settings: Settings) -> bool:
     os.kill(supervisor, signal.SIGTERM)
     while is_kept(settings.state_dir):
         time.sleep(0.05)
-    for process in [process for process in _detached if process.pid == supervisor]:
-        process.wait()  # it has let go of the servers, and is about to end
-        _detached.remove(process)
+    if reaper := _reapers.pop(supervisor, None):
+        reaper.join()  # it has let go of the servers, and is about to end
     return True
 
 
