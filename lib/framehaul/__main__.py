@@ -144,9 +144,9 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     if len(paths) != 2 or not all(paths):  # noqa: PLR2004  A and B
         raise SettingsError("compare takes two runs: make compare A=before B=after, or framehaul compare before after")
     a, b = (registry.read_run(Path(path)) for path in paths)
-    found = compare.compare(a, b, arguments.techniques, arguments.by)
-    print(comparison.render(found, arguments.format))
-    return found.status
+    result = compare.compare(a, b, arguments.techniques, arguments.by)
+    print(comparison.render(result, arguments.format))
+    return result.status
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:

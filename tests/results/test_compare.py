@@ -52,7 +52,7 @@ def write_metadata(out: Path, **changes: Any) -> None:
 
 def of(found: compare.Comparison) -> dict[str, tuple[str, str]]:
     """Verdict and why of each technique."""
-    return {row["technique"]: (row["verdict"], row["why"]) for row in found.found.to_dicts()}
+    return {row["technique"]: (row["verdict"], row["why"]) for row in found.rows.to_dicts()}
 
 
 def both(a: Path, b: Path, wanted: str = "", by: compare.By = "raw") -> compare.Comparison:
@@ -69,13 +69,13 @@ def test_a_technique_of_half_the_speed_is_marked_and_one_of_double_too(tmp_path:
     found = both(a, b)
     assert of(found)["slow"] == ("regression", "slower")
     assert of(found)["fast"] == ("improvement", "faster")
-    assert found.found["technique"][0] == "slow"
+    assert found.rows["technique"][0] == "slow"
     assert (found.count("regression"), found.count("improvement"), found.count("no difference seen")) == (1, 1, 12)
     assert found.status == 1
-    slow = found.found.row(0, named=True)
+    slow = found.rows.row(0, named=True)
     assert slow["ratio"] == pytest.approx(0.5)
     assert slow["ratio_low"] < 0.5 < slow["ratio_high"] < 1
-    assert both(b, a).found["technique"][0] == "fast"
+    assert both(b, a).rows["technique"][0] == "fast"
 
 
 def test_passes_that_overlap_are_never_marked(tmp_path: Path) -> None:
@@ -126,9 +126,7 @@ def truth() -> pl.DataFrame:
 def test_runs_that_differ_in_nothing_rarely_mark_anything(truth: pl.DataFrame) -> None:
     random = np.random.default_rng(20260407)
     comparisons = [compare.compare(simulated(truth, random), simulated(truth, random)) for _ in range(50)]
-    parted = sum(
-        len(found.found.filter(pl.col("max_rows_per_s_b") < pl.col("min_rows_per_s"))) for found in comparisons
-    )
+    parted = sum(len(found.rows.filter(pl.col("max_rows_per_s_b") < pl.col("min_rows_per_s"))) for found in comparisons)
     # What parting alone would have marked: about one in twenty techniques.
     assert parted / 50 > 3
     assert sum(found.status for found in comparisons) <= 5
@@ -158,7 +156,7 @@ def test_a_machine_that_drifted_is_seen_past_relative_to_all(tmp_path: Path) -> 
     found = both(a, b, by="relative")
     assert found.drift == pytest.approx(0.5)
     assert [name for name, (verdict, _) in of(found).items() if verdict == "regression"] == ["slow"]
-    assert found.found.row(0, named=True)["ratio"] == pytest.approx(1 / 3)
+    assert found.rows.row(0, named=True)["ratio"] == pytest.approx(1 / 3)
     assert "median ratio of the 13 that both have a speed of: 0.50x: ratios are relative to it" in comparison.render(
         found
     )
@@ -214,7 +212,7 @@ def test_one_failed_pass_of_three_is_a_failure(tmp_path: Path) -> None:
 def test_only_techniques_of_the_same_study_and_size_are_compared(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"large": {"rows": 2000}}, small=STEADY, large=STEADY)
     b = write_run(tmp_path / "b", {"large": {"rows": 4000}}, small=STEADY, large=STEADY)
-    rows = both(a, b).found.select("technique", "rows", "verdict").rows()
+    rows = both(a, b).rows.select("technique", "rows", "verdict").rows()
     assert sorted(rows) == [
         ("large", 2000, "gone"), ("large", 4000, "new"), ("small", 1000, "no difference seen")
     ]  # fmt: skip

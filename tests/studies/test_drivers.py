@@ -121,8 +121,8 @@ def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ground(servers: Servers) -> Iterator[PostgresGround]:
-    with PostgresGround(servers.postgres).made() as made:
-        yield made
+    with PostgresGround(servers.postgres).with_tables() as ground:
+        yield ground
 
 
 @pytest.fixture(params=catalog.POSTGRES, ids=lambda one: one.name)
@@ -447,7 +447,7 @@ def test_a_client_with_other_rows_is_failed(servers: Servers, settings: Settings
     rows = [program.json_row(CLICKHOUSE_TABLES[0].row(at)) for at in range(50)]
     right = {"rows": 50, "digest": program.digest(rows)}
     rows[-1][1] = "2024-12-14T07:20:50+00:00"
-    with ClickHouseGround(servers.clickhouse, 50).made() as ground:
+    with ClickHouseGround(servers.clickhouse, 50).with_tables() as ground:
         found = outcomes(
             [
                 Task(fake("honest", answering(MEASURED | {"rows": 100}), right), shape, load),
@@ -468,7 +468,10 @@ def test_a_table_of_our_name_that_is_not_ours_is_refused_and_stays(servers: Serv
         connection.execute(f"DROP TABLE IF EXISTS {RECORDS}")
         connection.execute(f"CREATE TABLE {RECORDS} (precious int)")
         try:
-            with pytest.raises(ServerError, match=f"holds a table {RECORDS}"), PostgresGround(servers.postgres).made():
+            with (
+                pytest.raises(ServerError, match=f"holds a table {RECORDS}"),
+                PostgresGround(servers.postgres).with_tables(),
+            ):
                 pass
             assert connection.execute(f"SELECT precious FROM {RECORDS}").fetchall() == []
         finally:

@@ -32,12 +32,12 @@ class Difference(NamedTuple):
     column: str
     row: int
     sent: object
-    found: object
+    received: object
 
     @property
     def change(self) -> str:
         """What became of the value, in one short line: `NULL became 0`."""
-        return f"{_shown(self.sent)} became {_shown(self.found)}"
+        return f"{_shown(self.sent)} became {_shown(self.received)}"
 
     def __str__(self) -> str:
         return f"{f'column {self.column}, ' if self.column else ''}row {self.row}: {self.change}"
@@ -97,30 +97,30 @@ def other_shape(names: Sequence[str], rows: int, sent_names: Sequence[str], sent
     return None if rows == sent_rows else f"{rows} rows instead of {sent_rows}"
 
 
-def first_difference(sent: Content, found: Content) -> Difference | None:
+def first_difference(sent: Content, received: Content) -> Difference | None:
     """Where the rows, each in its place, first differ, column by column; both have as many."""
     for name in sent.frame.columns:
-        differs = _bits(sent.frame[name]).ne_missing(_bits(found.frame[name]))
-        rows = {*sent.odd.get(name, ()), *found.odd.get(name, ())}
-        rows = {row for row in rows if not same(sent.value(name, row), found.value(name, row))}
+        differs = _bits(sent.frame[name]).ne_missing(_bits(received.frame[name]))
+        rows = {*sent.odd.get(name, ()), *received.odd.get(name, ())}
+        rows = {row for row in rows if not same(sent.value(name, row), received.value(name, row))}
         if differs.any() and (first := differs.arg_max()) is not None:
             rows.add(first)
         if rows:
-            return Difference(name, row := min(rows), sent.value(name, row), found.value(name, row))
+            return Difference(name, row := min(rows), sent.value(name, row), received.value(name, row))
     return None
 
 
-def difference_in_any_order(sent: Content, found: Content, key: Sequence[str]) -> str | None:
+def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]) -> str | None:
     """What differs when rows may change places: a value that is none of its type, or the columns; None if nothing."""
-    for name, values in found.odd.items():
+    for name, values in received.odd.items():
         row, value = next(iter(values.items()))
         if not sent.odd:
             return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
-    sent, found = sent.in_order(key), found.in_order(key)
-    if first_difference(sent, found) is None:
+    sent, received = sent.in_order(key), received.in_order(key)
+    if first_difference(sent, received) is None:
         return None
     # Without a key one value puts its whole row elsewhere: each column is compared by itself.
-    columns = [(sent.only(name), found.only(name)) for name in sent.frame.columns]
+    columns = [(sent.only(name), received.only(name)) for name in sent.frame.columns]
     pairs = columns if key else [(left.in_order(()), right.in_order(())) for left, right in columns]
     return differs_in(first.column for left, right in pairs if (first := first_difference(left, right)))
 
@@ -206,13 +206,13 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
     while groups:
         rows = groups.pop()
         try:
-            found, others = _values(_series([values[row] for row in rows], column), column, nan_is_null=nan_is_null)
+            series, others = _values(_series([values[row] for row in rows], column), column, nan_is_null=nan_is_null)
         except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError, OverflowError, RuntimeError):
             if len(rows) == 1:
                 odd[rows[0]] = values[rows[0]]
             groups += [[row] for row in rows] if len(rows) > 1 else []
         else:
-            typed = found if len(rows) == len(values) else typed.scatter(rows, found)
+            typed = series if len(rows) == len(values) else typed.scatter(rows, series)
             odd |= {rows[at]: value for at, value in others.items()}
     return typed, odd
 

@@ -33,17 +33,17 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     if not isinstance(frame, pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
     wanted = table.column_names
-    found = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
-    if found == wanted:
+    columns = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
+    if columns == wanted:
         return frame
     wrong = {
-        "missing": [name for name in wanted if name not in found],
-        "not in the table": [name for name in dict.fromkeys(found) if name not in wanted],
-        "more than once": [name for name, count in Counter(found).items() if count > 1],
+        "missing": [name for name in wanted if name not in columns],
+        "not in the table": [name for name in dict.fromkeys(columns) if name not in wanted],
+        "more than once": [name for name, count in Counter(columns).items() if count > 1],
     }
     if any(wrong.values()):
-        said = "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in wrong.items() if names)
-        raise ValueError(f"the frame does not have the columns of table {table.name}: {said}")
+        problems = "; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in wrong.items() if names)
+        raise ValueError(f"the frame does not have the columns of table {table.name}: {problems}")
     return frame[wanted] if isinstance(frame, pd.DataFrame) else frame.select(wanted)
 
 

@@ -122,7 +122,7 @@ def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Words, text
 
     Gives how many rows have bytes above 127, or seem to, and notes them: only those can be anything but UTF-8.
     """
-    free = found = 0
+    free = count = 0
     for row in range(len(starts)):
         start, length, bits = starts[row], max(lengths[row], 0), np.uint32(0)
         views[row, 0] = length
@@ -139,9 +139,9 @@ def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Words, text
                 views[row, 1 + word] = words[start + 4 * word] & MASKS[length, word]
                 bits |= words[start + 4 * word] & MASKS[length, word]
         if bits & NOT_ASCII:
-            suspects[found] = row
-            found += 1
-    return found
+            suspects[count] = row
+            count += 1
+    return count
 
 
 @compiled

@@ -125,11 +125,11 @@ def recording(
             bar.write(
                 f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew", sys.stdout
             )
-        made = Recording(settings, writer, bar)
-        yield made
+        this_run = Recording(settings, writer, bar)
+        yield this_run
         bar.total = bar.n  # what could not run was not expected
-    known = {"run_id": made.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
-    keep_metadata(settings, notebook, known | made.metadata)
+    known = {"run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
+    keep_metadata(settings, notebook, known | this_run.metadata)
 
 
 def _code_digest() -> str:

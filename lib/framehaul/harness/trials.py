@@ -70,12 +70,12 @@ def trials[C: Tried](notebook: str, file: str, kind: type[C], unit: str) -> Iter
     place: dict[tuple[str, ...], int] = {
         (one.database, one.direction, one.name): at for at, one in enumerate(all_techniques())
     }
-    with recording(notebook, file, kind, unit, {}, lambda row: place[tuple(row[:3])]) as made:
+    with recording(notebook, file, kind, unit, {}, lambda row: place[tuple(row[:3])]) as this_run:
 
         def write(cell: C) -> None:
-            made.write(cell)
-            made.progress(cell.headline)
+            this_run.write(cell)
+            this_run.progress(cell.headline)
 
-        cells = Trials(write, made.finished)
-        yield made, cells
-        made.metadata |= {"unavailable": cells.unavailable}
+        cells = Trials(write, this_run.finished)
+        yield this_run, cells
+        this_run.metadata |= {"unavailable": cells.unavailable}

@@ -52,11 +52,11 @@ class Expected:
     def difference_on_server(self, tables: Tables) -> str | None:
         """What differs in the written table from the reference, or None when their rows are exactly the same."""
         assert self._rows_fingerprint is not None, "keep_reference comes first"
-        found = tables.rows_fingerprint(self._table)
-        if found == self._rows_fingerprint:
+        fingerprint = tables.rows_fingerprint(self._table)
+        if fingerprint == self._rows_fingerprint:
             return None
         names = self._table.column_names
-        if wrong := other_shape(names, found[0], names, self._rows_fingerprint[0]):
+        if wrong := other_shape(names, fingerprint[0], names, self._rows_fingerprint[0]):
             return wrong
         written, sent = tables.column_fingerprints(self._table), tables.column_fingerprints(self._reference)
         return differs_in(name for name in names if written[name] != sent[name])
@@ -76,8 +76,8 @@ def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
                 chunk.validate(full=True)
                 start += len(chunk)
         except pa.ArrowException as error:
-            if found := NOT_UTF8.search(str(error)):
-                return f"column {name}, row {start + int(found[1])}: text that is no UTF-8"
+            if match := NOT_UTF8.search(str(error)):
+                return f"column {name}, row {start + int(match[1])}: text that is no UTF-8"
             return f"column {name} is not valid: {error}"
     return None
 
@@ -89,8 +89,8 @@ def _arrow_chunks(values: pl.Series | pd.Series) -> list[pa.Array]:
         return [] if plain else [values.to_arrow(compat_level=pl.CompatLevel.newest())]
     if not isinstance(values.array, pd.arrays.ArrowExtensionArray | pd.Categorical):
         return []
-    found = pa.array(values.array)
-    return found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+    array = pa.array(values.array)
+    return array.chunks if isinstance(array, pa.ChunkedArray) else [array]
 
 
 def dtype_drift(frame: pl.DataFrame | pd.DataFrame, table: Table) -> str:

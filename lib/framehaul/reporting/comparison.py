@@ -18,8 +18,8 @@ Format = Literal["text", "markdown", "csv"]
 def render(comparison: Comparison, form: Format = "text") -> str:
     """A comparison as text for a terminal, as Markdown, or its rows as CSV."""
     if form == "csv":
-        return comparison.found.write_csv()
-    table = listing(comparison.found)
+        return comparison.rows.write_csv()
+    table = listing(comparison.rows)
     mark = "- " if form == "markdown" else "  "
     head = [
         f"{mark}{name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))
@@ -30,7 +30,7 @@ def render(comparison: Comparison, form: Format = "text") -> str:
     return "\n".join([*head, "", body, "", *(f"{mark}{line}" for line in sums(comparison))])
 
 
-def listing(found: pl.DataFrame) -> Listing:
+def listing(rows: pl.DataFrame) -> Listing:
     """The rows of a comparison."""
 
     def speed(run: str) -> Callable[[Row], str | None]:
@@ -53,27 +53,27 @@ def listing(found: pl.DataFrame) -> Listing:
             Column("relative", "relative", "{:.2f}x"),
             words("why", "why", lambda text: textwrap.shorten(text, 100, placeholder=" ...")),
         ],
-        found,
+        rows,
     )
 
 
-def sums(found: Comparison) -> list[str]:
+def sums(comparison: Comparison) -> list[str]:
     """What all rows come to, and by which rule."""
-    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in get_args(Verdict))
-    lines = [f"{len(found.found)} in all: {counts}"]
-    if found.drift is not None:
+    counts = ", ".join(f"{comparison.count(verdict)} {verdict}" for verdict in get_args(Verdict))
+    lines = [f"{len(comparison.rows)} in all: {counts}"]
+    if comparison.drift is not None:
         lines.append(
-            f"median ratio of the {found.shared} that both have a speed of: {found.drift:.2f}x"
+            f"median ratio of the {comparison.shared} that both have a speed of: {comparison.drift:.2f}x"
             + (
                 ": ratios are relative to it"
-                if found.by == "relative"
+                if comparison.by == "relative"
                 else "; the column relative is the ratio over it"
             )
         )
-    if found.compared:
+    if comparison.compared:
         lines.append(
             f"slower: every pass of B below every pass of A, and the ratio's interval below 1. The intervals of all "
-            f"{found.compared} hold together at {FAMILY_LEVEL:.0%}"
+            f"{comparison.compared} hold together at {FAMILY_LEVEL:.0%}"
         )
     else:
         lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")
@@ -90,7 +90,9 @@ def _made(run: Run) -> str:
     """When and where a run was made."""
     machine = run.metadata.get("machine")
     started = sorted(
-        made["started"] for name, made in run.metadata["runs"].items() if name in set(run.passes["notebook"])
+        run_metadata["started"]
+        for name, run_metadata in run.metadata["runs"].items()
+        if name in set(run.passes["notebook"])
     )
     where = (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" if machine else "machine not known"

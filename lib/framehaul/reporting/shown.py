@@ -35,10 +35,10 @@ class Shown:
         return cls(passes, store.read_metadata(directory), settings.out / "figures")
 
     @property
-    def made(self) -> dict[str, Any]:
+    def run_metadata(self) -> dict[str, Any]:
         """What is known of the run."""
-        made: dict[str, Any] = self.metadata["runs"][self.study.notebook]
-        return made
+        run_metadata: dict[str, Any] = self.metadata["runs"][self.study.notebook]
+        return run_metadata
 
     def versions(self) -> Markdown:
         """What this was run with, and what could not be."""
@@ -59,8 +59,8 @@ def view[**P](
     """
 
     def method(shown: Shown, /, *arguments: P.args, **named: P.kwargs) -> Any:
-        found = of(getattr(shown, of_frame), *arguments, **named)
-        return Markdown(found) if isinstance(found, str) else found
+        content = of(getattr(shown, of_frame), *arguments, **named)
+        return Markdown(content) if isinstance(content, str) else content
 
     method.__doc__ = of.__doc__
     return method

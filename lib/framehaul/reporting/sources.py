@@ -17,10 +17,10 @@ def show_source(database: str, direction: str, *names: str) -> HTML:
     return HTML(source_html(source(database, direction, {name: known[name] for name in names})))
 
 
-def source_html(found: Source) -> str:
+def source_html(bundle: Source) -> str:
     """The code of techniques and their calls; folded below it, what they use of the library's other rooms."""
     shown, beneath = (
-        Code(text, language="python")._repr_html_() for text in (f"{found.code}\n\n\n{found.calls}", found.beneath)
+        Code(text, language="python")._repr_html_() for text in (f"{bundle.code}\n\n\n{bundle.calls}", bundle.beneath)
     )
-    what = "Imports and conversions" if "\ndef " in found.beneath else "Imports"
+    what = "Imports and conversions" if "\ndef " in bundle.beneath else "Imports"
     return f"{shown}<details><summary>{what}</summary>{beneath}</details>"

@@ -82,16 +82,16 @@ def read_run(path: Path, files: Sequence[str], name: str = "") -> Run:
     if not path.is_dir():
         raise ResultsError(f"{path} does not exist; give a directory that make all wrote, or a CSV file of its results")
     directory = path / "results" if (path / "results").is_dir() else path
-    found = [file for one in files if (file := directory / one).exists()]
+    paths = [file for one in files if (file := directory / one).exists()]
     unfinished = tuple(
         stem for one in files if (directory / f"{(stem := one.removesuffix('.csv'))}.partial.csv").exists()
     )
-    if not found:
+    if not paths:
         left = f", only what an interrupted run left of {', '.join(unfinished)}" if unfinished else ""
         raise ResultsError(
             f"{path} holds no results of techniques{left}; give a directory that make all wrote, or run make all there"
         )
-    return _run(name or str(path), directory, found, unfinished)
+    return _run(name or str(path), directory, paths, unfinished)
 
 
 def _run(name: str, directory: Path, files: list[Path], unfinished: tuple[str, ...]) -> Run:
@@ -105,14 +105,14 @@ def _run(name: str, directory: Path, files: list[Path], unfinished: tuple[str, .
 class Comparison:
     """What came of comparing two runs.
 
-    `found` has a row for each study, technique and size, regressions first: KEY and what the techniques are; passes,
+    `rows` has a row for each study, technique and size, regressions first: KEY and what the techniques are; passes,
     median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, relative
     (the ratio over the median ratio), verdict and why.
     """
 
     a: Run
     b: Run
-    found: pl.DataFrame
+    rows: pl.DataFrame
     drift: float | None
     """The median ratio of the techniques that have a speed in both runs, whatever was asked for; None without one."""
     shared: int
@@ -128,7 +128,7 @@ class Comparison:
 
     def count(self, verdict: Verdict) -> int:
         """How many rows have this verdict."""
-        return len(self.found.filter(verdict=verdict))
+        return len(self.rows.filter(verdict=verdict))
 
     @property
     def status(self) -> int:
@@ -169,11 +169,11 @@ def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
     scale = drift if by == "relative" and drift else 1.0
     rows = [_row(row, level, scale, drift) for row in chosen.to_dicts()]
     place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
-    found = pl.DataFrame(rows, schema=SCHEMA).sort(
+    table = pl.DataFrame(rows, schema=SCHEMA).sort(
         pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
     )
     warnings, changes = _differences(a, b)
-    return Comparison(a, b, found, drift, len(ratios), compared, by, warnings, changes)
+    return Comparison(a, b, table, drift, len(ratios), compared, by, warnings, changes)
 
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -187,7 +187,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "relative"), pl.Float64),
     "verdict": pl.String, "why": pl.String,
 }  # fmt: skip
-"""The columns of `Comparison.found`."""
+"""The columns of `Comparison.rows`."""
 
 
 def _enough(timed: pl.DataFrame) -> pl.DataFrame:
@@ -212,7 +212,7 @@ def _noise(enough: pl.DataFrame) -> pl.DataFrame:
 def _sizes(run: Run) -> str:
     """Which studies there are at which sizes: `01 at 100,000 rows; 06 at 10,000, 100,000 rows`."""
     sizes = run.passes.group_by("notebook").agg(pl.col("rows").unique().sort()).sort("notebook")
-    return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in found)} rows" for name, found in sizes.rows())
+    return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in counts)} rows" for name, counts in sizes.rows())
 
 
 def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
@@ -232,34 +232,34 @@ def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
 
 def _row(row: dict[str, Any], level: float, scale: float, drift: float | None) -> dict[str, Any]:
     """One technique: its ratio where both runs have a speed, and what is to be said."""
-    told = {name: row.get(name) for name in SCHEMA}
+    columns = {name: row.get(name) for name in SCHEMA}
     before, after = row["status"], row["status_b"]
     if before is None or after is None:
         status, reason = (before, row["reason"]) if after is None else (after, row["reason_b"])
         why = "" if status == "ok" else f"{status}: {reason}"
-        return told | {"verdict": "new" if before is None else "gone", "why": why}
+        return columns | {"verdict": "new" if before is None else "gone", "why": why}
     if before != "ok" or after != "ok":
         change = f"{before} -> {after}" if before != after else f"{after} in both"
         verdict = {("ok", "failed"): "regression", ("failed", "ok"): "improvement"}.get((before, after), "not compared")
-        return told | {"verdict": verdict, "why": change if after == "ok" else f"{change}: {row['reason_b']}"}
-    told["relative"] = row["median_rows_per_s_b"] / row["median_rows_per_s"] / drift if drift else None
+        return columns | {"verdict": verdict, "why": change if after == "ok" else f"{change}: {row['reason_b']}"}
+    columns["relative"] = row["median_rows_per_s_b"] / row["median_rows_per_s"] / drift if drift else None
     a, b = np.array(row["rows_per_s"]), np.array(row["rows_per_s_b"]) / scale
     if row["noise"] is None:
-        told["ratio"] = float(np.median(b) / np.median(a))
+        columns["ratio"] = float(np.median(b) / np.median(a))
     else:
-        found = statistics.unpaired_ratio(b, a, row["noise"], level)
-        told |= dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
-    verdict, why = _judged(row, _speed_of(a, b, told))
-    return told | {"verdict": verdict, "why": why}
+        interval = statistics.unpaired_ratio(b, a, row["noise"], level)
+        columns |= dict(zip(("ratio", "ratio_low", "ratio_high"), interval, strict=True))
+    verdict, why = _judged(row, _speed_of(a, b, columns))
+    return columns | {"verdict": verdict, "why": why}
 
 
-def _speed_of(a: NDArray[np.float64], b: NDArray[np.float64], told: dict[str, Any]) -> str:
+def _speed_of(a: NDArray[np.float64], b: NDArray[np.float64], columns: dict[str, Any]) -> str:
     """How B's speed differs from A's, by the rule above; nothing where it does not, or nobody can say."""
-    if told["ratio_low"] is None:
+    if columns["ratio_low"] is None:
         return ""
-    if b.max() < a.min() and told["ratio_high"] < 1:
+    if b.max() < a.min() and columns["ratio_high"] < 1:
         return "slower"
-    return "faster" if b.min() > a.max() and told["ratio_low"] > 1 else ""
+    return "faster" if b.min() > a.max() and columns["ratio_low"] > 1 else ""
 
 
 def _judged(row: dict[str, Any], speed: str) -> tuple[Verdict, str]:
@@ -293,12 +293,12 @@ def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
         for name, before, after in _changed(a.metadata["machine"], b.metadata["machine"]):
             (changes if name == "system" else warnings).append(f"the machine's {name}: {before} -> {after}")
         changes += [f"{name} {before} -> {after}" for name, before, after in _changed(*_named(a, b))]
-    told: dict[str, list[str]] = {}
+    notebooks_of: dict[str, list[str]] = {}
     for notebook in sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"])):
         before, after = (_conditions(run.metadata["runs"][notebook]) for run in (a, b))
         for name, was, now in _changed(before, after):
-            told.setdefault(f"{name}: {was} -> {now}", []).append(notebook)
-    for text, notebooks in told.items():
+            notebooks_of.setdefault(f"{name}: {was} -> {now}", []).append(notebook)
+    for text, notebooks in notebooks_of.items():
         (changes if text.startswith("passes:") else warnings).append(f"{text} ({', '.join(notebooks)})")
     return warnings, changes
 
@@ -309,11 +309,11 @@ def _named(a: Run, b: Run) -> Iterator[dict[str, Any]]:
         yield {"Python": run.metadata["python"], "commit": run.metadata["commit"], **run.metadata["libraries"]}
 
 
-def _conditions(made: dict[str, Any]) -> dict[str, Any]:
+def _conditions(run_metadata: dict[str, Any]) -> dict[str, Any]:
     """What a notebook was run with, flat; what changes the speed, and how many passes."""
-    server = made.get("server", {})
+    server = run_metadata.get("server", {})
     return {
-        **{name: made.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
+        **{name: run_metadata.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
         "server version": server.get("version"),
         **{f"server setting {name}": value for name, value in server.get("settings", {}).items()},
         **{f"server extension {name}": value for name, value in server.get("extensions", {}).items()},

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def studies() -> tuple[Study, ...]:
     """Every study, by the number of its notebook."""
     rooms = (room.name for room in pkgutil.iter_modules(framehaul.studies.__path__) if room.ispkg)
-    found = [study for room in rooms for study in importlib.import_module(f"framehaul.studies.{room}").STUDIES]
-    return tuple(sorted(found, key=lambda study: study.notebook))
+    every = [study for room in rooms for study in importlib.import_module(f"framehaul.studies.{room}").STUDIES]
+    return tuple(sorted(every, key=lambda study: study.notebook))
 
 
 def chosen(numbers: str) -> list[Study]:
@@ -36,19 +36,19 @@ def chosen(numbers: str) -> list[Study]:
             every = ", ".join(f"{study.number} {study.name}" for study in studies())
             raise SettingsError(f"NOTEBOOKS: there is no notebook {one!r}; choose from {every}")
     named = [known[one].notebook for one in wanted]
-    found = [one for one in studies() if one.notebook in named or not (named or one.on_demand)]
-    return sorted(found, key=lambda study: (study.only_reads, study.notebook))
+    selected = [one for one in studies() if one.notebook in named or not (named or one.on_demand)]
+    return sorted(selected, key=lambda study: (study.only_reads, study.notebook))
 
 
 @cache
 def parameters() -> dict[str, Parameter]:
     """Every parameter of the studies that run without being asked for; raises ValueError when one name means two."""
-    found: dict[str, Parameter] = {}
+    by_name: dict[str, Parameter] = {}
     for study in studies():
         for parameter in () if study.on_demand else study.parameters:
-            if found.setdefault(parameter.name, parameter) != parameter:
+            if by_name.setdefault(parameter.name, parameter) != parameter:
                 raise ValueError(f"{study.notebook}: {parameter.name} is another parameter elsewhere")
-    return found
+    return by_name
 
 
 def technique_files() -> tuple[str, ...]:

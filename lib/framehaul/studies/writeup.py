@@ -15,19 +15,19 @@ README = PROJECT / "README.md"
 
 def blocks(directory: Path) -> dict[str, str]:
     """The generated blocks by name, of the run in a results directory; raises ResultsError when it is not whole."""
-    made: dict[str, str] = {}
+    contents: dict[str, str] = {}
     for study in studies():
         if study.blocks:
-            made |= imported(study.blocks)(directory)
-    return made
+            contents |= imported(study.blocks)(directory)
+    return contents
 
 
-def refreshed(text: str, made: dict[str, str]) -> str:
+def refreshed(text: str, contents: dict[str, str]) -> str:
     """The text with its generated blocks replaced; a block without data is left as it is."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]
-        content = made.get(name, match["content"].strip())
+        content = contents.get(name, match["content"].strip())
         return f"<!-- begin {name} (generated) -->\n\n{content.strip()}\n\n<!-- end {name} -->"
 
     return re.sub(

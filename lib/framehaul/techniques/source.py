@@ -81,10 +81,10 @@ class Module:
 
     def imports_of(self, name: str) -> Iterator[Import]:
         """The imports that bind a name; of a package also those of its modules by their whole names."""
-        packages = {found.module for found in self._imports if found.bound == name and not found.original}
-        for found in self._imports:
-            if found.bound == name or (not found.original and found.root in packages):
-                yield found
+        packages = {imported.module for imported in self._imports if imported.bound == name and not imported.original}
+        for imported in self._imports:
+            if imported.bound == name or (not imported.original and imported.root in packages):
+                yield imported
 
     def text(self, statement: ast.stmt) -> str:
         """A statement as it stands in the file, with the comment above and the text below that say what it is.
@@ -92,8 +92,8 @@ class Module:
         What registers a technique is no part of it.
         """
         first, registered = statement.lineno - 1, registration(statement)
-        kept = [found for found in getattr(statement, "decorator_list", []) if found is not registered]
-        first = min([first, *(found.lineno - 1 for found in kept)])
+        kept = [decorator for decorator in getattr(statement, "decorator_list", []) if decorator is not registered]
+        first = min([first, *(decorator.lineno - 1 for decorator in kept)])
         above = start = first if registered is None else registered.lineno - 1
         while above and self._lines[above - 1].startswith("#"):
             above -= 1
@@ -129,9 +129,9 @@ def bound(statement: ast.stmt) -> list[str]:
 
 def registration(statement: ast.stmt) -> ast.Call | None:
     """The decorator that registers a technique."""
-    for found in getattr(statement, "decorator_list", []):
-        if isinstance(found, ast.Call) and ast.unparse(found.func) == "technique":
-            return found
+    for decorator in getattr(statement, "decorator_list", []):
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "technique":
+            return decorator
     return None
 
 
@@ -163,17 +163,17 @@ class Uses:
         if statement := where.definitions.get(name):
             self.add(where, statement)
             return
-        for found in where.imports_of(name):
-            if self._followed(found.module) and not _path(f"{found.module}.{found.original}"):
-                self._order.setdefault(where.name, set()).add(found.module)
-                self._name(module(found.module), found.original)
+        for imported in where.imports_of(name):
+            if self._followed(imported.module) and not _path(f"{imported.module}.{imported.original}"):
+                self._order.setdefault(where.name, set()).add(imported.module)
+                self._name(module(imported.module), imported.original)
             else:
-                self.imports.add(found)
+                self.imports.add(imported)
 
     def _member(self, where: Module, name: str, member: str) -> None:
         """A definition of a module that was imported as a whole."""
-        for found in where.imports_of(name):
-            whole = f"{found.module}.{found.original}"
+        for imported in where.imports_of(name):
+            whole = f"{imported.module}.{imported.original}"
             if self._followed(whole) and _path(whole):
                 self._order.setdefault(where.name, set()).add(whole)
                 self._name(module(whole), member)
@@ -184,13 +184,13 @@ class Uses:
     def import_lines(self) -> str:
         """Import statements: the standard library's, those of others, ours."""
         groups: tuple[list[str], list[str], list[str]] = [], [], []
-        for found in sorted(self.imports, key=lambda found: (bool(found.original), found)):
-            lines = groups[0 if found.root in sys.stdlib_module_names else 2 if found.root == OURS else 1]
-            more = f"from {found.module} import "
-            if found.original and lines and lines[-1].startswith(more):
-                lines[-1] += f", {found.statement.removeprefix(more)}"
+        for imported in sorted(self.imports, key=lambda imported: (bool(imported.original), imported)):
+            lines = groups[0 if imported.root in sys.stdlib_module_names else 2 if imported.root == OURS else 1]
+            more = f"from {imported.module} import "
+            if imported.original and lines and lines[-1].startswith(more):
+                lines[-1] += f", {imported.statement.removeprefix(more)}"
             else:
-                lines.append(found.statement)
+                lines.append(imported.statement)
         return "\n\n".join("\n".join(lines) for lines in groups if lines)
 
     def modules(self) -> Iterator[tuple[str, str]]:
@@ -246,8 +246,8 @@ def source(database: str, direction: str, drivers: Mapping[str, str]) -> Source:
         for key, value in zip(table.value.keys, table.value.values, strict=True)
         if key
     }
-    found = [_function(database, direction, name) for name in drivers]
-    for (where, function), driver in zip(found, drivers.values(), strict=True):
+    functions = [_function(database, direction, name) for name in drivers]
+    for (where, function), driver in zip(functions, drivers.values(), strict=True):
         opener = openers[_client(function, driver)]
         uses.add(where, function)
         uses.add(clients, clients.definitions[opener])
@@ -255,7 +255,7 @@ def source(database: str, direction: str, drivers: Mapping[str, str]) -> Source:
     parts = {name: f"# {name}\n\n{text}" for name, text in uses.modules()}
     own = [text for name, text in parts.items() if name.startswith(TECHNIQUES)]
     others = [text for name, text in parts.items() if not name.startswith(TECHNIQUES)]
-    where, function = found[0]
+    where, function = functions[0]
     beneath = "\n\n\n".join(["from __future__ import annotations\n\n" + uses.import_lines(), *others])
     return Source(where.name, ast.get_docstring(function) or "", beneath, "\n\n\n".join(own), "\n".join(calls))
 

@@ -210,15 +210,15 @@ def versions() -> dict[str, str]:
     toolchains = {}
     if shutil.which("go"):
         required = re.findall(r"^\t(\S+ v\S+)$", (SOURCES / "go" / "go.mod").read_text(), flags=re.MULTILINE)
-        toolchains["Go"] = f"{said('go', 'env', 'GOVERSION').removeprefix('go')} ({', '.join(required)})"
+        toolchains["Go"] = f"{version_output('go', 'env', 'GOVERSION').removeprefix('go')} ({', '.join(required)})"
     if shutil.which("node"):
         package = json.loads((SOURCES / "node" / "package.json").read_text())
         packages = map(" ".join, (package["dependencies"] | package["optionalDependencies"]).items())
-        toolchains["Node"] = f"{said('node', '--version')} ({', '.join(packages)})"
+        toolchains["Node"] = f"{version_output('node', '--version')} ({', '.join(packages)})"
     return toolchains
 
 
-def said(*command: str) -> str:
+def version_output(*command: str) -> str:
     """What a toolchain says of itself; `unknown` where it cannot."""
     try:
         return subprocess.run(

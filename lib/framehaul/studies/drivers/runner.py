@@ -217,7 +217,7 @@ class PostgresGround:
         self._fetched: dict[str, int] = {}
 
     @contextmanager
-    def made(self) -> Iterator[PostgresGround]:
+    def with_tables(self) -> Iterator[PostgresGround]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
         with _dropped_at_the_end(self._tables, POSTGRES_TABLES):
             for name, (create, *fill) in POSTGRES_TABLES.items():
@@ -278,7 +278,7 @@ class ClickHouseGround:
         self._digests: dict[Shape, str] = {}
 
     @contextmanager
-    def made(self) -> Iterator[ClickHouseGround]:
+    def with_tables(self) -> Iterator[ClickHouseGround]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
         with _dropped_at_the_end(self._tables, [one.table for one in CLICKHOUSE_TABLES]):
             for one in CLICKHOUSE_TABLES:
@@ -325,19 +325,19 @@ def difference(got: list[Any], expected: list[list[Any]], *, arrays_as_text: boo
             return f"row {at} is {left!r:.60}, and no list of values"
         if len(left) != len(right):
             return f"row {at} has {len(left)} values instead of {len(right)}"
-        for found, wanted in zip(left, right, strict=True):
-            if not _says(found, wanted, arrays_as_text=arrays_as_text):
-                return str(Difference("", at, wanted, found))
+        for value, wanted in zip(left, right, strict=True):
+            if not _says(value, wanted, arrays_as_text=arrays_as_text):
+                return str(Difference("", at, wanted, value))
     return None
 
 
-def _says(found: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
+def _says(value: Any, wanted: Any, *, arrays_as_text: bool) -> bool:
     if isinstance(wanted, list) and arrays_as_text:
-        return bool(found == "{" + ",".join(map(str, wanted)) + "}")
-    if same(found, wanted) or not isinstance(wanted, str):
-        return same(found, wanted)
+        return bool(value == "{" + ",".join(map(str, wanted)) + "}")
+    if same(value, wanted) or not isinstance(wanted, str):
+        return same(value, wanted)
     # The server's JSON quotes an oid; asyncpg gives a "char" as a byte; bytes come in hexadecimal.
-    return found in (wanted.encode().hex(), wanted.removeprefix("\\x")) or (type(found) is int and str(found) == wanted)
+    return value in (wanted.encode().hex(), wanted.removeprefix("\\x")) or (type(value) is int and str(value) == wanted)
 
 
 def _literal(shape: Shape) -> str:

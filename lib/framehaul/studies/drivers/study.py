@@ -411,7 +411,7 @@ def run_postgres(
     tasks = [Task(contender, shape, load) for contender in catalog.POSTGRES for shape in POSTGRES_SHAPES]
     return _run(
         PostgresDrivers, tasks, Rounds(passes, seed=seed), vars(load), what,
-        lambda both: PostgresGround(both.postgres).made(),
+        lambda both: PostgresGround(both.postgres).with_tables(),
     )  # fmt: skip
 
 
@@ -431,7 +431,7 @@ def run_clickhouse(*, rows: int, passes: int, warmup: int, seed: int, concurrenc
     ]
     return _run(
         ClickHouseClients, tasks, rounds, {"rows": rows, "concurrency": concurrency}, f"{rows:,} rows, {passes} passes",
-        lambda both: ClickHouseGround(both.clickhouse, rows).made(),
+        lambda both: ClickHouseGround(both.clickhouse, rows).with_tables(),
     )  # fmt: skip
 
 

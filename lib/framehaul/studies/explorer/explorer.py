@@ -127,16 +127,16 @@ class Explorer:
 
         Raises ResultsError when there is no run of techniques.
         """
-        found = (PROJECT / Path(path).expanduser()).resolve()
-        read_run(found)
+        location = (PROJECT / Path(path).expanduser()).resolve()
+        read_run(location)
         for name, known in self._paths.items():
-            if known == found:
+            if known == location:
                 return name
         # Its name, not where on this machine it is.
-        name = str(found.relative_to(PROJECT)) if found.is_relative_to(PROJECT) else found.name
+        name = str(location.relative_to(PROJECT)) if location.is_relative_to(PROJECT) else location.name
         while name in self._paths:
             name += "'"
-        self._paths[name] = found
+        self._paths[name] = location
         with self._quietly():
             for control, options in ((self.run, [*self._paths]), (self.other, [NONE, *self._paths])):
                 chosen, control.options = control.value, options
@@ -177,12 +177,12 @@ class Explorer:
     def versions(self) -> Markdown:
         """Where and with what the run that is chosen was made."""
         metadata = self._run.metadata if self._run else {"runs": {}}
-        made = [
+        notebooks = [
             study.notebook for study in studies() if study.measures_techniques and study.notebook in metadata["runs"]
         ]
-        if not made:
+        if not notebooks:
             return Markdown("This run came without its environment.json: where and with what it was made is not known.")
-        return Markdown(versions_text(metadata, made[0]))
+        return Markdown(versions_text(metadata, notebooks[0]))
 
     def _added(self, change: dict[str, Any]) -> None:
         if not change["new"].strip():
@@ -210,8 +210,8 @@ class Explorer:
         start |= {name: [self._summary.filter(rows=start["rows"][0])[name][0]] for name in ("database", "direction")}
         with self._quietly():
             for name, control in self.filters.items():
-                found = set(self._summary[name])
-                values = [value for value in ORDER[name] if value in found] if name in ORDER else sorted(found)
+                present = set(self._summary[name])
+                values = [value for value in ORDER[name] if value in present] if name in ORDER else sorted(present)
                 kept = [value for value in values if value in control.value]
                 # All of a run is all of another one as well, whatever it has more of.
                 unfiltered = name not in start and len(control.value) == len(control.options)
@@ -264,12 +264,12 @@ class Explorer:
                 self.charts.value = _styled(self._charts_html())
 
     def _nothing(self) -> str:
-        said = "; ".join(
+        chosen = "; ".join(
             f"{CAPTIONS.get(name, name)}: {', '.join(_written(name, value) for value in control.value) or 'none'}"
             for name, control in self.filters.items()
             if len(control.value) < len(control.options)
         )
-        return f"Nothing in this run fits ({said}). Choose more in the lists; Ctrl or Cmd adds to what is chosen."
+        return f"Nothing in this run fits ({chosen}). Choose more in the lists; Ctrl or Cmd adds to what is chosen."
 
     def _offer(self, chosen: pl.DataFrame) -> None:
         """Put the techniques that are left into their list; the one that was chosen stays so where it is among them."""
@@ -317,15 +317,15 @@ class Explorer:
             return "<p>Choose a second run, B: it is compared with the run above, A.</p>"
         if isinstance(whole, ResultsError):
             return _problem(str(whole))
-        shown = dataclasses.replace(whole, found=_filtered(whole.found, self._wanted()))
+        shown = dataclasses.replace(whole, rows=_filtered(whole.rows, self._wanted()))
         lines = [f"A is {whole.a.name}, B is {whole.b.name}", *comparison.sums(shown)]
         if whole.changes:
             lines.append(f"changed: {', '.join(whole.changes)}")
         text = "".join(_problem(f"Warning: {warning}") for warning in whole.warnings)
         text += "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
-        if shown.found["ratio"].count():
+        if shown.rows["ratio"].count():
             text += charts.svg(_ratios(shown), "ratios")
-        return text + comparison.listing(shown.found)._repr_html_()
+        return text + comparison.listing(shown.rows)._repr_html_()
 
 
 def runs_found() -> dict[str, Path]:
@@ -419,7 +419,7 @@ def _code_html(row: dict[str, Any], run: Run) -> str:
 
 def _ratios(shown: Comparison) -> Figure:
     """The ratio of every technique that both runs have a speed of, with its interval, as dots on a logarithmic axis."""
-    rows = shown.found.filter(pl.col("ratio").is_not_null()).to_dicts()
+    rows = shown.rows.filter(pl.col("ratio").is_not_null()).to_dicts()
     with charts.panels(1, height=1.2 + 0.22 * len(rows)) as (figure, [axes]):
         for at, row in enumerate(rows):
             colour = VERDICT_COLOURS.get(row["verdict"], charts.FAINT)

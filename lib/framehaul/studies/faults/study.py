@@ -51,22 +51,22 @@ def run(hold: int) -> Report:
     check(HOLD=(hold, 1))
     chosen = all_techniques()
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "trial") as (made, cells),
-        breakable(made.settings.postgres_extensions) as broken,
+        trials(STUDY.notebook, STUDY.results, Cell, "trial") as (this_run, cells),
+        breakable(this_run.settings.postgres_extensions) as broken,
     ):
-        made.expect(sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen))
+        this_run.expect(sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen))
 
         def work(stop: threading.Event) -> None:
             run_cells(broken, chosen, cells, stop)
-            made.metadata["recovery"] = survives_a_crash(broken)
+            this_run.metadata["recovery"] = survives_a_crash(broken)
             with ThreadPoolExecutor(len(BOTH)) as pool:
                 loads = pool.map(lambda database: hold_load(broken, database, hold, stop), BOTH)
-                made.metadata["held"] = [asdict(load) for load in loads]
+                this_run.metadata["held"] = [asdict(load) for load in loads]
 
         interruptible(work)
         what = f"{len(chosen)} techniques, {len(FAULTS)} faults"
-        made.metadata |= {"servers": "embedded", "server": server_versions(broken.servers), "what": what}
-    return load(made.settings)
+        this_run.metadata |= {"servers": "embedded", "server": server_versions(broken.servers), "what": what}
+    return load(this_run.settings)
 
 
 def of_fault(row: Row) -> str:
@@ -170,11 +170,11 @@ class Report(Shown):
 
     def recovery(self) -> Listing:
         """Whether acknowledged rows outlived the death of both servers."""
-        return recovery_table(self.made["recovery"])
+        return recovery_table(self.run_metadata["recovery"])
 
     def held(self) -> Listing:
         """What came of the load that was held."""
-        return held_table(self.made["held"])
+        return held_table(self.run_metadata["held"])
 
 
 def load(settings: Settings | None = None) -> Report:

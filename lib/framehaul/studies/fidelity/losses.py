@@ -183,7 +183,7 @@ def why(technique: Technique, case: str, session: str, detail: str) -> str:
     """The explanation of a loss, or that there is none."""
     path = f"{technique.database} {technique.direction} {technique.name}"
     for loss in LOSSES:
-        said = zip((loss.technique, loss.case, loss.session, loss.detail), (path, case, session, detail), strict=True)
-        if all(re.search(pattern, text) for pattern, text in said):
+        pairs = zip((loss.technique, loss.case, loss.session, loss.detail), (path, case, session, detail), strict=True)
+        if all(re.search(pattern, text) for pattern, text in pairs):
             return loss.why
     return UNEXPLAINED

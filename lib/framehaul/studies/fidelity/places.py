@@ -71,12 +71,12 @@ def _hostile_postgres(server: PostgresServer) -> Iterator[PostgresServer]:
 
 
 def _drop_role(connection: psycopg.Connection[Any]) -> None:
-    found = connection.execute(
+    row = connection.execute(
         "SELECT shobj_description(oid, 'pg_authid') FROM pg_roles WHERE rolname = %s", (HOSTILE,)
     ).fetchone()
-    if found is None:
+    if row is None:
         return
-    if found[0] != COMMENT:
+    if row[0] != COMMENT:
         raise NotAllowedError(f"there is a role {HOSTILE} that framehaul did not make")
     connection.execute(sql.SQL("DROP OWNED BY {}").format(ROLE))
     connection.execute(sql.SQL("DROP ROLE {}").format(ROLE))
@@ -102,15 +102,15 @@ def without_encoding(server: PostgresServer) -> Iterator[PostgresServer]:
 
 
 def _drop_database(connection: psycopg.Connection[Any]) -> None:
-    found = connection.execute(
+    row = connection.execute(
         "SELECT shobj_description(oid, 'pg_database'), datdba = current_user::regrole FROM pg_database "
         "WHERE datname = %s",
         (NO_ENCODING,),
     ).fetchone()
-    if found is None:
+    if row is None:
         return
     # One that our role owns and nobody has commented on is of a run that was killed while it was made.
-    if found[0] != COMMENT and not (found[0] is None and found[1]):
+    if row[0] != COMMENT and not (row[0] is None and row[1]):
         raise NotAllowedError(f"there is a database {NO_ENCODING} that framehaul did not make")
     connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(DATABASE))
 

@@ -50,14 +50,14 @@ def run() -> Matrix:
     """
     chosen = all_techniques()
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "cell") as (made, cells),
-        servers.running(made.settings) as both,
+        trials(STUDY.notebook, STUDY.results, Cell, "cell") as (this_run, cells),
+        servers.running(this_run.settings) as both,
     ):
-        made.expect(len(chosen) * len(TRIED))
-        made.metadata |= {"servers": both.mode, "server": server_versions(both), "left_out": cells.left_out}
+        this_run.expect(len(chosen) * len(TRIED))
+        this_run.metadata |= {"servers": both.mode, "server": server_versions(both), "left_out": cells.left_out}
         interruptible(lambda stop: run_cells(both, chosen, cells, stop=stop))
-        made.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
-    return load(made.settings)
+        this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
+    return load(this_run.settings)
 
 
 def load(settings: Settings | None = None) -> Matrix:
@@ -118,7 +118,7 @@ def dimensions_table(cells: pl.DataFrame) -> Listing:
     return Listing(columns, rows)
 
 
-def found_text(cells: pl.DataFrame) -> str:
+def losers_text(cells: pl.DataFrame) -> str:
     """For every question but that of values: who loses something without a word, as Markdown."""
     return bullets(f"**{about}**: {_losers_text(_asking(cells, about))}." for about in (SESSION, FRAMES, NOT_TEXT))
 
@@ -202,7 +202,7 @@ class Matrix(Shown):
 
     study = STUDY
     dimensions = view(dimensions_table)
-    found = view(found_text)
+    losers = view(losers_text)
     losses = view(losses_table)
     support = view(support_table)
     counts = view(counts.fidelity_counts)
@@ -227,7 +227,7 @@ class Matrix(Shown):
 
     def versions(self) -> Markdown:
         """What this was run with, and what could not be tried."""
-        left_out = self.made.get("left_out", {})
+        left_out = self.run_metadata.get("left_out", {})
         lines = [f"- Left out: {what}: {reason}" for what, reason in left_out.items()]
         return Markdown("\n".join([super().versions().data, *lines]))
 

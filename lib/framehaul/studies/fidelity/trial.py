@@ -347,8 +347,8 @@ def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
     wrong = other_shape(list(frame.columns), len(frame), case.table.column_names, len(sent)) or invalid(frame)
     if wrong:
         return wrong
-    found = content_of(frame, columns, nan_is_null=False).in_order([KEY.name])
-    difference = first_difference(sent, found)
+    received = content_of(frame, columns, nan_is_null=False).in_order([KEY.name])
+    difference = first_difference(sent, received)
     if difference is None or difference.column == "value":
         return difference and difference.change
     return f"{difference.column}: {difference.change}"

@@ -51,7 +51,7 @@ def json2parquet(settings: Settings) -> list[str]:
 def _is_wanted(program: Path) -> bool:
     if not program.exists():
         return False
-    return catalog.said(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]
+    return catalog.version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]
 
 
 def _build(target: Path) -> Path:

@@ -312,9 +312,9 @@ def _difference(file: pq.ParquetFile, expected: pa.Table, codec: str) -> tuple[s
     for batch in file.iter_batches():
         batch.validate(full=True)
         here = expected.slice(start, len(batch))
-        if found := first_difference(*(content_of(rows, columns, nan_is_null=False) for rows in (here, batch))):
+        if difference := first_difference(*(content_of(rows, columns, nan_is_null=False) for rows in (here, batch))):
             elsewhere, _, row_order = files.difference(file.read(), expected)
-            return (str(found._replace(row=start + found.row)), "") if elsewhere else (None, row_order)
+            return (str(difference._replace(row=start + difference.row)), "") if elsewhere else (None, row_order)
         start += len(batch)
     return None, "kept"
 

@@ -64,21 +64,21 @@ def run(
     tasks = [Task(converter, codec) for converter in converters for codec in converter.codecs]
     with (
         written(rows, seed) as files,
-        recording(STUDY.notebook, STUDY.results, Conversion, "task", terms) as made,
+        recording(STUDY.notebook, STUDY.results, Conversion, "task", terms) as this_run,
     ):
-        made.expect(len(tasks) * (1 + warmup + passes))
-        commands = Commands(made.settings)
+        this_run.expect(len(tasks) * (1 + warmup + passes))
+        commands = Commands(this_run.settings)
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Conversion:
             return Conversion(
-                run_id=made.run_id, converter=task.converter.name, label=task.converter.label, codec=task.codec,
+                run_id=this_run.run_id, converter=task.converter.name, label=task.converter.label, codec=task.codec,
                 rows=rows, pass_=number, **columns_of(ended),
             )  # fmt: skip
 
-        record, finished = made.passes(row)
+        record, finished = this_run.passes(row)
         interruptible(
             lambda stop: convert_in_rounds(
-                tasks, files, commands, rounds, record, stop=stop, progress=made.progress, finished=finished
+                tasks, files, commands, rounds, record, stop=stop, progress=this_run.progress, finished=finished
             )
         )
         programs = [
@@ -87,13 +87,13 @@ def run(
             if tool.program and isinstance(attempt(partial(commands.of, tool.name, tool.command)), Ok)
         ]
         json_bytes = files.lines.stat().st_size
-        made.metadata |= {
+        this_run.metadata |= {
             "json_bytes": json_bytes,
             "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up, "
             f"seed {seed}",
             "toolchains": dict.fromkeys(programs, JSON2PARQUET_VERSION),
         }
-    return JsonToParquet.load(made.settings)
+    return JsonToParquet.load(this_run.settings)
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

@@ -34,14 +34,14 @@ def _body(parameter: str, statement: str, table: Table) -> str:
     """What stands behind the table's name, without the semicolon at the end."""
     if not statement.strip():
         return ""
-    found = STATEMENT.fullmatch(statement)
-    if found is None or ";" in QUOTED.sub("", found[2]):
+    match = STATEMENT.fullmatch(statement)
+    if match is None or ";" in QUOTED.sub("", match[2]):
         raise DataError(f"{parameter} must be one statement, CREATE TABLE {table.name} (...), as the one shown")
-    if found[1].strip('"`') != table.name:
+    if match[1].strip('"`') != table.name:
         raise DataError(
-            f"{parameter} makes a table {found[1]}: it has to be {table.name}, the only one that is touched"
+            f"{parameter} makes a table {match[1]}: it has to be {table.name}, the only one that is touched"
         )
-    return found[2]
+    return match[2]
 
 
 def as_made(table: Table, both: Servers) -> dict[str, Table]:
@@ -49,12 +49,12 @@ def as_made(table: Table, both: Servers) -> dict[str, Table]:
 
     Raises DataError when a server refuses a statement, or makes other columns of it.
     """
-    found = {"postgres": table, "clickhouse": table}
+    tables = {"postgres": table, "clickhouse": table}
     if table.postgres_body:
-        found["postgres"] = _in_postgres(table, PostgresTables(both.postgres))
+        tables["postgres"] = _in_postgres(table, PostgresTables(both.postgres))
     if table.clickhouse_body:
-        found["clickhouse"] = _in_clickhouse(table, ClickHouseTables(both.clickhouse))
-    return found
+        tables["clickhouse"] = _in_clickhouse(table, ClickHouseTables(both.clickhouse))
+    return tables
 
 
 def _in_postgres(table: Table, tables: PostgresTables) -> Table:
@@ -100,8 +100,8 @@ def _in_clickhouse(table: Table, tables: ClickHouseTables) -> Table:
     return replace(table, columns=columns, sort=sort if known else ())
 
 
-def _check_columns(parameter: str, found: set[str], table: Table) -> None:
-    missing, added = set(table.column_names) - found, found - set(table.column_names)
+def _check_columns(parameter: str, columns: set[str], table: Table) -> None:
+    missing, added = set(table.column_names) - columns, columns - set(table.column_names)
     if missing or added:
         what = [f"lacks {', '.join(sorted(missing))}"] * bool(missing) + [f"adds {', '.join(sorted(added))}"] * bool(
             added

@@ -123,16 +123,16 @@ def table_name(stem: str) -> str:
 def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]:
     """The columns in `a b`, or in `a, b c` where names have blanks; raises DataError for one that is not there."""
     whole = [text.strip()] if text.strip() in names else None
-    found = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
-    for name in found:
+    columns = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
+    for name in columns:
         if name not in names:
             raise DataError(
                 f"{variable}={text!r}: there is no column {name!r} among {', '.join(names)}; "
                 "between names with blanks put commas"
             )
-        if found.count(name) > 1:
+        if columns.count(name) > 1:
             raise DataError(f"{variable}={text!r} names {name} twice: name it once")
-    return tuple(found)
+    return tuple(columns)
 
 
 def _check_names(names: list[str]) -> None:
@@ -342,7 +342,7 @@ def _check_key(table: Table, content: pa.Table) -> None:
 def _said_of_key(table: Table) -> list[str]:
     """What the reader should know about key and order."""
     key, order = ", ".join(table.key), ", ".join(table.clickhouse_order)
-    said = [
+    notes = [
         f"PostgreSQL's primary key: {key}." if key
         else "No key was given: PostgreSQL's table has no primary key and no index, so nothing keeps a row from being "
         "there twice.",
@@ -351,8 +351,8 @@ def _said_of_key(table: Table) -> list[str]:
         "skip none of them in a query.",
     ]  # fmt: skip
     if not key or not order:
-        said.append("Techniques about the order of a key are skipped. `KEY='a b'` and `SORT='b a'` name columns.")
-    return said
+        notes.append("Techniques about the order of a key are skipped. `KEY='a b'` and `SORT='b a'` name columns.")
+    return notes
 
 
 def _said_of_nulls(table: Table) -> list[str]:

@@ -58,8 +58,8 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     except DataError:
         raise
     except Exception as error:  # of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
-        said = " ".join(str(error).replace(f"{path.parent}/", "").split())[:300]
-        raise DataError(f"{path.name} cannot be read: {said or type(error).__name__}") from error
+        message = " ".join(str(error).replace(f"{path.parent}/", "").split())[:300]
+        raise DataError(f"{path.name} cannot be read: {message or type(error).__name__}") from error
     if not content.num_rows:
         raise DataError(f"{path.name} holds no rows: there is nothing to measure")
     # A column of NULLs, or of runs, has a number of rows that no bytes bear out.

@@ -52,7 +52,7 @@ def snippet(technique: Technique, table: Table, ddl: str, kind: str) -> Snippet:
     Raises SnippetError when two things of one name are needed.
     """
     used = bundled(f"{_imports(technique, kind)}\n{_main(technique, table, kind)}")
-    known, roots = packages_distributions(), {found.root for found in used.imports} - sys.stdlib_module_names
+    known, roots = packages_distributions(), {imported.root for imported in used.imports} - sys.stdlib_module_names
     distributions = {known[root][0] for root in roots} | ALSO_NEEDED.get(technique.client, set())
     requirements = tuple(f"{EXTRAS.get(name, name)}=={version(name)}" for name in sorted(distributions))
     parts = [_heading(technique, table, ddl, requirements) + used.import_lines(), *(text for _, text in used.modules())]
@@ -65,7 +65,9 @@ def bundled(program: str) -> Uses:
     for statement in main.statements:
         used.add(main, statement)
     makers = [(name, where) for where, (_, kept) in used.kept.items() for one in kept for name in bound(one)]
-    makers += [(found.bound, found.statement if found.original else found.root) for found in used.imports]
+    makers += [
+        (imported.bound, imported.statement if imported.original else imported.root) for imported in used.imports
+    ]
     first: dict[str, str] = {}
     for name, maker in makers:
         if first.setdefault(name, maker) != maker:
@@ -82,7 +84,7 @@ def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[s
         if "shared_directory" in technique.requires
         else ""
     )
-    told = "\n\n".join(
+    text = "\n\n".join(
         [
             f"{technique.label}.",
             f"Needs Python 3.12 and: pip install {' '.join(f'"{name}"' for name in requirements)}",
@@ -92,7 +94,7 @@ def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[s
             f"Table that it {'fills' if writes else 'reads'}:\n\n{textwrap.indent(ddl, '    ')}",
         ]
     )  # fmt: skip
-    return f'r"""{told.replace('"""', '" " "')}\n"""\n\nfrom __future__ import annotations\n\n'
+    return f'r"""{text.replace('"""', '" " "')}\n"""\n\nfrom __future__ import annotations\n\n'
 
 
 def _main(technique: Technique, table: Table, kind: str) -> str:

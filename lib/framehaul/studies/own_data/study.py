@@ -136,27 +136,27 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
     chosen = {path: techniques(*path) for path in PATHS}
     terms = {**vars(rounds), "tables": [table.postgres_ddl, table.clickhouse_ddl], "content": _digest(content)}
     with (
-        recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as made,
-        servers.running(made.settings) as both,
+        recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
+        servers.running(this_run.settings) as both,
     ):
         tables = ddl.as_made(table, both)
-        made.expect(sum(1 + len(several) * (passes + warmup) for several in chosen.values()))
-        record, finished = made.techniques(STUDY.notebook, content.num_rows)
+        this_run.expect(sum(1 + len(several) * (passes + warmup) for several in chosen.values()))
+        record, finished = this_run.techniques(STUDY.notebook, content.num_rows)
 
         def work(stop: threading.Event) -> None:
             for (database, _), several in chosen.items():
                 try:
                     measure.run(
                         several, both.of(database), tables[database], content, rounds, record,
-                        stop=stop, progress=made.progress, finished=finished,
+                        stop=stop, progress=this_run.progress, finished=finished,
                     )  # fmt: skip
                 except (psycopg.Error, ReferenceTableError) as error:
                     raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error
 
         interruptible(work)
         what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
-        made.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
-    return Mine.load(made.settings).with_code(frame.kind, tables)
+        this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
+    return Mine.load(this_run.settings).with_code(frame.kind, tables)
 
 
 def _digest(content: pa.Table) -> str:
@@ -241,12 +241,12 @@ class Mine(Shown):
     def code(self) -> HTML:
         """The code of each recommended technique, folded; also as files beside the page."""
         parts = []
-        for choice, made in zip(self.choices, self.snippets, strict=True):
+        for choice, script in zip(self.choices, self.snippets, strict=True):
             file = html.escape(f"{STUDY.notebook}/{choice.file}")
             title = html.escape(f"{choice.path}: {choice.best['label']}")
             parts.append(
                 f'<details class="choice"><summary>{title} (<a href="{file}">{file}</a>)</summary>'
-                f"{Code(made.code, language='python')._repr_html_()}</details>"
+                f"{Code(script.code, language='python')._repr_html_()}</details>"
             )
         return HTML("\n".join(parts))
 
@@ -273,8 +273,8 @@ def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
             Column("rows/s", "median_rows_per_s", thousands),
         ],
         [
-            choice.best | {"path": choice.path, "needs": ", ".join(f"`{name}`" for name in made.requirements)}
-            for choice, made in zip(chosen, snippets, strict=True)
+            choice.best | {"path": choice.path, "needs": ", ".join(f"`{name}`" for name in script.requirements)}
+            for choice, script in zip(chosen, snippets, strict=True)
         ],
     )
     lines = [f"**{choice.path}**: {_behind_text(choice)}" for choice in chosen]

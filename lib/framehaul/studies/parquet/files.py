@@ -261,17 +261,17 @@ def other_codec(task: Task, chunks: list[Chunk]) -> str | None:
     return None
 
 
-def difference(found: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
+def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
     """What is wrong with a table that was read back, if anything; which types drifted, and what became of row order.
 
     Values are compared in the types that were sent: a date that became a timestamp must be midnight.
     """
-    if wrong := other_shape(found.column_names, found.num_rows, sent.column_names, sent.num_rows):
+    if wrong := other_shape(received.column_names, received.num_rows, sent.column_names, sent.num_rows):
         return wrong, "", ""
-    drifted = [f"{one.name}:{one.type}" for one, sent_as in zip(found.schema, sent.schema, strict=True)
+    drifted = [f"{one.name}:{one.type}" for one, sent_as in zip(received.schema, sent.schema, strict=True)
                if one.type != sent_as.type]  # fmt: skip
     types, columns = ";".join(drifted) or EXACT, columns_in(sent.schema)
-    ours, theirs = (content_of(table, columns, nan_is_null=False) for table in (sent, found))
+    ours, theirs = (content_of(table, columns, nan_is_null=False) for table in (sent, received))
     if first_difference(ours, theirs) is None:
         return None, types, "kept"
     wrong = difference_in_any_order(ours, theirs, key=())

@@ -74,16 +74,16 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     content = buildings.table(rows, seed)
     chunks: dict[Task, list[Chunk]] = {}
     with (
-        recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as made,
-        servers.running(made.settings) as both,
+        recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as this_run,
+        servers.running(this_run.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         opened(WRITERS, content, both.postgres, Path(directory)) as bench,
     ):
         tasks = [*tasks_of(WRITERS), *tasks_per_column(PYARROW, bench.survey(PYARROW))]
-        made.expect(len(tasks) * (warmup + passes))
+        this_run.expect(len(tasks) * (warmup + passes))
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
-            return row_of(made.run_id, task, rows, number, ended)
+            return row_of(this_run.run_id, task, rows, number, ended)
 
         def measure(task: Task, number: int) -> dict[str, Any]:
             values, in_file = bench.measured(task)
@@ -91,10 +91,10 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
                 chunks.setdefault(task, in_file)
             return values
 
-        record, finished = made.passes(row)
+        record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
-                tasks, rounds, measure, record, stop=stop, progress=lambda task, _: made.progress(task.name),
+                tasks, rounds, measure, record, stop=stop, progress=lambda task, _: this_run.progress(task.name),
                 finished=finished, home=Path(directory),
             )
         )  # fmt: skip
@@ -105,9 +105,9 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
         # Of other writers' codecs the passes tell enough.
         kept = [task for task in tasks if task.part != "codec" or task.writer is PYARROW]
         cells = [chunk for task in kept for chunk in chunks.get(task, [])]
-        store.write_cells(made.settings.out / "results" / CHUNKS, cells)
-        made.metadata |= terms | {"servers": both.mode, "server": server_versions(both)}
-    return Anatomy.load(made.settings)
+        store.write_cells(this_run.settings.out / "results" / CHUNKS, cells)
+        this_run.metadata |= terms | {"servers": both.mode, "server": server_versions(both)}
+    return Anatomy.load(this_run.settings)
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:

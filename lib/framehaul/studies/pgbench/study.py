@@ -350,13 +350,13 @@ class Pgbench(Shown):
         """As `Shown.load`."""
         settings = settings or load_settings()
         shown = super().load(settings)
-        shown.passes = in_order(shown.passes, shown.made["order"])
+        shown.passes = in_order(shown.passes, shown.run_metadata["order"])
         shown.spread = store.read(settings.out / "results" / SPREAD, Spread)
         return shown
 
     def services(self) -> Listing:
         """What was compared."""
-        return services_table(self.passes, self.made)
+        return services_table(self.passes, self.run_metadata)
 
     def over_time(self) -> SVG:
         """Transactions a second as a run goes on."""
@@ -372,7 +372,9 @@ class Pgbench(Shown):
 
     def missing(self) -> Markdown:
         """What did not run, what is wrong, and what is left behind."""
-        return Markdown(f"{missing(summary(_main(self.passes)), 'service', 'test')}\n\n{bullets(self.made['left'])}")
+        return Markdown(
+            f"{missing(summary(_main(self.passes)), 'service', 'test')}\n\n{bullets(self.run_metadata['left'])}"
+        )
 
 
 load = Pgbench.load

@@ -111,13 +111,13 @@ class ClickHouseTarget:
             for one in staged:
                 tables.run(f"ALTER TABLE {new} ATTACH PARTITION ALL FROM {quote_clickhouse(self._stored(one.name))}")
         run, name = quote_clickhouse(self._new), self.table.clickhouse_name
-        found = self._first.run(
+        comment = self._first.run(
             "SELECT comment FROM system.tables WHERE database = currentDatabase() AND "
             f"name = {quote_clickhouse_text(self.table.name)} FORMAT TSVRaw"
         )
-        if not found:
+        if not comment:
             self._first.run(f"RENAME TABLE {run} TO {name}")
-        elif found.decode().strip("\n") == COMMENT:
+        elif comment.decode().strip("\n") == COMMENT:
             self._first.run(f"EXCHANGE TABLES {run} AND {name}")
         else:
             raise ServerError(f"ClickHouse holds a table {self.table.name} that framehaul did not make")
@@ -144,12 +144,12 @@ class ClickHouseTarget:
 
     def _left(self, tables: ClickHouseTables, kept: str) -> list[str]:
         """What a server still has of the run, but for what is kept; views and Distributed tables first."""
-        found = tables.run(
+        names = tables.run(
             "SELECT name FROM system.tables WHERE database = currentDatabase() AND "
             f"startsWith(name, {quote_clickhouse_text(self._new)}) AND name != {quote_clickhouse_text(kept)} "
             "ORDER BY engine != 'View', engine != 'Distributed' FORMAT TSVRaw"
         )
-        return found.decode().split()
+        return names.decode().split()
 
     def drop(self) -> None:
         live = self._live()
@@ -163,12 +163,12 @@ class ClickHouseTarget:
 
     def _local_of(self, name: str) -> str | None:
         """What a Distributed table is over; None for another table, and for none."""
-        found = self._first.run(
+        local_name = self._first.run(
             "SELECT extract(engine_full, '\\'([^\\']+)\\', cityHash64') FROM system.tables WHERE "
             f"database = currentDatabase() AND engine = 'Distributed' AND name = {quote_clickhouse_text(name)} "
             "FORMAT TSVRaw"
         )
-        return found.decode().strip("\n") or None
+        return local_name.decode().strip("\n") or None
 
     @contextmanager
     def reading(self, pieces: int) -> Iterator[list[str]]:

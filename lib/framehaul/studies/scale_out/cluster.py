@@ -150,14 +150,15 @@ def check_workers(client: Client) -> None:
     here = dict(zip(SAME_VERSIONS, map(importlib.metadata.version, SAME_VERSIONS), strict=True))
     for package, version in here.items():
         try:
-            found = set(client.run(importlib.metadata.version, package).values())
+            versions = set(client.run(importlib.metadata.version, package).values())
         except importlib.metadata.PackageNotFoundError:
             raise ClusterError(
                 f"a worker does not have {package}: install the same framehaul, {here['framehaul']}, where it runs"
             ) from None
-        if found != {version}:
+        if versions != {version}:
             raise ClusterError(
-                f"workers have {package} {', '.join(sorted(found))}, and here it is {version}: install the same there"
+                f"workers have {package} {', '.join(sorted(versions))}, and here it is {version}: "
+                "install the same there"
             )
 
 
@@ -165,7 +166,7 @@ def check_reachable(cluster: Cluster, both: Servers, directory: Path) -> None:
     """Raises ClusterError when workers are on other machines, and the servers or the files are on this one alone."""
     if cluster.local:
         return
-    addresses = {address.address for found in psutil.net_if_addrs().values() for address in found}
+    addresses = {address.address for of_interface in psutil.net_if_addrs().values() for address in of_interface}
     elsewhere = {str(urlsplit(worker).hostname) for worker in cluster.addresses} - addresses
     listening = {both.postgres.host, both.clickhouse.host}
     if elsewhere and listening & {"127.0.0.1", "::1", "localhost"}:

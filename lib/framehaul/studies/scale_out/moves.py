@@ -44,9 +44,9 @@ class Timing:
 
 def technique_of(database: Database, direction: Direction, name: str) -> Technique:
     """A technique by its name; raises ValueError for none, and for one that takes no Polars frame."""
-    for found in techniques(database, direction):
-        if found.name == name and found.frame == "polars":
-            return found
+    for technique in techniques(database, direction):
+        if technique.name == name and technique.frame == "polars":
+            return technique
     raise ValueError(f"there is no technique {name!r} between Polars and {database} ({direction})")
 
 
@@ -119,9 +119,9 @@ def read(
     """
     begun = time.perf_counter()
     try:
-        with target.reading(pieces) as found:
+        with target.reading(pieces) as snapshot:
             into = partial(fetch_into, target, technique, directory)
-            cluster.map(into, list(enumerate(found)), f"read-{target.run}", workers)
+            cluster.map(into, list(enumerate(snapshot)), f"read-{target.run}", workers)
             moved = time.perf_counter()
     finally:
         target.end()
@@ -139,10 +139,10 @@ def dask_frame(target: Target, technique: Technique, pieces: int) -> Iterator[dd
     import dask.dataframe as dd
 
     try:
-        with target.reading(pieces) as found:
+        with target.reading(pieces) as snapshot:
             empty = pl.DataFrame(schema=target.table.polars_schema).to_pandas(use_pyarrow_extension_array=True)
             yield dd.from_map(
-                partial(_fetch_pandas, target, technique), found, meta=empty, label=f"framehaul-{target.run}",
+                partial(_fetch_pandas, target, technique), snapshot, meta=empty, label=f"framehaul-{target.run}",
                 enforce_metadata=False,
             )  # fmt: skip
     finally:

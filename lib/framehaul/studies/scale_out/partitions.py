@@ -124,7 +124,7 @@ def spread(sizes: dict[tuple[str, ...], int], pieces: int) -> list[list[Piece]]:
     """What is so large each, laid end to end and cut into so many lists of about the same size; all of it, once."""
     total = sum(sizes.values())
     cuts = [total * at // pieces for at in range(pieces + 1)]
-    found: list[list[Piece]] = []
+    shares: list[list[Piece]] = []
     for low, high in itertools.pairwise(cuts):
         begin, here = 0, []
         for name, size in sizes.items():
@@ -132,5 +132,5 @@ def spread(sizes: dict[tuple[str, ...], int], pieces: int) -> list[list[Piece]]:
             if start < stop:
                 here.append(Piece(name, start, stop))
             begin += size
-        found.append(here)
-    return found
+        shares.append(here)
+    return shares

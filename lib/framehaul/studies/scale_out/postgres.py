@@ -97,11 +97,11 @@ class PostgresTarget:
             for one in staged:
                 for statement in self._adopted(one):
                     connection.execute(statement.encode())
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)", (target,)
             ).fetchone()
-            if found is not None:
-                if found[0] != COMMENT:
+            if row is not None:
+                if row[0] != COMMENT:
                     raise ServerError(f"PostgreSQL holds a table {self.table.name} that framehaul did not make")
                 # Whoever reads it now is waited for; whoever asks from now on waits for the new one.
                 connection.execute(f"DROP TABLE {target}".encode())

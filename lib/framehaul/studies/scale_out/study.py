@@ -139,7 +139,7 @@ class ScaleOut(Shown):
 
     def dask(self) -> Listing | Markdown:
         """What a Dask dataframe of each table counted, against what was sent."""
-        counts = report.dask_table(self.made.get("dask", {}))
+        counts = report.dask_table(self.run_metadata.get("dask", {}))
         return Markdown(counts) if isinstance(counts, str) else counts
 
 
@@ -165,32 +165,32 @@ def run(
         "dataset": [(one.path, (stat := one.path.stat()).st_size, stat.st_mtime_ns) for one in given],
         "scheduler": load_settings().scheduler,
     }  # fmt: skip
-    with recording(STUDY.notebook, STUDY.results, Pass, "partition", terms) as made, ExitStack() as stack:
-        record, finished = made.passes(partial(_row, made.run_id, rows))
-        both = stack.enter_context(servers.running(made.settings))
-        made.metadata |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
+    with recording(STUDY.notebook, STUDY.results, Pass, "partition", terms) as this_run, ExitStack() as stack:
+        record, finished = this_run.passes(partial(_row, this_run.run_id, rows))
+        both = stack.enter_context(servers.running(this_run.settings))
+        this_run.metadata |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
         places: dict[str, Place] = {"postgres": (both.postgres,), "clickhouse": (both.clickhouse,)}
         without_shards = ""
         try:
-            cluster = stack.enter_context(opened(made.settings, max(workers)))
+            cluster = stack.enter_context(opened(this_run.settings, max(workers)))
         except UnavailableError as error:
             reason, planned = str(error), tasks(DATABASES, workers, partitions)
             in_rounds(planned, Rounds(passes), lambda *_: _unavailable(reason), record, finished=finished)
         else:
-            shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=made.settings.shared_dir)
+            shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
             home = Path(stack.enter_context(shared))
             check_reachable(cluster, both, home)
             try:
-                places["clickhouse_shards"] = stack.enter_context(shards.running(made.settings))
+                places["clickhouse_shards"] = stack.enter_context(shards.running(this_run.settings))
             except UnavailableError as error:
                 without_shards = str(error)
             workers = sorted({min(count, len(cluster.addresses)) for count in workers})
             planned = tasks(DATABASES, workers, partitions)
-            made.expect(sum(task.partitions for task in planned if task.database in places) * (warmup + passes))
+            this_run.expect(sum(task.partitions for task in planned if task.database in places) * (warmup + passes))
             haul = _Haul(cluster, places, table, home, {len(given): given} if given else {})
 
             def progress(task: Task, _: int) -> None:
-                cluster.progress = partial(made.progress, task.label)
+                cluster.progress = partial(this_run.progress, task.label)
 
             def measured(task: Task, number: int) -> dict[str, Any]:
                 return haul.measured(task, number) if task.database in places else _unavailable(without_shards)
@@ -201,18 +201,18 @@ def run(
                     haul.prepare(rows, seed, partitions)
                     in_rounds(planned, rounds, measured, record, stop=stop, progress=progress, finished=finished,
                               home=home)  # fmt: skip
-                    made.metadata["dask"] = {database: haul.counted(database) for database in places}
+                    this_run.metadata["dask"] = {database: haul.counted(database) for database in places}
                 finally:
                     haul.drop()
 
             interruptible(work)
             listed = [", ".join(map(str, counts)) for counts in (workers, partitions)]
-            made.metadata |= {
+            this_run.metadata |= {
                 "what": f"{rows:,} rows, {passes} passes, {listed[0]} workers, {listed[1]} partitions",
                 "server": server_versions(both), "local": cluster.local,
                 "loopback_bytes_per_s": loopback_bytes_per_s() if cluster.local else None,
             }  # fmt: skip
-    return ScaleOut.load(made.settings)
+    return ScaleOut.load(this_run.settings)
 
 
 def _check_counts(**given: Sequence[int]) -> None:

@@ -172,37 +172,37 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
     rounds = Rounds(passes, warmup, seed)
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, store.Result, "pass", terms) as made,
-        servers.running(made.settings) as both,
+        recording(STUDY.notebook, STUDY.results, store.Result, "pass", terms) as this_run,
+        servers.running(this_run.settings) as both,
     ):
         of_size = {size: Rounds(passes, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
         ends = sorted({max(1, rows // 10), rows})
         per_size = sum(
             1 + len(names) * (passes + one.warmup) for one in of_size.values() for names in COMPARED.values()
         )
-        made.expect(per_size + len(ends) * len(MOVES) * passes)
+        this_run.expect(per_size + len(ends) * len(MOVES) * passes)
         versions = "; ".join(server_versions(both).values())
-        made.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
+        this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
 
         def work(stop: threading.Event) -> None:
             for size, rounds_of_size in of_size.items():
                 content = generator.arrow_table(table, size, seed)
-                record, finished = made.techniques(STUDY.notebook, size)
+                record, finished = this_run.techniques(STUDY.notebook, size)
                 for (database, direction), names in COMPARED.items():
                     known = techniques(cast("Database", database), cast("Direction", direction))
                     measure.run(
                         [one for one in known if one.name in names], both.of(database), table, content,
-                        rounds_of_size, record, stop=stop, progress=made.progress, finished=finished,
+                        rounds_of_size, record, stop=stop, progress=this_run.progress, finished=finished,
                     )  # fmt: skip
             for size in ends:
-                _measure_moves(made, both, table, size, rounds, stop)
+                _measure_moves(this_run, both, table, size, rounds, stop)
 
         interruptible(work)
-    return Scaling.load(made.settings)
+    return Scaling.load(this_run.settings)
 
 
 def _measure_moves(
-    made: Recording, both: Servers, table: Table, size: int, rounds: Rounds, stop: threading.Event
+    this_run: Recording, both: Servers, table: Table, size: int, rounds: Rounds, stop: threading.Event
 ) -> None:
     """Every move of so many rows, one after another: the passes of each are made in a process of its own, and verified.
 
@@ -210,7 +210,7 @@ def _measure_moves(
     """
     content, reference = generator.arrow_table(table, size, rounds.seed), table.renamed(f"{table.name}_sent")
     sent = Expected(table, content)
-    record, finished = made.techniques(STUDY.notebook, size)
+    record, finished = this_run.techniques(STUDY.notebook, size)
     for (database, direction), moves in groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
@@ -227,7 +227,7 @@ def _measure_moves(
                     with _mover(move.name, file) as make_pass:
                         in_rounds(
                             [move], Rounds(rounds.passes), partial(_moved, make_pass, tables, table, sent, file),
-                            record, stop=stop, progress=lambda move, _: made.progress(move.name), finished=finished,
+                            record, stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=finished,
                         )  # fmt: skip
             finally:
                 for ours in (table, reference):

@@ -255,10 +255,11 @@ def readme_blocks(directory: Path) -> dict[str, str]:
 
 def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
-    machine, made = metadata["machine"], metadata["runs"]["01_postgres_write"]
+    machine, run_metadata = metadata["machine"], metadata["runs"]["01_postgres_write"]
     return (
-        f"{summary['rows'][0]:,} rows, {made['passes']} passes, {made['started'].split()[0]}, {machine['cores']} cores "
-        f"({machine['cpu']}), {machine['memory_gib']} GiB, client and servers on this one machine; "
+        f"{summary['rows'][0]:,} rows, {run_metadata['passes']} passes, {run_metadata['started'].split()[0]}, "
+        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
+        "client and servers on this one machine; "
         f"{' '.join(metadata['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
         f"ClickHouse {metadata['runs']['03_clickhouse_write']['server']['version']}, "
         f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "

@@ -60,7 +60,7 @@ def timed_limits(summary: pl.DataFrame) -> pl.DataFrame:
 
 def past_published(summary: pl.DataFrame) -> list[Past]:
     """For every database and direction: the best published technique, and how far past it the others get."""
-    found = []
+    past = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
         timed = raced(group)
         published = timed.filter(origin="published").to_dicts()
@@ -68,8 +68,8 @@ def past_published(summary: pl.DataFrame) -> list[Past]:
         if published and beyond:
             single = next((row for row in beyond if row["connections"] == 1), None)
             limits = timed_limits(group).to_dicts()
-            found.append(Past(str(database), str(direction), published[0], beyond[0], single, limits))
-    return found
+            past.append(Past(str(database), str(direction), published[0], beyond[0], single, limits))
+    return past
 
 
 def busy_cores(row: dict[str, Any]) -> float | None:
@@ -92,7 +92,7 @@ def choices(summary: pl.DataFrame) -> list[tuple[str, dict[str, Any], str]]:
         ("one connection, Polars", [row for row in exact if row["frame"] == "polars" and row["connections"] == 1]),
         ("no driver but the usual one", [row for row in exact if row["driver"] in USUAL_DRIVERS]),
     ]
-    found = [(case, rows[0], f"{thousands(rows[0]['median_rows_per_s'])} rows/s") for case, rows in cases if rows]
+    recommended = [(case, rows[0], f"{thousands(rows[0]['median_rows_per_s'])} rows/s") for case, rows in cases if rows]
     for name, bits_per_s in NETWORKS.items():
         # A network adds the time its bytes take; how much of that overlaps differs, so nothing is assumed to.
         timed = [
@@ -102,8 +102,8 @@ def choices(summary: pl.DataFrame) -> list[tuple[str, dict[str, Any], str]]:
         ]
         if timed:
             seconds, row = min(timed, key=lambda pair: pair[0])
-            found.append((f"network of {name}", row, f"about {thousands(row['rows'] / seconds)} rows/s"))
-    return found
+            recommended.append((f"network of {name}", row, f"about {thousands(row['rows'] / seconds)} rows/s"))
+    return recommended
 
 
 USUAL_DRIVERS = {"psycopg", "http_client", "urllib"}

@@ -76,20 +76,20 @@ def run(
     chosen = techniques(cast("Database", database), cast("Direction", direction))
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(study.notebook, study.results, store.Result, "technique", terms) as made,
-        servers.running(made.settings) as both,
+        recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
+        servers.running(this_run.settings) as both,
     ):
         server = both.of(database)
-        made.expect(1 + len(chosen) * (warmup + passes))
-        made.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
-        record, finished = made.techniques(study.notebook, rows)
+        this_run.expect(1 + len(chosen) * (warmup + passes))
+        this_run.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
+        record, finished = this_run.techniques(study.notebook, rows)
         interruptible(
             lambda stop: measure.run(
                 chosen, server, table, generator.arrow_table(table, rows, seed), rounds, record,
-                stop=stop, progress=made.progress, finished=finished,
+                stop=stop, progress=this_run.progress, finished=finished,
             )
         )  # fmt: skip
-    return load(database, direction, made.settings)
+    return load(database, direction, this_run.settings)
 
 
 def load(database: str, direction: str, settings: Settings | None = None) -> Transfers:
