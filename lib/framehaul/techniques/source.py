@@ -224,7 +224,7 @@ class Source:
     code: str
     """The techniques, what they use beside other techniques, and what opens their clients."""
     calls: str
-    """A client opened as on the clock's eve, and the call, for each."""
+    """What opens the client of each, and its call."""
 
     @property
     def text(self) -> str:
