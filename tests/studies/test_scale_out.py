@@ -174,6 +174,10 @@ class Holding(Relay):
         self._once = threading.Lock()
         self.process_id = 0
 
+    def __exit__(self, *error: Any) -> None:
+        self.go_on.set()  # a test that failed meanwhile ends
+        super().__exit__(*error)
+
     def _forward(self, source: Any, sink: Any, *, from_client: bool = False) -> None:
         self._here.bytes, self._here.port = 0, (source if from_client else sink).getpeername()[1]
         super()._forward(source, sink, from_client=from_client)
@@ -210,6 +214,13 @@ class Working(threading.Thread):
             self.result = self._work()
         except BaseException as error:  # noqa: BLE001  raised in the thread of the test
             self._error = error  # type: ignore[assignment]
+
+    def until(self, event: threading.Event) -> None:
+        """Wait for what it brings about; raises what it raised when it ended before that."""
+        while not event.wait(0.1):
+            if not self.is_alive():
+                self.end()
+                pytest.fail("it ended, and what was waited for has not happened")
 
     def end(self) -> object:
         self.join()
@@ -349,7 +360,7 @@ def test_a_worker_that_is_killed_in_a_partition_loses_and_doubles_nothing(
             working = Working(lambda: write(place, files, cluster, first=through))
         else:
             working = Working(lambda: read(place, tmp_path / "killed", cluster, first=through))
-        relay.held.wait()
+        working.until(relay.held)
         assert relay.process_id in cluster.client.run(os.getpid).values()
         if direction == "write":
             assert place.count() == 90
@@ -373,7 +384,7 @@ def test_a_worker_that_is_only_thought_dead_adds_nothing(
     with relayed(servers.postgres, Holding) as (through, relay):
         assert relay is not None
         working = Working(lambda: write(place, files, cluster, first=through))
-        relay.held.wait()
+        working.until(relay.held)
         address = next(at for at, pid in cluster.client.run(os.getpid).items() if pid == relay.process_id)
         stopped = psutil.Process(relay.process_id)
         stopped.suspend()
@@ -445,7 +456,7 @@ def test_an_interrupt_leaves_the_table_as_it_was(
     with relayed(place.servers[0], Holding) as (through, relay):
         assert relay is not None
         working = Working(lambda: write(place, files, cluster, first=through))
-        relay.held.wait()
+        working.until(relay.held)
         cluster.stop.set()
         relay.go_on.set()
         try:
