@@ -252,6 +252,33 @@ def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
     assert Expected(EVERY_TYPE, every_type()).difference(received) is not None
 
 
+@pytest.mark.parametrize("library", [pl.Series, pd.Series], ids=["polars", "pandas"])
+@pytest.mark.parametrize(
+    ("column_type", "right", "wrong", "fault"),
+    [
+        (ColumnType.TIMESTAMP_UTC, "2026-01-02 03:04:05+00", "2026-01-02 03:04:05", "does not say a zone"),
+        (ColumnType.TIMESTAMP, "2026-01-02 03:04:05", "2026-01-02 03:04:05Z", "has a zone"),
+    ],
+    ids=["zoned", "naive"],
+)
+def test_text_of_a_timestamp_says_its_zone_or_is_another_one(
+    column_type: ColumnType, right: str, wrong: str, fault: str, library: Any
+) -> None:
+    table = Table(
+        "framehaul_moment", (Column("id", ColumnType.INT64), Column("at", column_type, nullable=True)), ("id",)
+    )
+    message = f"column at holds text that {fault}"
+    moment = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    sent = pa.table({"id": [1, 2, 3], "at": [moment, None, moment]}).cast(table.arrow_schema)
+    expected, frame = Expected(table, sent), {pl.Series: pl.DataFrame, pd.Series: pd.DataFrame}[library]
+    for texts, difference in (
+        ([right, None, right], None),
+        ([right, None, wrong], message),
+        ([wrong, None, wrong], message),
+    ):
+        assert expected.difference(frame({"id": [1, 2, 3], "at": texts})) == difference
+
+
 def unchecked(*values: bytes | None) -> pa.Array:
     """Bytes as Arrow text that nobody has checked."""
     raw = pa.array(values, pa.large_binary())

@@ -385,7 +385,7 @@ def test_drivers_that_are_wrong_or_break_are_failed_and_the_others_go_on(
     said = {name: [(outcome["status"], outcome["reason"]) for outcome in both] for name, both in found.items()}
     assert said == {
         "honest": [("ok", None)] * 2,
-        "lies": [("failed", "row 0 holds 3 instead of 2")] * 2,
+        "lies": [("failed", "row 0: 2 became 3")] * 2,
         "loses": [("failed", "1 rows in 2 queries of 1 each")] * 2,
         "dies": [("failed", "out of luck")] * 2,
         "raises": [("failed", "no such thing")] * 2,

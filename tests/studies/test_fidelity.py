@@ -248,7 +248,7 @@ def test_rows_that_come_later_than_their_acknowledgement_are_a_loss(
     case = replace(next(case for case in CASES if case.name == "bool"), directions=("write",))
     run_cells(servers, [writer], Trials(found.append), cases=(case,))
     last = found[-1]
-    assert (last.session, last.outcome, last.detail) == (HOSTILE, "loss", "id: 0 rows instead of 3; later: exact")
+    assert (last.session, last.outcome, last.detail) == (HOSTILE, "loss", "0 rows instead of 3; later: exact")
     assert "async_insert" in last.why
 
 

@@ -14,6 +14,8 @@ from framehaul.errors import ReferenceTableError
 from framehaul.results.store import EXACT
 from framehaul.servers.tables import Fingerprint, Tables
 
+ZONE = r":\d\d(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)$"
+"""At the end of a timestamp's text."""
 NOT_UTF8 = re.compile(r"Invalid UTF8 sequence at string index (\d+)")
 
 
@@ -32,9 +34,18 @@ class Expected:
         """
         table = self._table
         wrong = other_shape(list(received.columns), len(received), table.column_names, len(self._sent))
-        if wrong := wrong or invalid(received):
+        if wrong := wrong or invalid(received) or self._zones_differ(received):
             return wrong
         return difference_in_any_order(self._sent, content_of(received, table.columns, nan_is_null=True), table.key)
+
+    def _zones_differ(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
+        """Which timestamps came as text that says a zone where none was sent, or none where one was."""
+        for column in self._table.columns:
+            if isinstance(column.types.polars, pl.Datetime):
+                zones, wanted = _zones_in_text(received[column.name]), column.types.polars.time_zone is not None
+                if zones - {wanted}:
+                    return f"column {column.name} holds text that {'does not say' if wanted else 'has'} a zone"
+        return None
 
     def keep_reference(self, tables: Tables, reference: Table) -> None:
         """Load what was sent into `reference` and prove, by reading all of it back, that it is there.
@@ -60,6 +71,13 @@ class Expected:
             return wrong
         written, sent = tables.column_fingerprints(self._table), tables.column_fingerprints(self._reference)
         return differs_in(name for name in names if written[name] != sent[name])
+
+
+def _zones_in_text(values: pl.Series | pd.Series) -> set[bool]:
+    """Whether values that are text say a zone, or do not, or both; nothing where they are no text."""
+    if isinstance(values, pd.Series):
+        values = pl.Series(values.dropna().tolist() if pd.api.types.is_string_dtype(values) else [])
+    return {*values.drop_nulls().str.contains(ZONE)} if values.dtype == pl.String else set()
 
 
 def invalid(frame: pl.DataFrame | pd.DataFrame) -> str | None:
