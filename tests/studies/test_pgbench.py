@@ -410,7 +410,7 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     with pytest.raises(KeyboardInterrupt):
         pgbench.run(preset="scaled", passes=2, seed=1, services="given")
     assert len((tmp_path / "results" / "pgbench.partial.csv").read_text().splitlines()) == 1 + 4
-    assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.json").read_text()
+    assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.terms").read_text()
     assert left_on(Service("", "", servers.postgres)) == []
     assert checked == [1]
     found = pgbench.run(preset="scaled", passes=2, seed=1, services="given")
