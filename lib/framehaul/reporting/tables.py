@@ -128,11 +128,13 @@ def _inline(text: str) -> str:
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
 
 
+# More specific than JupyterLab's own rules, which set all cells to the right.
 TABLE_CSS = """
-.listing { overflow-x: auto; } .listing table { border-collapse: collapse; font-size: 12px; margin: 0; }
-.listing th, .listing td { padding: 3px 8px; text-align: left; vertical-align: top; }
-.listing .number { text-align: right; white-space: nowrap; }
-.listing tbody tr { border-top: 1px solid #e4e4e4; } .listing thead th { border-bottom: 1px solid #888; }
+.listing { overflow-x: auto; } .listing table.framehaul { border-collapse: collapse; font-size: 12px; margin: 0; }
+.listing table.framehaul th, .listing table.framehaul td { padding: 3px 8px; text-align: left; vertical-align: top; }
+.listing table.framehaul .number { text-align: right; white-space: nowrap; }
+.listing table.framehaul tbody tr { border-top: 1px solid #e4e4e4; }
+.listing table.framehaul thead th { border-bottom: 1px solid #888; }
 .listing .skipped { color: #777; } .listing .failed { color: #B00020; } .listing p { font-size: 11px; color: #555; }
 """
 
