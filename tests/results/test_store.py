@@ -71,6 +71,19 @@ def test_every_row_is_on_disk_before_the_next(tmp_path: Path) -> None:
             assert len((tmp_path / "clickhouse_read.partial.csv").read_text().splitlines()) == number + 1
 
 
+def test_two_runs_do_not_write_into_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "clickhouse_read.csv"
+    with Writer(path) as writer:
+        writer.write(result())
+        with pytest.raises(ResultsError, match="is being written by another run"), Writer(path):
+            pass
+        writer.write(result(number=2))
+    assert store.read(path)["pass"].to_list() == [1, 2]
+    with Writer(path) as writer:
+        writer.write(result())
+    assert len(store.read(path)) == 1
+
+
 def test_unwritable_out_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file where a directory should be")
     with pytest.raises(ResultsError, match="choose a writable OUT"), Writer(tmp_path / "results" / "x.csv"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import fcntl
 import hashlib
 import io
 import json
@@ -116,42 +117,49 @@ class Writer:
     def __enter__(self) -> Self:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._partial.open("a+", newline="", encoding="utf8")
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise ResultsError(
+                    f"{self._partial} is being written by another run; wait for it, or choose another OUT"
+                ) from None
             left = self._left()
-            self._write_anew(left)  # a row that was cut off would spoil the next
             if self._terms is not None:
                 self._terms_file.write_text(self._terms, "utf8")
-            self._file = self._partial.open("a", newline="", encoding="utf8")
         except OSError as error:
             raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
         self._writer = csv.writer(self._file, lineterminator="\n")
+        if not left:
+            self._file.truncate(0)
+            self._writer.writerow(self._columns)
+            self._file.flush()
         which = [at for at, one in enumerate(fields(self._kind)) if one.default is MISSING and one.name != "run_id"]
         self.finished = {tuple(row[at] for at in which) for row in left}
         if left and "run_id" in self._columns:
             self.run_id = left[0][self._columns.index("run_id")]
         return self
 
-    def _write_anew(self, rows: list[list[str]]) -> None:
-        """Write these rows in the place of what is there, all at once."""
-        fresh = self._partial.with_suffix(".new")
-        with fresh.open("w", newline="", encoding="utf8") as file:
-            csv.writer(file, lineterminator="\n").writerows([self._columns, *rows])
-        fresh.replace(self._partial)
-
     def _left(self) -> list[list[str]]:
-        """The whole rows that a run on the same terms has left."""
-        if self._terms is None or not (self._partial.exists() and self._terms_file.exists()):
+        """The rows that a run on the same terms has left; the piece of one behind them is removed."""
+        if self._terms is None or not self._terms_file.exists():
             return []
         if self._terms_file.read_text("utf8", errors="replace") != self._terms:
             return []
-        return self._written()
-
-    def _written(self) -> list[list[str]]:
-        """The whole rows that are in the file; none when it is of another kind."""
         text = self._partial.read_bytes().decode(errors="replace")
+        for whole in (text, text[: text.rfind("\n") + 1]):
+            rows = self._rows_in(whole)
+            if rows and "\ufffd" not in whole:
+                self._file.truncate(len(whole.encode()))
+                return rows
+        return []
+
+    def _rows_in(self, text: str) -> list[list[str]]:
+        """The rows of a file's text; none when one is not whole, or it is of another kind."""
         header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
-        if rows and (len(rows[-1]) != len(self._columns) or not text.endswith("\n")):
-            del rows[-1]  # it was cut off
-        return rows if header == self._columns and all(len(row) == len(header) for row in rows) else []
+        whole = text.endswith("\n") and header == self._columns and all(len(row) == len(header) for row in rows)
+        return rows if whole else []
 
     def write(self, result: DataclassInstance) -> None:
         """Append one row and, where rows keep their order, wait until it is on disk."""
@@ -166,7 +174,11 @@ class Writer:
         self._file.close()
         if kind is None:
             if self._order is not None:
-                self._write_anew(sorted(self._written(), key=self._order))
+                rows = sorted(self._rows_in(self._partial.read_bytes().decode()), key=self._order)
+                fresh = self._partial.with_suffix(".new")
+                with fresh.open("w", newline="", encoding="utf8") as file:
+                    csv.writer(file, lineterminator="\n").writerows([self._columns, *rows])
+                fresh.replace(self._partial)
             self._partial.replace(self.path)
             self._terms_file.unlink(missing_ok=True)
 
