@@ -28,4 +28,4 @@ class ReportError(RuntimeError):
 
 
 class WrongResultError(Exception):
-    """What came back, or was stored, is not what was sent; the message says what differs."""
+    """What came back, or was stored, is not what was sent, or nothing came; the message alone says what is wrong."""

@@ -22,7 +22,7 @@ from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.meter import Meter, Usage
 from framehaul.harness.passes import Failed, Pass, describe, right
-from framehaul.harness.rounds import Rounds, in_rounds
+from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results.store import EXACT
 from framehaul.servers import ClickHouseServer, PostgresServer
@@ -58,8 +58,8 @@ def run(
     record: Callable[[Technique, int, Pass[Moved]], None],
     *,
     stop: threading.Event | None = None,
-    progress: Callable[[str], object] = str,
-    finished: Callable[[Technique, int], bool] = lambda *_: False,
+    progress: Callable[[str], object] = nothing,
+    finished: Callable[[Technique, int], bool] = never,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,12 @@ class Usage:
     client_cpu_s: float
     server_cpu_s: float | None
     peak_rss_bytes: int | None
+
+
+def server_cpu_s(usages: Iterable[Usage]) -> float | None:
+    """CPU seconds of several servers together; None where none of them can be seen."""
+    known = [usage.server_cpu_s for usage in usages if usage.server_cpu_s is not None]
+    return sum(known) if known else None
 
 
 class Meter:

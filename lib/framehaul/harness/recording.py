@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def keep_metadata(settings: Settings, notebook: str, run: dict[str, Any]) -> dict[str, Any]:
-    """Record this run beside those of the other notebooks."""
-    directory = settings.out / "results"
-    metadata = environment.metadata() | {"runs": store.read_metadata(directory)["runs"] | {notebook: run}}
-    store.write_environment(directory / "environment.json", metadata)
-    return metadata
-
-
 def which(technique: Technique) -> dict[str, Any]:
     """The columns that say which technique a row is about."""
     return {
@@ -108,11 +100,11 @@ def recording(
     of `store.Writer`. Raises ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
-    path = settings.out / "results" / file
+    path, metadata = settings.out / "results" / file, environment.metadata()
     if terms is not None:
         # Where the servers are counts, and not where results and state are kept.
         elsewhere = dataclasses.replace(settings, out=PROJECT, state_dir=PROJECT, fresh=False)
-        terms = {**terms, "code": _code_digest(), "settings": vars(elsewhere), "environment": environment.metadata()}
+        terms = {**terms, "code": _code_digest(), "settings": vars(elsewhere), "environment": metadata}
         if settings.fresh:
             path.with_suffix(".partial.terms").unlink(missing_ok=True)
     with (
@@ -129,7 +121,8 @@ def recording(
         yield this_run
         bar.total = bar.n  # what could not run was not expected
     known = {"run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
-    keep_metadata(settings, notebook, known | this_run.metadata)
+    runs = store.read_metadata(path.parent)["runs"] | {notebook: known | this_run.metadata}
+    store.write_environment(path.with_name("environment.json"), {**metadata, "runs": runs})
 
 
 def _code_digest() -> str:

@@ -32,10 +32,12 @@ class Rounds:
         check(PASSES=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
 
 
-def _nothing(*_: object) -> None: ...
+def nothing(*_: object) -> None:
+    """What is called, and does nothing."""
 
 
-def _never(*_: object) -> bool:
+def never(*_: object) -> bool:
+    """Of nothing that is asked about."""
     return False
 
 
@@ -46,9 +48,9 @@ def in_rounds[T: Hashable, V](
     record: Callable[[T, int, Pass[V]], None],
     *,
     stop: threading.Event | None = None,
-    progress: Callable[[T, int], object] = _nothing,
-    finished: Callable[[T, int], bool] = _never,
-    ended: Callable[[Pass[V]], object] = _nothing,
+    progress: Callable[[T, int], object] = nothing,
+    finished: Callable[[T, int], bool] = never,
+    ended: Callable[[Pass[V]], object] = nothing,
     home: Path | None = None,
     failures: tuple[type[Exception], ...] = (Exception,),
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from framehaul.harness.recording import Recording, recording
+from framehaul.harness.rounds import never
 from framehaul.techniques import Technique, techniques
 
 
@@ -32,16 +33,12 @@ class Tried:
         return self.technique
 
 
-def _never(_: object) -> bool:
-    return False
-
-
 @dataclass
 class Trials[C: Tried]:
     """Takes the cells of a run, from any thread, and what could not be tried, with the reason."""
 
     write: Callable[[C], object]
-    finished: Callable[[C], bool] = _never
+    finished: Callable[[C], bool] = never
     """Whether an interrupted run has left this cell."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Techniques that cannot run here."""

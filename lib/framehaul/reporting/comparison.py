@@ -8,9 +8,8 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from framehaul.reporting.tables import Column, Listing, Row, ratio_text, thousands, words
+from framehaul.reporting.tables import Column, Listing, Row, ratio_text, thousands, where, words
 from framehaul.results.compare import FAMILY_LEVEL, LEAST_PASSES, Comparison, Run, Verdict
-from framehaul.techniques.registry import DATABASES
 
 Format = Literal["text", "markdown", "csv"]
 
@@ -44,7 +43,7 @@ def listing(rows: pl.DataFrame) -> Listing:
         [
             words("verdict", "verdict"),
             words("study", lambda row: row["notebook"][:2]),
-            words("direction", lambda row: f"{DATABASES[row['database']]} {row['direction']}"),
+            words("direction", where),
             words("technique", "technique"),
             Column("rows", "rows", "{:,}"),
             Column("A rows/s", speed("")),

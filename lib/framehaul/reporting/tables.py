@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.techniques.registry import CONNECT_IN_CALL, DRIVERS
+from framehaul.techniques.registry import CONNECT_IN_CALL, DATABASES, DRIVERS
 
 type Row = Mapping[str, Any]
 type Cell = str | Callable[[Row], Any]
@@ -49,6 +49,15 @@ def words(
 ) -> Column:
     """A column of text."""
     return Column(title, cell, form, numeric=False, hint=hint)
+
+
+UNSTABLE = words("", lambda row: "±" if row.get("unstable") else "")
+"""Behind a median: whether passes vary much."""
+
+
+def where(row: Row) -> str:
+    """The database and the direction of a row, as `PostgreSQL write`."""
+    return f"{DATABASES[row['database']]} {row['direction']}"
 
 
 class Listing:
@@ -159,6 +168,18 @@ def missing(medians: pl.DataFrame, who: str, of: str) -> Listing | str:
     return Listing([words(who, "label"), words("", "status"), words(f"{of}s", of), words("reason", "reason")], rows)
 
 
+def thousands(value: float) -> str:
+    """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
+    if abs(value) >= MILLION:
+        return f"{value / MILLION:.2f}".rstrip("0").rstrip(".") + "M"
+    return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
+
+
+def megabytes(value: float) -> str:
+    """Bytes in MB, with a decimal where there are few."""
+    return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004
+
+
 def of_techniques(summary: pl.DataFrame) -> Listing:
     """All techniques of a summary with their figures, and the reason where there are none."""
     connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
@@ -169,11 +190,10 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
     )
     columns = [
         words("technique", "label"), words("origin", "origin"),
-        Column("median rows/s", lambda row: row["median_rows_per_s"], "{:,.0f}"),
-        words("", lambda row: "±" if row["unstable"] else ""),
+        Column("median rows/s", "median_rows_per_s", "{:,.0f}"), UNSTABLE,
         *(Column(name, f"{name}_rows_per_s", "{:,.0f}") for name in ("mean", "min", "max")),
         Column("avg s", "avg_s", "{:.4f}"),
-        Column("ratio to best published", "ratio", lambda value: f"{value:.2f}x"),
+        Column("ratio to best published", "ratio", "{:.2f}x"),
         Column("95% interval", interval_text),
         words("dtypes", lambda row: dtypes_text(row["dtypes"] or "")),
         Column("client CPU s", "client_cpu_s", "{:.2f}"), Column("server CPU s", "server_cpu_s", "{:.2f}"),
@@ -212,27 +232,15 @@ def dtypes_text(dtypes: str) -> str:
     return "; ".join(f"{', '.join(names)}: {dtype}" for dtype, names in columns.items())
 
 
-def speed_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] | None = None) -> str | None:
+def speed_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] = thousands) -> str | None:
     """A median, marked where passes vary much; its status where there is none."""
     value = row[of]
     if value is None:
         return None if row["status"] == "ok" else str(row["status"])
-    return f"{(form or thousands)(value)}{' ±' if row['unstable'] else ''}"
+    return f"{form(value)}{' ±' if row['unstable'] else ''}"
 
 
-def spread_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] | None = None) -> str | None:
+def spread_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] = thousands) -> str | None:
     """From the slowest to the fastest pass."""
     low, high = row[f"min_{of}"], row[f"max_{of}"]
-    return None if low is None else f"{(form or thousands)(low)} to {(form or thousands)(high)}"
-
-
-def thousands(value: float) -> str:
-    """A number of rows/s as a reader says it: 950, 42k, 1.35M."""
-    if abs(value) >= MILLION:
-        return f"{value / MILLION:.2f}".rstrip("0").rstrip(".") + "M"
-    return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
-
-
-def megabytes(value: float) -> str:
-    """Bytes in MB, with a decimal where there are few."""
-    return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004
+    return None if low is None else f"{form(low)} to {form(high)}"

@@ -85,10 +85,15 @@ def new_run_id() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
+def identifying(kind: type[DataclassInstance]) -> list[str]:
+    """The fields that say which pass a row is about: those without a default, but for the run."""
+    return [one.name for one in fields(kind) if one.default is MISSING and one.name != "run_id"]
+
+
 def identity(row: DataclassInstance) -> tuple[str, ...]:
-    """Which pass a row is about, as text: its fields without a default, but for the run."""
-    which = [one.name for one in fields(row) if one.default is MISSING and one.name != "run_id"]
-    return tuple("" if (value := getattr(row, name)) is None else str(value) for name in which)
+    """Which pass a row is about, as text."""
+    values = (getattr(row, name) for name in identifying(type(row)))
+    return tuple("" if value is None else str(value) for value in values)
 
 
 class Writer:
@@ -135,7 +140,8 @@ class Writer:
             self._file.truncate(0)
             self._writer.writerow(self._columns)
             self._file.flush()
-        which = [at for at, one in enumerate(fields(self._kind)) if one.default is MISSING and one.name != "run_id"]
+        names = [one.name for one in fields(self._kind)]
+        which = [names.index(name) for name in identifying(self._kind)]
         self.finished = {tuple(row[at] for at in which) for row in left}
         if left and "run_id" in self._columns:
             self.run_id = left[0][self._columns.index("run_id")]

@@ -11,13 +11,12 @@ from matplotlib.figure import Figure
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, Row, interval_text, words
+from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
 from framehaul.results import statistics, store
 from framehaul.results.statistics import verdict
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
-from framehaul.techniques.registry import DATABASES
 
 COLOURS = {"faster": "#0072B2", "slower": "#D55E00", "inconclusive": charts.FAINT}
 
@@ -125,7 +124,7 @@ def ablations_table(ratios: pl.DataFrame) -> Listing:
     """What each ablation gives."""
     return Listing(
         [
-            words("ablation", lambda row: f"{_where(row)}: {row['what']}"),
+            words("ablation", lambda row: f"{where(row)}: {row['what']}"),
             words("change", "change"),
             Column("rows/s, changed over base", "ratio", "{:.2f}x"),
             Column("95% interval", interval_text),
@@ -142,7 +141,7 @@ def first_to_change(ratios: pl.DataFrame) -> str:
         rows = group.to_dicts()
         helpful = [f"{row['change']} ({row['ratio']:.2f}x)" for row in rows if row["ratio_low"] > 1]
         text = "; ".join(helpful[:3]) if helpful else "no change stands out of the noise in this run"
-        lines.append(f"- **{_where(rows[0])}**: {text}.")
+        lines.append(f"- **{where(rows[0])}**: {text}.")
     return "\n".join(lines)
 
 
@@ -154,17 +153,13 @@ def figure(ratios: pl.DataFrame) -> Figure:
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
-        charts.name_lines(axes, [f"{_where(row)}, {row['what']}: {row['change']}" for row in ratios.to_dicts()])
+        charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in ratios.to_dicts()])
         axes.set_xscale("log", base=2)
         charts.quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
         axes.set_xlabel("rows/s, changed over base (line: 95% interval)")
         charts.title(axes, "One change at a time")
     return drawn
-
-
-def _where(row: Row) -> str:
-    return f"{DATABASES[row['database']]} {row['direction']}"
 
 
 def _reading(row: Row) -> str:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from framehaul.errors import UnavailableError
+from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness.passes import Ok, Pass, attempt
 from framehaul.settings import PROJECT, Settings
 
@@ -52,7 +52,7 @@ class Contender:
     """Whether it leaves arrays as the text that came from the server."""
 
 
-class ProgramError(RuntimeError):
+class ProgramError(WrongResultError):
     """A program ended, did not answer, or gave an answer that is none."""
 
 

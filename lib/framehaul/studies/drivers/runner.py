@@ -14,10 +14,10 @@ import numpy as np
 
 from framehaul.data.equality import Difference, other_shape, same
 from framehaul.data.schema import COMMENT
-from framehaul.errors import ServerError, WrongResultError
+from framehaul.errors import ServerError
 from framehaul.harness import meter, passes
 from framehaul.harness.passes import Pass
-from framehaul.harness.rounds import Rounds, check, in_rounds
+from framehaul.harness.rounds import Rounds, check, in_rounds, never, nothing
 from framehaul.results.store import Status
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
@@ -119,7 +119,7 @@ type Ground = PostgresGround | ClickHouseGround
 def run(
     tasks: list[Task], ground: Ground, settings: Settings, rounds: Rounds,
     record: Callable[[Task, int, Pass[dict[str, Any]]], None], *, stop: threading.Event | None = None,
-    progress: Callable[[str], object] = str, finished: Callable[[Task, int], bool] = lambda *_: False,
+    progress: Callable[[str], object] = nothing, finished: Callable[[Task, int], bool] = never,
 ) -> None:  # fmt: skip
     """Measure every task in each round; `record` and `finished` are those of `in_rounds`.
 
@@ -139,11 +139,11 @@ def run(
         def measure(task: Task, _: int) -> dict[str, Any]:
             try:
                 return measured(task, ground, program_of(task.contender))
-            except ProgramError as error:
+            except ProgramError:
                 # The next task gets a fresh one.
                 if task.contender in running:
                     running.pop(task.contender)[1].close()
-                raise WrongResultError(str(error)) from error
+                raise
 
         in_rounds(
             tasks, rounds, measure, record, stop=stop, finished=finished, failures=(),

@@ -19,7 +19,7 @@ from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, Row, speed_text, spread_text, thousands, words
+from framehaul.reporting.tables import UNSTABLE, Column, Listing, Row, speed_text, spread_text, thousands, words
 from framehaul.results import statistics, store
 from framehaul.results.statistics import Ratio, medians, never_wrong, verdict
 from framehaul.servers import Servers
@@ -201,7 +201,7 @@ def clients_table(passes: pl.DataFrame) -> Listing:
         words("client", "label"),
         Column("ms", lambda row: row["seconds"] * 1e3, "{:,.1f}"),
         Column("rows/s", "rows_per_s", "{:,.0f}"),
-        words("", lambda row: "±" if row["unstable"] else ""),
+        UNSTABLE,
         Column("µs per row", lambda row: row["seconds"] / row["rows"] * 1e6, "{:.2f}"),
         Column("ratio to clickhouse-connect async (95% interval)",
                lambda row: ratio(passes, row["shape"], row["driver"], CLICKHOUSE_BASE)),
@@ -257,7 +257,7 @@ def shapes_figure(passes: pl.DataFrame) -> Figure:
         charts.bar(axes, at, row, "rows_per_s", LANGUAGE_COLOURS[row["language"]], text=speed_text(row), size=7)
 
     axis = "rows/s, median of passes (whiskers: slowest and fastest pass; ±: they vary by more than 10%)"
-    return _panels(summary(with_overall(_least_connections(passes))), bar, axis, thousands)
+    return _panels(summary(with_overall(_least_connections(passes))), bar, axis, charts.amount)
 
 
 def latency_figure(passes: pl.DataFrame) -> Figure:

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts, comparison
 from framehaul.reporting.sources import source_html
-from framehaul.reporting.tables import Column, Listing, dtypes_text, of_techniques, ratio_text, words
+from framehaul.reporting.tables import Column, Listing, dtypes_text, of_techniques, ratio_text, where, words
 from framehaul.reporting.versions import versions_text
 from framehaul.results import compare, statistics
 from framehaul.results.compare import KEY, Comparison, Run
@@ -360,8 +360,7 @@ def _name(row: dict[str, Any], several: bool) -> str:
     """A technique in a list, with its direction, size and study where there are several of those."""
     if not several:
         return str(row["label"])
-    where = f"{DATABASES[row['database']]} {row['direction']}"
-    return f"{row['label']} · {where}, {row['rows']:,} rows, notebook {row['notebook'][:2]}"
+    return f"{row['label']} · {where(row)}, {row['rows']:,} rows, notebook {row['notebook'][:2]}"
 
 
 def _number(value: float | str) -> str:

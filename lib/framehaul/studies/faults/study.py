@@ -19,7 +19,7 @@ from framehaul.harness.rounds import check, interruptible
 from framehaul.harness.trials import all_techniques, trials
 from framehaul.reporting.charts import Outcome, outcome_map
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, Row, words
+from framehaul.reporting.tables import Column, Listing, Row, where, words
 from framehaul.results import store
 from framehaul.settings import Settings
 from framehaul.studies.ablations import study as ablations
@@ -71,7 +71,7 @@ def run(hold: int) -> Report:
 
 def of_fault(row: Row) -> str:
     """Which fault a row is about, and where it happened."""
-    return f"{DATABASES[row['database']]} {row['direction']}: {row['fault']}"
+    return f"{where(row)}: {row['fault']}"
 
 
 def counts_table(cells: pl.DataFrame) -> Listing:

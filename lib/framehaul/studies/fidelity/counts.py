@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.reporting.tables import Column, Listing, words
-from framehaul.techniques.registry import DATABASES
+from framehaul.reporting.tables import Column, Listing, where, words
 
 WORDS = {"exact": "exact", "loss": "lost", "error": "rejected"}
 
@@ -32,7 +31,7 @@ def fidelity_counts(cells: pl.DataFrame) -> Listing:
     groups = cells.group_by("database", "direction", "origin", maintain_order=True)
     kinds = pl.col("why").filter(outcome="loss").n_unique().alias("kinds")
     columns = [
-        words("direction", lambda row: f"{DATABASES[row['database']]} {row['direction']}"), words("origin", "origin"),
+        words("direction", where), words("origin", "origin"),
         Column("techniques", "techniques"), Column("exact", "exact"),
         Column("lost", lambda row: f"{row['loss']} ({row['kinds']} kinds)" if row["kinds"] else "0"),
         Column("rejected", "error"),

@@ -17,7 +17,7 @@ from framehaul.harness.rounds import interruptible
 from framehaul.harness.trials import all_techniques, trials
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, Row, bullets, words
+from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
 from framehaul.results import statistics, store
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings
@@ -76,10 +76,6 @@ def tried(cells: pl.DataFrame) -> pl.DataFrame:
 def _asking(cells: pl.DataFrame, about: str) -> pl.DataFrame:
     """The cells that ask this question."""
     return cells.filter(pl.col("tried").is_in([name for name, asks in TRIED.items() if asks == about]))
-
-
-def _direction(row: Row) -> str:
-    return f"{DATABASES[row['database']]} {row['direction']}"
 
 
 def matrix_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
@@ -155,7 +151,7 @@ def losses_table(cells: pl.DataFrame) -> Listing | str:
     if rows.is_empty():
         return "Nothing was lost."
     columns = [
-        words("direction", _direction), words("why", "why"), words("cases", "tried", "; ".join),
+        words("direction", where), words("why", "why"), words("cases", "tried", "; ".join),
         words("for example", "detail"), words("techniques", "technique", _names),
     ]  # fmt: skip
     return Listing(columns, rows)
@@ -174,9 +170,7 @@ def kinds_table(cells: pl.DataFrame) -> Listing:
 
 def _by_direction(techniques: list[Row]) -> str:
     """How many techniques of each direction there are, as `5 ClickHouse read`."""
-    return ", ".join(
-        f"{count} {direction}" for direction, count in collections.Counter(map(_direction, techniques)).items()
-    )
+    return ", ".join(f"{count} {direction}" for direction, count in collections.Counter(map(where, techniques)).items())
 
 
 def support_table(cells: pl.DataFrame, database: str, direction: str) -> Listing:

@@ -26,7 +26,7 @@ from framehaul.data.schema import columns_in
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness import meter
 from framehaul.harness.passes import Ok, Pass
-from framehaul.harness.rounds import Rounds, in_rounds
+from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.results.store import Status
 from framehaul.studies.drivers import catalog
 from framehaul.studies.drivers.catalog import Commands, ProgramError, opened, parsed, started
@@ -127,7 +127,7 @@ def write_lines(
 def convert_in_rounds(
     tasks: Sequence[Task], files: Files, commands: Commands, rounds: Rounds,
     record: Callable[[Task, int, Pass[dict[str, Any]]], None], *, stop: threading.Event | None = None,
-    progress: Callable[[str], object] = str, finished: Callable[[Task, int], bool] = lambda *_: False,
+    progress: Callable[[str], object] = nothing, finished: Callable[[Task, int], bool] = never,
 ) -> None:  # fmt: skip
     """Run every task in each round; `stop`, `record` and `finished` are those of `in_rounds`.
 
@@ -136,10 +136,7 @@ def convert_in_rounds(
     calls: dict[Task, dict[str, Any]] = {}
 
     def done(task: Task, work: Callable[[Task, list[str], Files], dict[str, Any]]) -> dict[str, Any]:
-        try:
-            return work(task, commands.of(task.converter.name, task.converter.command), files)
-        except ProgramError as error:
-            raise WrongResultError(str(error)) from error
+        return work(task, commands.of(task.converter.name, task.converter.command), files)
 
     def keep_calls(task: Task, _: int, counted: Pass[dict[str, Any]]) -> None:
         calls[task] = counted.values if isinstance(counted, Ok) else {"write_calls_reason": counted.reason}

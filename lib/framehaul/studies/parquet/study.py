@@ -400,8 +400,7 @@ def _verdict(speed: Ratio) -> str:
     """What an interval of a ratio of speeds shows."""
     if speed.low == speed.high:
         return f"inconclusive, one round, {speed}"  # its interval is a point
-    shown = "inconclusive" if speed.low <= 1 <= speed.high else speed.against(1, "faster", "slower")
-    return f"{shown}, {speed}".removesuffix(", ")
+    return f"{speed.against(1, 'faster', 'slower')}, {speed}".removesuffix(", ")
 
 
 def _listed(names: list[str]) -> str:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, bullets, missing, speed_text, spread_text, words
+from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, missing, speed_text, spread_text, words
 from framehaul.results import statistics, store
 from framehaul.results.statistics import Ratio
 from framehaul.settings import Settings, load_settings
@@ -131,7 +131,7 @@ def speeds_table(passes: pl.DataFrame) -> Listing:
     }
     columns = [
         *PLACE, words("clients", "clients"), Column("TPS", "tps", TPS),
-        words("", lambda row: "±" if row["unstable"] else ""),
+        UNSTABLE,
         Column("slowest to fastest pass", lambda row: spread_text(row, "tps", TPS.format)),
         Column(f"over {base} (95% interval)", lambda row: ratio(passes, row["test"], row["service"], base)),
         *(Column(title, f"latency_{name}_ms", "{:.2f}") for title, name in latencies.items()),

@@ -22,7 +22,7 @@ from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter
+from framehaul.harness.meter import Meter, server_cpu_s
 from framehaul.harness.passes import Pass as Ended
 from framehaul.harness.passes import columns_of, right
 from framehaul.harness.recording import recording
@@ -322,11 +322,10 @@ class _Haul:
                 wrong = self._expected[task.database].difference_on_server(tables_of(place[0]))
             else:
                 wrong = self._wrong_in(directory)
-        known = [usage.server_cpu_s for usage in usages if usage.server_cpu_s is not None]
         values = {
             "seconds": timing.seconds, "rows_per_s": len(self._content) / timing.seconds, **vars(timing),
             "workers_cpu_s": workers_cpu_s, "coordinator_cpu_s": usages[0].client_cpu_s,
-            "server_cpu_s": sum(known) if known else None,
+            "server_cpu_s": server_cpu_s(usages),
         }  # fmt: skip
         return right(values, wrong)
 

@@ -33,7 +33,7 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, megabytes, thousands, words
+from framehaul.reporting.tables import Column, Listing, megabytes, thousands, where, words
 from framehaul.results import committed, statistics, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
@@ -89,7 +89,7 @@ def streams_table(by_size: pl.DataFrame) -> Listing:
         for streamed, whole in batched(MOVES, 2, strict=True)
     ]
     columns = [
-        words("move", lambda row: f"{DATABASES[row['database']]} {row['direction']}, {row['rows']:,} rows"),
+        words("move", lambda row: f"{where(row)}, {row['rows']:,} rows"),
         Column("streamed, rows/s", "rows_per_s", thousands),
         Column("whole, rows/s", "rows_per_s_whole", thousands),
         Column("streamed over whole", lambda row: row["rows_per_s"] / row["rows_per_s_whole"], "{:.2f}x"),
@@ -111,7 +111,7 @@ def growth_table(by_size: pl.DataFrame) -> Listing:
         return f"{thousands(row['rows_per_s'])} at {row['rows']:,}"
 
     columns = [
-        words("technique", lambda row: f"{DATABASES[row['database']]} {row['direction']}: {row['label']}"),
+        words("technique", lambda row: f"{where(row)}: {row['label']}"),
         Column("rows/s, smallest", speed),
         Column("rows/s, largest", "largest", speed),
         Column("largest over smallest", lambda row: row["largest"]["rows_per_s"] / row["rows_per_s"], "{:.2f}x"),
@@ -135,9 +135,7 @@ def growth_figure(by_size: pl.DataFrame, database: str, direction: str) -> Figur
                 axes.text(0, 0.5, "not measured in this run", fontsize=8, color=charts.FAINT)
                 continue
             for axis in (axes.xaxis, axes.yaxis):
-                charts.quantities(
-                    axis, lambda value: thousands(value) if value >= 1 else f"{value:g}", logarithmic=True
-                )
+                charts.quantities(axis, logarithmic=True)
             axes.xaxis.set_minor_formatter(lambda *_: "")
             axes.tick_params(which="both", labelsize=7)
             axes.grid(which="major", color="#eeeeee")

@@ -22,6 +22,7 @@ from framehaul.reporting.tables import (
     speed_text,
     spread_text,
     thousands,
+    where,
     words,
 )
 from framehaul.reporting.versions import versions_text
@@ -44,7 +45,7 @@ ORDER = {
 def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> Listing:
     """Winners: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases."""
     columns = [
-        words("direction", _where),
+        words("direction", where),
         words("fastest technique", "label"),
         Column("median rows/s", lambda row: speed_text(row, "median_rows_per_s", "{:,.0f}".format)),
         Column("min to max", spread_text),
@@ -68,7 +69,7 @@ def past_table(summary: pl.DataFrame) -> Listing:
 
     return Listing(
         [
-            words("direction", _where),
+            words("direction", where),
             words("best published, rows/s", speed("published")),
             words("best beyond with exact dtypes, rows/s", speed("beyond")),
             Column("ratio (95% interval)", lambda row: ratio_text(row["beyond"])),
@@ -98,7 +99,7 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> Listing:
             )
     return Listing(
         [
-            words("case", lambda row: f"{_where(row)}: {row['case']}"),
+            words("case", lambda row: f"{where(row)}: {row['case']}"),
             words("technique", "label"),
             words("function", "function", "`{}`"),
             Column("speed", "speed"),
@@ -125,7 +126,7 @@ def agreement_table(summary: pl.DataFrame) -> Listing:
 
     return Listing(
         [
-            words("direction", _where),
+            words("direction", where),
             Column("techniques compared", lambda row: f"{len(row['ratios'])} of {row['published']}"),
             Column("rank correlation (Spearman)", "agreement", "{:.2f}"),
             Column("measured over published, median (range)", spread),
@@ -139,7 +140,7 @@ def published_table(summary: pl.DataFrame) -> Listing:
     return Listing(
         [
             words("technique", "label"),
-            words("direction", _where),
+            words("direction", where),
             words("published rows/s", "published_rows_per_s", "{:,.0f}"),
             Column("measured rows/s", "mean_rows_per_s", "{:,.0f}"),
             Column("ratio", "measured_over_published", "{:.2f}x"),
@@ -230,8 +231,7 @@ def headline_html(directory: Path) -> str:
     if passes.is_empty():
         return ""
     rows = "".join(
-        f"<tr><td>{DATABASES[row['database']]} {row['direction']}</td><td>{html.escape(row['label'])}</td>"
-        f"<td>{row['median_rows_per_s']:,.0f}</td></tr>"
+        f"<tr><td>{where(row)}</td><td>{html.escape(row['label'])}</td><td>{row['median_rows_per_s']:,.0f}</td></tr>"
         for row in findings.winners(statistics.summary(passes)).to_dicts()
     )
     return f"<table><tr><th>direction</th><th>fastest</th><th>rows/s (median)</th></tr>{rows}</table>"
@@ -277,10 +277,6 @@ def _matrix(summary: pl.DataFrame) -> str:
         Column("published rows/s", "published_rows_per_s", "{:,.0f}"),
     ]
     return "\n\n".join(
-        f"**{_where(group.row(0, named=True))}**\n\n{Listing(columns, group)}"
+        f"**{where(group.row(0, named=True))}**\n\n{Listing(columns, group)}"
         for _, group in summary.group_by("database", "direction", maintain_order=True)
     )
-
-
-def _where(row: Row) -> str:
-    return f"{DATABASES[row['database']]} {row['direction']}"

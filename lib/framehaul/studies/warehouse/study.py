@@ -21,13 +21,13 @@ from matplotlib.figure import Figure
 from framehaul import servers
 from framehaul.data.equality import content_fingerprint
 from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter
+from framehaul.harness.meter import Meter, server_cpu_s
 from framehaul.harness.passes import Ok, Pass, attempt, columns_of, right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, thousands, words
+from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, megabytes, speed_text, thousands, words
 from framehaul.results import statistics, store
 from framehaul.results.statistics import Ratio
 from framehaul.results.store import Status
@@ -200,10 +200,9 @@ class Moves:
         work()
         seconds = time.perf_counter() - start
         used = [meter.stop() for meter in reversed(self._meters)]
-        known = [usage.server_cpu_s for usage in used if usage.server_cpu_s is not None]
         return {
             f"{stage}_s": seconds, f"{stage}_client_cpu_s": used[0].client_cpu_s,
-            f"{stage}_server_cpu_s": sum(known) if known else None, f"{stage}_peak_rss_bytes": used[0].peak_rss_bytes,
+            f"{stage}_server_cpu_s": server_cpu_s(used), f"{stage}_peak_rss_bytes": used[0].peak_rss_bytes,
         }  # fmt: skip
 
 
@@ -236,7 +235,7 @@ def routes_table(passes: pl.DataFrame) -> Listing:
     rows = routes.filter(~pl.col("warehouse").is_in(absent)).to_dicts()
     rows += [{"warehouse": name, "label": "all routes", "status": "skipped"} for name in absent]
     columns = [
-        *WAY, Column("seconds", "seconds", "{:.2f}"), words("", lambda row: "±" if row.get("unstable") else ""),
+        *WAY, Column("seconds", "seconds", "{:.2f}"), UNSTABLE,
         Column("of them for the files", "files_s", "{:.2f}"), Column("for the load", "load_s", "{:.2f}"),
         Column("rows/s", "rows_per_s", thousands),
         Column("over CSV with gzip (95% interval)", lambda row: ratio(passes, row["warehouse"], row["route"])),
