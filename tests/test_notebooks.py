@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from framehaul.errors import SettingsError
-from framehaul.reporting.study import NOTEBOOKS
+from framehaul.reporting.study import NOTEBOOKS, as_given
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
-from framehaul.settings import PROJECT
+from framehaul.settings import PRESETS, PROJECT
 from framehaul.studies.registry import chosen, parameters, studies
 from framehaul.studies.scaling import study as scaling
 from framehaul.techniques import techniques
@@ -185,10 +185,13 @@ def test_every_notebook_is_a_study_with_the_parameters_of_its_cell() -> None:
 
 def test_every_parameter_is_listed_with_its_default() -> None:
     done = subprocess.run(["make", "variables"], cwd=PROJECT, capture_output=True, text=True, check=True)
-    for parameter in parameters().values():
-        assert parameter.value(parameter.text) == parameter.default
-        assert f"  {parameter.name.upper()}={parameter.text}" in done.stdout
-        assert parameter.help in done.stdout
+    for name, several in parameters().items():
+        [line] = [line for line in done.stdout.splitlines() if line.split()[0] == name.upper()]
+        assert several[0].help in line
+        for parameter in several:
+            for preset in PRESETS:
+                assert parameter.value(as_given(parameter.of(preset))) == parameter.of(preset)
+                assert as_given(parameter.of(preset)) in line.partition(parameter.help)[2]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,7 @@ def test_every_parameter_is_listed_with_its_default() -> None:
         (["--connections=0"], "CONNECTIONS=0"), (["--duration=0"], "DURATION=0"),
         (["--duration=long"], "DURATION='long'"),
         (["--warmup-duration=-1"], "WARMUP_DURATION=-1"), (["--rate=nan"], "RATE=nan"),
-        (["--preset=huge"], "PRESET='huge'"),
+        (["--preset=huge"], "PRESET='huge'"), (["--workload=huge"], "WORKLOAD='huge'"),
         (["--notebooks=77"], "no notebook '77'"), (["--servers=cloud"], "SERVERS='cloud'"),
         (["--scheduler=here"], "SCHEDULER='here'"),
     ],

@@ -7,13 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
 from framehaul.errors import ResultsError, ServerError, SettingsError
-from framehaul.reporting.study import Parameter, Study, imported
-from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings, load_settings, nearest
+from framehaul.reporting.study import Study, as_given, imported
+from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
 
 
@@ -40,8 +39,9 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
-    chosen = registry.chosen(arguments.notebooks)
-    return _executed(chosen, _values(registry.parameters().values(), arguments), settings, "index")
+    given = vars(arguments)
+    chosen = [(one, registry.values(one, settings.preset, given)) for one in registry.chosen(arguments.notebooks)]
+    return _executed(chosen, settings, "index")
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -51,7 +51,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
 
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
-    values = _values((one for one in STUDY.parameters if one.name != "data"), arguments)
+    values = registry.values(STUDY, settings.preset, vars(arguments) | {"data": None})
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
         frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"])
@@ -59,26 +59,25 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
     del frame
-    return _executed([STUDY], values, settings, STUDY.notebook)
-
-
-def _values(parameters: Iterable[Parameter], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The values of parameters, as given or by default; raises SettingsError for one that makes no sense."""
-    given = vars(arguments)
-    return {one.name: one.default if given.get(one.name) is None else one.value(given[one.name]) for one in parameters}
+    return _executed([(STUDY, values)], settings, STUDY.notebook)
 
 
 def _variables(_: argparse.Namespace, __: Settings) -> int:
     for name, meaning in OPTIONS.items():
         print(f"  {name.upper():23}{meaning}")
-    for parameter in registry.parameters().values():
-        print(f"  {f'{parameter.name.upper()}={parameter.text}':23}{parameter.help}")
+    for name, several in registry.parameters().items():
+        by_preset = {
+            preset: ", ".join(dict.fromkeys(as_given(one.of(preset)) for one in several)) for preset in PRESETS
+        }
+        alike = len(set(by_preset.values())) == 1
+        text = by_preset["quick"] if alike else "; ".join(f"{preset} {values}" for preset, values in by_preset.items())
+        print(f"  {name.upper():23}{several[0].help}{f' ({text})' if text else ''}")
     return 0
 
 
-def _executed(chosen: list[Study], values: dict[str, Any], settings: Settings, page: str) -> int:
-    """Run the notebooks of studies, and say where the page is that a reader should open."""
-    for study in chosen:
+def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, page: str) -> int:
+    """Run the notebooks of studies with these parameters, and say where the page is that a reader should open."""
+    for study, values in chosen:
         if study.check:
             try:
                 imported(study.check)(values)
@@ -86,7 +85,7 @@ def _executed(chosen: list[Study], values: dict[str, Any], settings: Settings, p
                 raise SettingsError(str(error)) from error
     from framehaul.reporting import notebooks  # it imports all of Jupyter; the other commands need none of it
 
-    ok = notebooks.run(chosen, values, settings, registry.studies())
+    ok = notebooks.run(chosen, settings, registry.studies())
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / f'{page}.html'}", flush=True)
     if ok and settings.out == PROJECT:
@@ -170,6 +169,7 @@ COMMANDS = {
 
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
+    "preset": "effort of all studies: smoke, quick or reference; their own variables win over it",
     "servers": "embedded, docker or external",
     "out": "directory for results, figures and reports",
     "fresh": "1: measure anew what an interrupted run has left, too",
@@ -191,7 +191,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
     defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text"}
-    known = OPTIONS | {parameter.name: parameter.help for parameter in registry.parameters().values()}
+    known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
         # In capitals as well, as make has them.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))

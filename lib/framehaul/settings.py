@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,10 +16,13 @@ from framehaul.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
-GIVEN_TO_MAKE = ("servers", "out", "data", "scheduler")
+GIVEN_TO_MAKE = ("preset", "servers", "out", "data", "scheduler", "fresh")
 """Settings that are variables of make as well, without the prefix."""
 
 ServerMode = Literal["embedded", "docker", "external"]
+Preset = Literal["smoke", "quick", "reference"]
+"""The effort of all studies: that everything runs, a look within minutes, or what a writeup is made from."""
+PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Settings:
     """PostgreSQL services for pgbench: `name=DSN` pairs with blanks between them; a DSN is a URL."""
     pgbench_prices: str | None = None
     """What services cost per hour, in any currency: `name=0.35` pairs with blanks between them."""
+    preset: Preset = "quick"
+    """The effort of all studies, where none of their own variables says otherwise."""
     data: Path | None = None
     """File whose frame the notebook on your own dataframe takes where nothing else is said (`make mine`)."""
     scheduler: str | None = None
@@ -72,6 +77,13 @@ class Settings:
     """Whether what an interrupted run has left is measured anew, too."""
     python: str | None = None
     """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
+
+    def of_a_run(self) -> Settings:
+        """What decides what a run measures: where the servers are counts, not where results and state are kept.
+
+        What a preset stands for is in the parameters.
+        """
+        return replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, preset="quick")
 
 
 def load_settings(environment: Mapping[str, str] | None = None, env_file: Path | None = PROJECT / ".env") -> Settings:
@@ -101,10 +113,13 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"did you mean {prefix}{close[0]}?" if close else f"known: {', '.join(known)}"
 
 
-def _mode(text: str) -> str:
-    if text not in get_args(ServerMode):
-        raise ValueError(f"is unknown; use one of {', '.join(get_args(ServerMode))}")
-    return text
+def _one_of(choices: Any) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in get_args(choices):
+            raise ValueError(f"is unknown; use one of {', '.join(get_args(choices))}")
+        return text
+
+    return read
 
 
 def _yes(text: str) -> bool:
@@ -150,7 +165,8 @@ def _directory(text: str) -> Path:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-    "servers": _mode, "scheduler": _scheduler, "fresh": _yes, "bigquery_endpoint": _url,
+    "servers": _one_of(ServerMode), "preset": _one_of(Preset), "fresh": _yes, "scheduler": _scheduler,
+    "bigquery_endpoint": _url,
     "clickhouse_native_port": _port, "postgres_port": _port, "clickhouse_http_port": _port,
     "postgres_extensions": _directory, "exchange_dir": _directory, "shared_dir": _directory,
     "pgbench": _program, "data": _path, "state_dir": _path,

@@ -22,22 +22,22 @@ from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import STUDY, bench, disks, presets, runs, services
+from framehaul.studies.pgbench import STUDY, bench, disks, runs, services, workloads
 from framehaul.studies.pgbench import study as pgbench
 from framehaul.studies.pgbench.bench import Bench, BenchError
 from framehaul.studies.pgbench.services import Service
 
-READ = presets.Test("cpu", "", 1, 2, 2, 1, True, sweep=(1,))
-WRITE = presets.Test("io_write", "", 1, 2, 2, 1, False)
+READ = workloads.Test("cpu", "", 1, 2, 2, 1, True, sweep=(1,))
+WRITE = workloads.Test("io_write", "", 1, 2, 2, 1, False)
 GIB = 2**30
 
 
-def options(preset: str) -> list[str]:
-    return [" ".join(test.options(test.clients)) for test in presets.tests(preset)]
+def options(workload: str) -> list[str]:
+    return [" ".join(test.options(test.clients)) for test in workloads.tests(workload)]
 
 
 def test_published_tests_are_asked_as_they_were_published() -> None:
-    cpu, io_read, io_write = presets.PUBLISHED
+    cpu, io_read, io_write = workloads.PUBLISHED
     assert " ".join(cpu.initialisation()) == "-i -s 136"
     assert " ".join(cpu.warm_up()) == "-c 1 -T 60 -S -M prepared"
     assert " ".join(io_read.initialisation()) == "-i -s 34247"
@@ -54,9 +54,9 @@ def test_published_tests_are_asked_as_they_were_published() -> None:
 
 @pytest.mark.parametrize(("memory_gib", "cores"), [(1, 1), (8, 4), (24, 2), (512, 128)])
 def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> None:
-    cpu, io_read, io_write = presets.scaled(memory_gib * GIB, cores)
-    assert io_read.scale == io_write.scale >= presets.LEAST_SCALE
-    if io_read.scale > presets.LEAST_SCALE:
+    cpu, io_read, io_write = workloads.scaled(memory_gib * GIB, cores)
+    assert io_read.scale == io_write.scale >= workloads.LEAST_SCALE
+    if io_read.scale > workloads.LEAST_SCALE:
         assert io_read.data_bytes == pytest.approx(memory_gib * GIB / 128, rel=0.1)
     assert cpu.scale == io_read.scale // 12
     assert cpu.clients == io_read.clients == min(16 * cores, 256)
@@ -64,9 +64,9 @@ def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> No
     assert all(clients < cpu.clients for clients in cpu.sweep)
 
 
-def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ValueError, match="PRESET='huge': choose from scaled, published, smoke"):
-        presets.tests("huge")
+def test_an_unknown_workload_is_refused() -> None:
+    with pytest.raises(ValueError, match="WORKLOAD='huge': choose from smallest, scaled, longer, published"):
+        workloads.tests("huge")
 
 
 def test_examples_stand_to_the_data_as_the_published_memory() -> None:
@@ -163,6 +163,7 @@ def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench)
     opened.check_accounts(1)
 
 
+@pytest.mark.slow
 def test_a_sampled_log_stands_for_all_transactions(opened: Bench) -> None:
     run = opened.run(replace(READ, sampling_rate=0.1), 2)
     logged = sum(one.transactions for one in run.bins if one.kind == "latency_ms")
@@ -332,6 +333,7 @@ def test_groups_of_runs_that_were_killed_are_removed(monkeypatch: pytest.MonkeyP
     assert (gone.exists(), here.exists()) == (False, True)
 
 
+@pytest.mark.slow
 def test_a_study_of_one_service_of_each_kind(
     open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +344,7 @@ def test_a_study_of_one_service_of_each_kind(
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    pgbench.run(preset="smoke", passes=2, seed=1, services="given away limited_iops")
+    pgbench.run(workload="smallest", passes=2, seed=1, services="given away limited_iops")
     found = pgbench.load()
     kept = found.passes
     assert set(kept.filter(service="away")["status"]) == {"failed"}
@@ -354,7 +356,7 @@ def test_a_study_of_one_service_of_each_kind(
     assert set(limited["status"]) <= {"ok", "skipped"}, limited["reason"].to_list()
     for row in limited.filter(test="io_write", status="ok").to_dicts():
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
-        assert row["disk_writes_per_s"] < 3 * presets.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
+        assert row["disk_writes_per_s"] < 3 * workloads.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
     metadata = (tmp_path / "results" / "environment.json").read_text()
     assert json.loads(metadata)["runs"][STUDY.notebook]["left"] == []
     for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
@@ -367,13 +369,14 @@ def test_a_study_of_one_service_of_each_kind(
     assert not list((open_dir / "pgbench").iterdir())
 
 
+@pytest.mark.slow
 def test_a_data_set_that_cannot_be_made_is_skipped_and_the_others_are_measured(
     open_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(open_dir / "pgbench"))
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setattr(presets, "tests", lambda _: (READ, replace(WRITE, scale=10**9)))
-    pgbench.run(preset="published", passes=1, seed=1, services="default")
+    monkeypatch.setattr(workloads, "tests", lambda _: (READ, replace(WRITE, scale=10**9)))
+    pgbench.run(workload="published", passes=1, seed=1, services="default")
     found = pgbench.load()
     assert found.passes.filter(test="cpu")["status"].to_list() == ["ok"] * 2
     assert found.passes.filter(test="io_write")["status"].to_list() == ["skipped"]
@@ -381,6 +384,7 @@ def test_a_data_set_that_cannot_be_made_is_skipped_and_the_others_are_measured(
     assert "scale 1,000,000,000 takes" in str(found.versions().data)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,12 +393,12 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
         "PGBENCH_SERVICES": f"given={servers.postgres.dsn()}",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    monkeypatch.setattr(presets, "tests", lambda _: (READ, WRITE))
+    monkeypatch.setattr(workloads, "tests", lambda _: (READ, WRITE))
     done: list[tuple[str, int]] = []
     checked: list[int] = []
     run, check = Bench.run, Bench.check_accounts
 
-    def counted(self: Bench, test: presets.Test, clients: int) -> bench.Run:
+    def counted(self: Bench, test: workloads.Test, clients: int) -> bench.Run:
         if len(done) == 4:
             done.append((test.name, clients))
             raise KeyboardInterrupt
@@ -408,12 +412,12 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     monkeypatch.setattr(Bench, "run", counted)
     monkeypatch.setattr(Bench, "check_accounts", noted)
     with pytest.raises(KeyboardInterrupt):
-        pgbench.run(preset="scaled", passes=2, seed=1, services="given")
+        pgbench.run(workload="scaled", passes=2, seed=1, services="given")
     assert len((tmp_path / "results" / "pgbench.partial.csv").read_text().splitlines()) == 1 + 4
     assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.terms").read_text()
     assert left_on(Service("", "", servers.postgres)) == []
     assert checked == [1]
-    found = pgbench.run(preset="scaled", passes=2, seed=1, services="given")
+    found = pgbench.run(workload="scaled", passes=2, seed=1, services="given")
     assert len(done) == 6 + 1
     assert checked == [1] * (2 if "io_write" in {name for name, _ in done[5:]} else 1)
     assert found.passes["status"].to_list() == ["ok"] * 6
@@ -428,7 +432,7 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
 
 
 def test_commands_are_shown_as_they_are_run() -> None:
-    lines = presets.commands("published").splitlines()
+    lines = workloads.commands("published").splitlines()
     assert lines[1:4] == [
         "pgbench -i -s 136", "pgbench -c 1 -T 60 -S -M prepared",
         "pgbench -c 32 -j 16 -T 300 -S -M prepared -P 30 -l --log-prefix=transactions --sampling-rate=0.01",
@@ -439,7 +443,7 @@ def test_commands_are_shown_as_they_are_run() -> None:
 def test_published_ratios_stand_beside_those_measured() -> None:
     rows = [
         runs.Result("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
-        for test in presets.PUBLISHED
+        for test in workloads.PUBLISHED
         for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
         for number in (1, 2, 3)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import logging
 import threading
@@ -20,9 +21,10 @@ import pyarrow as pa
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.meter import Meter, Usage
+from framehaul.harness.meter import Meter, Usage, settle
 from framehaul.harness.passes import Failed, Pass, describe, right
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
+from framehaul.harness.times import Times
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results.store import EXACT
 from framehaul.servers import ClickHouseServer, PostgresServer
@@ -60,6 +62,7 @@ def run(
     stop: threading.Event | None = None,
     progress: Callable[[str], object] = nothing,
     finished: Callable[[Technique, int], bool] = never,
+    times: Times | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -68,31 +71,38 @@ def run(
     `stop` ends the run with KeyboardInterrupt before its next pass. `record` and `finished` are those of `in_rounds`.
     """
     progress("preparing data")
+    times = times or Times()
     directions = {technique.direction for technique in techniques}
     tables, reference = tables_of(server), table.renamed(f"{table.name}_sent")
-    expected = Expected(table, content)
     try:
-        if "write" in directions:
-            expected.keep_reference(tables, reference)
-        if "read" in directions:
-            tables.create(table)
-            tables.load(table, content)
-            tables.quiesce()
+        with times.spent("preparation"):
+            expected = Expected(table, content)
+        with times.spent("preparation"):
+            if "write" in directions:
+                expected.keep_reference(tables, reference)
+            if "read" in directions:
+                tables.create(table)
+                tables.load(table, content)
+                tables.quiesce()
+            frames: set[str] = {technique.frame for technique in techniques}
+            passes = _Passes(server, table, content, expected, reference, frames, times)
         with asyncio.Runner() as runner:
-            passes = _Passes(server, table, content, expected, reference, {technique.frame for technique in techniques})
 
             def step(technique: Technique, number: int) -> None:
                 progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
 
             def ended(outcome: Pass[Moved]) -> None:
+                settle()  # warm-ups import what techniques use
                 if isinstance(outcome, Failed):
                     _wait_for_server(tables, outcome.reason)
 
+            settle()
             in_rounds(
                 techniques, rounds, lambda technique, number: runner.run(passes.one(technique, number)), record,
                 stop=stop, progress=step, finished=finished, ended=ended,
             )  # fmt: skip
     finally:
+        gc.unfreeze()
         # Where the server is gone for good, the next run drops what is ours.
         with contextlib.suppress(ServerError):
             for ours in (table, reference):
@@ -104,8 +114,9 @@ class _Passes:
 
     def __init__(
         self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
-        reference: Table, frames: set[str],
+        reference: Table, frames: set[str], times: Times,
     ) -> None:  # fmt: skip
+        self._times = times
         self._server, self._table, self._expected, self._reference = server, table, expected, reference
         self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
         convert: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
@@ -118,15 +129,17 @@ class _Passes:
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
-            self._tables.create(self._table)
-            self._tables.quiesce()
+            with self._times.spent("reset"):
+                self._tables.create(self._table)
+                self._tables.quiesce()
         with self._counting_relay(number) as (server, relay):
             async with opened(technique, server) as client:
                 bytes_before = relay.total_bytes if relay else 0
                 returned, seconds, usage = await self._timed(technique, client)
                 if relay:
                     self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
-        dtypes = self._checked(returned)
+        with self._times.spent("verification"):
+            dtypes = self._checked(returned)
         return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name))
 
     def _checked(self, returned: Returned) -> str | None:
@@ -143,9 +156,10 @@ class _Passes:
         if technique.direction == "write":
             arguments.append(self._reference if technique.frame == "none" else self._frames[technique.frame])
         self._meter.start()
-        start = time.perf_counter()
-        returned: Returned = await called(technique, *arguments)
-        seconds = time.perf_counter() - start
+        with self._times.spent("clock"):
+            start = time.perf_counter()
+            returned: Returned = await called(technique, *arguments)
+            seconds = time.perf_counter() - start
         return returned, seconds, self._meter.stop()
 
     @contextmanager

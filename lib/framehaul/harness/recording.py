@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +13,13 @@ from tqdm import tqdm
 from framehaul.harness import environment
 from framehaul.harness.measure import Moved
 from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
+from framehaul.harness.times import Times
 from framehaul.results import store
-from framehaul.settings import PROJECT, Settings, load_settings
+from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
+    import polars as pl
     from _typeshed import DataclassInstance
 
 
@@ -52,12 +52,19 @@ class Recording:
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
         self.settings, self.run_id, self.write = settings, writer.run_id, writer.write
+        self._read = writer.read
         self.metadata: dict[str, Any] = {}
+        self.times = Times()
         self._finished, self._bar = writer.finished, bar
 
+    def so_far(self) -> pl.DataFrame:
+        """The passes that are written, those of an interrupted run that this one goes on from among them."""
+        return self._read()
+
     def expect(self, steps: int) -> None:
-        """How many steps there will be."""
-        self._bar.reset(total=steps)
+        """How many steps there will be, from here on."""
+        self._bar.total = self._bar.n + steps
+        self._bar.refresh()
 
     def progress(self, step: str) -> None:
         """The next step has begun."""
@@ -102,9 +109,8 @@ def recording(
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
     path, metadata = settings.out / "results" / file, environment.metadata()
     if terms is not None:
-        # Where the servers are counts, and not where results and state are kept.
-        elsewhere = dataclasses.replace(settings, out=PROJECT, state_dir=PROJECT, fresh=False)
-        terms = {**terms, "code": _code_digest(), "settings": vars(elsewhere), "environment": metadata}
+        of_run = vars(settings.of_a_run())
+        terms = {**terms, "code": store.code_digest(), "settings": of_run, "environment": metadata}
         if settings.fresh:
             path.with_suffix(".partial.terms").unlink(missing_ok=True)
     with (
@@ -120,12 +126,8 @@ def recording(
         this_run = Recording(settings, writer, bar)
         yield this_run
         bar.total = bar.n  # what could not run was not expected
+    if this_run.times.seconds:
+        this_run.metadata["seconds"] = {part: round(seconds, 3) for part, seconds in this_run.times.seconds.items()}
     known = {"run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
     runs = store.read_metadata(path.parent)["runs"] | {notebook: known | this_run.metadata}
     store.write_environment(path.with_name("environment.json"), {**metadata, "runs": runs})
-
-
-def _code_digest() -> str:
-    """Of the library as it stands: passes of other code are not continued."""
-    files = sorted((PROJECT / "lib").rglob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

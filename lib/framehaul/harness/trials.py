@@ -61,13 +61,31 @@ def all_techniques() -> list[Technique]:
     return [technique for technique in techniques() if technique.origin != "limit"]
 
 
+def chosen_techniques(tried: str) -> list[Technique]:
+    """Of those `all`, or of each direction and origin the first, or the first of each of its `families`.
+
+    Raises ValueError for another word than `all`, `families` and `directions`.
+    """
+    kinds: dict[str, Callable[[Technique], str]] = {
+        "all": lambda one: one.name, "families": lambda one: one.family, "directions": lambda _: ""
+    }  # fmt: skip
+    if tried not in kinds:
+        raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
+    first: dict[tuple[str, ...], Technique] = {}
+    for one in all_techniques():
+        first.setdefault((one.database, one.direction, one.origin, kinds[tried](one)), one)
+    return [*first.values()]
+
+
 @contextmanager
-def trials[C: Tried](notebook: str, file: str, kind: type[C], unit: str) -> Iterator[tuple[Recording, Trials[C]]]:
-    """As `recording`, for cells of techniques, in whose order they are in the end."""
+def trials[C: Tried](
+    notebook: str, file: str, kind: type[C], unit: str, tried: str
+) -> Iterator[tuple[Recording, Trials[C]]]:
+    """As `recording`, for cells of the techniques `tried`, in whose order they are in the end."""
     place: dict[tuple[str, ...], int] = {
         (one.database, one.direction, one.name): at for at, one in enumerate(all_techniques())
     }
-    with recording(notebook, file, kind, unit, {}, lambda row: place[tuple(row[:3])]) as this_run:
+    with recording(notebook, file, kind, unit, {"tried": tried}, lambda row: place[tuple(row[:3])]) as this_run:
 
         def write(cell: C) -> None:
             this_run.write(cell)

@@ -158,7 +158,9 @@ def bars(summary: pl.DataFrame) -> Figure:
         for at, row in enumerate(rows):
             hatch = "////" if row["origin"] == "limit" else None
             bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch)
-        name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
+        most = max((row["rows"] for row in rows), default=0)
+        labels = [row["label"] + (f" ({row['rows']:,} rows)" if row["rows"] < most else "") for row in rows]
+        name_lines(axes, labels, [row["origin"] for row in rows])
         limits = sum(row["origin"] == "limit" for row in rows)
         if 0 < limits < len(rows):
             axes.axhline(limits - 0.5, color=FAINT, linewidth=0.8)
@@ -242,7 +244,8 @@ def outcome_map(
 
 
 def _title(summary: pl.DataFrame) -> str:
-    database, direction, rows = summary.select("database", "direction", "rows").row(0)
+    database, direction = summary.select("database", "direction").row(0)
+    rows: Any = summary["rows"].max()
     passes = max(summary["passes"].to_list())
     return f"{DATABASES[database]} {direction}: {rows:,} rows, {passes} pass{'es' if passes != 1 else ''}"
 

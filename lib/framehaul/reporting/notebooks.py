@@ -19,7 +19,7 @@ from traitlets.config import Config
 
 from framehaul import servers
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.reporting import pages
+from framehaul.reporting import pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
@@ -28,11 +28,10 @@ LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
 """A cell counts as hung when it takes longer than this, and than rows take that move so slowly."""
 
 
-def run(chosen: Sequence[Study], values: Mapping[str, Any], settings: Settings, known: Sequence[Study]) -> bool:
-    """Execute the notebooks of studies and write their reports under `settings.out`; false when something failed.
+def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, known: Sequence[Study]) -> bool:
+    """Execute the notebooks of studies, each with its parameters, and write their reports under `settings.out`.
 
-    `values` are for the parameters of notebooks; each gets those that it has. The index leads to the pages of all that
-    are `known`.
+    False when something failed. The index leads to the pages of all that are `known`.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -55,29 +54,36 @@ def run(chosen: Sequence[Study], values: Mapping[str, Any], settings: Settings, 
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
 
     problems: dict[str, str] = {}
-    with ExitStack() as stack:
-        if not all(study.only_reads for study in chosen):
-            stack.enter_context(servers.running(settings))
-        for study in chosen:
-            problem = _execute(study, values, reports) or _failures(study, settings.out / "results")
-            if problem:
-                problems[study.notebook] = problem
+    with progress.logged(reports / "run.log"), progress.Plan(chosen, settings) as plan, ExitStack() as stack:
+
+        def make_index() -> None:
             # It grows: who waits can read what there is. What an older run left may be damaged, and keeps nobody.
             with contextlib.suppress(ResultsError):
-                _make_index(reports, known, problems)
-    for name, problem in problems.items():
-        print(f"{name}: {problem}", file=sys.stderr)
+                _make_index(reports, known, problems, plan.coming)
+
+        make_index()
+        if not all(study.only_reads for study, _ in plan.left):
+            with plan.preparing("starting the servers"):
+                stack.enter_context(servers.running(settings))
+        for study, values in plan:
+            problem = _execute(study, values, reports, plan) or _failures(study, settings.out / "results")
+            problems.pop(study.notebook, None)
+            if problem:
+                problems[study.notebook] = problem
+            else:
+                plan.finished(study)
+            make_index()
+        plan.end(whole=not problems)
+        for name, problem in problems.items():
+            print(f"{name}: {problem}", file=sys.stderr)
     _make_index(reports, known, problems)
     return not problems
 
 
-def _execute(study: Study, values: Mapping[str, Any], reports: Path) -> str | None:
+def _execute(study: Study, values: dict[str, Any], reports: Path, plan: progress.Plan) -> str | None:
     """Execute one notebook and export it; what went wrong, or None."""
-    print(f"== {study.notebook}", flush=True)
     notebook = NOTEBOOKS / f"{study.notebook}.ipynb"
     unfinished, page = (reports / "failed" / f"{study.notebook}.{ending}" for ending in ("ipynb", "html"))
-    names = {parameter.name for parameter in study.parameters}
-    taken = {name: value for name, value in values.items() if name in names}
     problem = None
     with tempfile.TemporaryDirectory(prefix="framehaul-", ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves
@@ -85,13 +91,14 @@ def _execute(study: Study, values: Mapping[str, Any], reports: Path) -> str | No
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
         try:
             papermill.execute_notebook(
-                notebook, unfinished, taken, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-                stdout_file=sys.stdout, execution_timeout=_patience_seconds(study, taken), config=kernel,
+                notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
+                stdout_file=sys.stdout, execution_timeout=_patience_seconds(study, values), config=kernel,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, DeadKernelError) as error:
             problem = " ".join(str(error).split())[-300:]
-    _strip_paths(unfinished)
-    pages.export(unfinished, page)
+    with plan.exporting():
+        _strip_paths(unfinished)
+        pages.export(unfinished, page)
     if problem is None:
         # Only now does it take the place of an earlier one.
         unfinished.replace(reports / unfinished.name)
@@ -134,17 +141,20 @@ def _failures(study: Study, directory: Path) -> str | None:
     return f"{len(failed)} {what}s failed: {reasons}" if len(failed) else None
 
 
-def _make_index(reports: Path, known: Sequence[Study], problems: dict[str, str]) -> None:
-    """One line per notebook that has a page, or that failed."""
+def _make_index(
+    reports: Path, known: Sequence[Study], problems: Mapping[str, str], coming: Mapping[str, str] | None = None
+) -> None:
+    """One line per notebook that has a page, or that failed, or is among those to come, which have a word on when."""
     entries: list[pages.Entry] = []
     results, headlines = reports.parent / "results", []
     for study in known:
         name = study.notebook
         crashed = (reports / "failed" / f"{name}.html").exists() and name in problems
         link = f"failed/{name}.html" if crashed else f"{name}.html"
-        if (reports / link).exists():
+        when, there = (coming or {}).get(name, ""), (reports / link).exists()
+        if there or when:
             title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
-            entries.append(pages.Entry(name, title, link, problems.get(name)))
+            entries.append(pages.Entry(name, title, link if there else "", problems.get(name), when))
         if study.headline:
             headlines.append(imported(study.headline)(results))
     # What has something to say at the top comes first below it as well.

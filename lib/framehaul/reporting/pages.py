@@ -23,12 +23,16 @@ TEMPLATES = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Entry:
-    """A notebook's line in the index; `link` is relative to it, `problem` is set when the run did not end well."""
+    """A notebook's line in the index."""
 
     name: str
     title: str
     link: str
+    """Relative to the index; empty where there is no page yet."""
     problem: str | None = None
+    """Why the run did not end well."""
+    coming: str = ""
+    """When it will run; a page that is there is of an earlier run then."""
 
 
 def export(notebook: Path, page: Path) -> None:
@@ -81,12 +85,14 @@ def write_index(reports: Path, entries: list[Entry], metadata: dict[str, Any], h
     lines = []
     for entry in entries:
         run = metadata["runs"].get(entry.name)
-        when = f"{size_text(run)}, {run['started']}" if run else ""
+        when = f"{size_text(run)}, {run['started']}" if run and entry.link else ""
+        if entry.coming:
+            when = f"an earlier run's: {when}; {entry.coming}" if when else entry.coming
+        title = html.escape(entry.title)
+        if entry.link:
+            title = f'<a href="{html.escape(entry.link)}">{title}</a>'
         trouble = f' <strong class="problem">{html.escape(entry.problem)}</strong>' if entry.problem else ""
-        lines.append(
-            f'<li><a href="{html.escape(entry.link)}">{html.escape(entry.title)}</a>{trouble}'
-            f"<br><small>{html.escape(when)}</small></li>"
-        )
+        lines.append(f"<li>{title}{trouble}<br><small>{html.escape(when)}</small></li>")
     machine = metadata.get("machine")
     where = (
         f"<p>Measured on {html.escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framehaul.errors import SettingsError
-from framehaul.settings import PROJECT
+from framehaul.settings import PROJECT, Preset
 
 NOTEBOOKS = PROJECT / "notebooks"
 
@@ -22,15 +22,36 @@ class Parameter:
 
     name: str
     default: Value
+    """Of the preset `quick`, and of a notebook as it is opened."""
     help: str
     least: float = 0
     """The least that makes sense, of a number, or of each of several."""
     choices: tuple[str, ...] = ()
+    smoke: Value | None = None
+    reference: Value | None = None
+    """The values of the other presets, where they differ."""
+
+    def at(self, default: Value, smoke: Value | None = None, reference: Value | None = None) -> Parameter:
+        """The same with the values of one study."""
+        return replace(
+            self, default=default, smoke=self.smoke if smoke is None else smoke,
+            reference=self.reference if reference is None else reference,
+        )  # fmt: skip
+
+    def of(self, preset: Preset) -> Value:
+        """The value of a preset."""
+        other = {"smoke": self.smoke, "quick": None, "reference": self.reference}[preset]
+        return self.default if other is None else other
 
     @property
     def text(self) -> str:
         """The default, as it would be given."""
-        return " ".join(map(str, self.default)) if isinstance(self.default, list) else str(self.default)
+        return as_given(self.default)
+
+    @property
+    def meaning(self) -> Parameter:
+        """What is the same in every study that has it: all but the values of presets."""
+        return replace(self, default=type(self.default)(), smoke=None, reference=None)
 
     def value(self, text: str) -> Value:
         """The value that was given as text; raises SettingsError that names it and says what can be given."""
@@ -53,9 +74,18 @@ class Parameter:
         return SettingsError(f"{self.name.upper()}={given!r}: {remedy}")
 
 
-ROWS = Parameter("rows", 100_000, "rows of a table", least=1)
-PASSES = Parameter("passes", 3, "rounds", least=1)
+def as_given(value: Value) -> str:
+    """A value as it would be given."""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
+PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=9)
 WARMUP = Parameter("warmup", 1, "rounds before them, which are thrown away")
+TRIED = Parameter(
+    "tried", "families", "techniques that edge cases and faults are tried with: all, one of each family and origin, or "
+    "one of each direction and origin", choices=("all", "families", "directions"), smoke="directions", reference="all",
+)  # fmt: skip
 SEED = Parameter("seed", 20260407, "of the data, and of the order within a round")
 
 
@@ -79,6 +109,8 @@ class Study:
     """`module:name` of a function that says for how many seconds more a cell may take, None for ever, by the values."""
     headline: str = ""
     """`module:name` of what the index page begins with, HTML made from a results directory."""
+    seconds: tuple[int, int] = (30, 600)
+    """About how long it takes on two cores, as a quick look and for a reference; what is done so far corrects it."""
     only_reads: bool = False
     """Whether it reads what others have measured: it needs no server, and runs after them."""
     on_demand: bool = False

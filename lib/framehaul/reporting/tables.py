@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.results import statistics
 from framehaul.techniques.registry import CONNECT_IN_CALL, DATABASES, DRIVERS
 
 type Row = Mapping[str, Any]
@@ -190,7 +191,7 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
     )
     columns = [
         words("technique", "label"), words("origin", "origin"),
-        Column("median rows/s", "median_rows_per_s", "{:,.0f}"), UNSTABLE,
+        Column("median rows/s", "median_rows_per_s", "{:,.0f}"), UNSTABLE, Column("of rows", "rows", "{:,}"),
         *(Column(name, f"{name}_rows_per_s", "{:,.0f}") for name in ("mean", "min", "max")),
         Column("avg s", "avg_s", "{:.4f}"),
         Column("ratio to best published", "ratio", "{:.2f}x"),
@@ -200,6 +201,10 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
         Column("peak RSS", "peak_rss_bytes", megabytes), Column("wire", "wire_bytes", megabytes),
         words("terms of the write", "contract"), words("reason", "reason"),
     ]  # fmt: skip
+    if summary["rows"].n_unique() == 1:
+        columns = [column for column in columns if column.cell != "rows"]
+    else:
+        note += " Who fell behind moved no more rows; figures of different numbers of rows do not compare."
     for empty in ("contract", "reason"):
         if summary[empty].is_null().all():
             columns = [column for column in columns if column.cell != empty]
@@ -208,7 +213,7 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
 
 def interval_text(row: Row) -> str | None:
     """The interval of a row's ratio, as `1.10 to 1.31`."""
-    return None if row["ratio"] is None else f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
+    return None if row["ratio"] is None else statistics.interval_text(row["ratio_low"], row["ratio_high"])
 
 
 def ratio_text(row: Row) -> str:

@@ -20,7 +20,10 @@ UNSTABLE_VARIATION = 0.10
 
 
 class Ratio(NamedTuple):
-    """A ratio of medians with its bootstrap 95% interval; all NaN where one side has nothing to compare."""
+    """A ratio of medians with its bootstrap 95% interval; all NaN where one side has nothing to compare.
+
+    From one round the interval is everything there is, from 0 to infinity.
+    """
 
     ratio: float
     low: float
@@ -28,11 +31,16 @@ class Ratio(NamedTuple):
 
     def __str__(self) -> str:
         """`1.23x (1.10 to 1.31)`, and nothing where it is not known."""
-        return "" if math.isnan(self.ratio) else f"{self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f})"
+        return "" if math.isnan(self.ratio) else f"{self.ratio:.2f}x ({interval_text(self.low, self.high)})"
 
     def against(self, bound: float, above: str = "holds", below: str = "does not hold") -> str:
         """What the interval shows of a bound, and never more than that: `above`, `below`, or inconclusive."""
         return verdict(self.low, self.high, bound, above, below)
+
+
+def interval_text(low: float, high: float) -> str:
+    """`1.10 to 1.31`, or that one round has no interval."""
+    return f"{low:.2f} to {high:.2f}" if math.isfinite(high) else "one round"
 
 
 def verdict(
@@ -57,10 +65,23 @@ def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s", re
     if pairs.is_empty():
         return Ratio(math.nan, math.nan, math.nan)
     a, b = pairs[speed].to_numpy(), pairs[f"{speed}_of_other"].to_numpy()
+    if len(a) == 1:
+        return Ratio(float(a[0] / b[0]), 0, math.inf)
     rounds = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
     ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return Ratio(float(np.median(a) / np.median(b)), float(low), float(high))
+
+
+def of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
+    """Of each technique the passes with the most rows that it moved: who falls behind in a race moves fewer."""
+    return passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES))
+
+
+def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
+    """The ratio of two techniques' rows/s, of the most rows that both moved."""
+    rows = max(set(left["rows"]) & set(right["rows"]), default=0)
+    return ratio(left.filter(rows=rows), right.filter(rows=rows))
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -119,24 +140,28 @@ def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFra
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """`statistics` of each database and direction, fastest first, those without a time last.
 
-    Adds the ratio of medians to the fastest published technique with its interval.
+    Of a race: those first that moved the most rows. Adds the ratio of medians to the fastest published technique with
+    its interval, of the most rows that both moved.
     """
-    timed = statistics(passes)
-    return timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").sort(
-        ["database", "direction", "median_rows_per_s"],
-        descending=[True, True, True],
-        nulls_last=True,
-        maintain_order=True,
+    timed = statistics(of_most_rows(passes))
+    ordered = timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").with_columns(
+        pl.when(pl.col("median_rows_per_s").is_not_null()).then("rows").alias("moved")
     )
+    by = ["database", "direction", "moved", "median_rows_per_s"]
+    return ordered.sort(by, descending=True, nulls_last=True, maintain_order=True).drop("moved")
 
 
 def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
     rows: list[tuple[Any, ...]] = []
-    fastest = timed.drop_nulls("median_rows_per_s").sort("median_rows_per_s", descending=True)
+    fastest = timed.drop_nulls("median_rows_per_s").sort("rows", "median_rows_per_s", descending=True)
     for where, group in fastest.group_by("database", "direction", maintain_order=True):
         base = group.filter(origin="published")["technique"].to_list()[:1]
         here = passes.filter(database=where[0], direction=where[1]).partition_by("technique", as_dict=True)
-        rows += [(*where, name, *ratio(here[name,], here[best,])) for best in base for name in group["technique"]]
+        rows += [
+            (*where, name, *ratio_at_same_rows(here[name,], here[best,]))
+            for best in base
+            for name in group["technique"]
+        ]
     columns = dict.fromkeys(NAMES, pl.String) | dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
     return pl.DataFrame(rows, schema=columns, orient="row")
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 import polars as pl
 
 from framehaul.errors import ResultsError
+from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -174,6 +175,10 @@ class Writer:
         if self._order is None:
             os.fsync(self._file.fileno())
 
+    def read(self) -> pl.DataFrame:
+        """The rows there are so far, as `read` gives them."""
+        return read(self._partial, self._kind)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -231,6 +236,12 @@ def read_cells(path: Path) -> pl.DataFrame:
     if not path.exists():
         raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
     return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
+
+
+def code_digest() -> str:
+    """Of the library as it stands: passes of other code are not continued."""
+    files = sorted((PROJECT / "lib").rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def write_environment(path: Path, metadata: dict[str, Any]) -> None:

@@ -6,14 +6,17 @@ import importlib
 import pkgutil
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import framehaul.studies
 from framehaul.errors import SettingsError
 from framehaul.reporting.study import Parameter, Study
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from framehaul.results.compare import Run
+    from framehaul.settings import Preset
 
 
 @cache
@@ -27,6 +30,8 @@ def studies() -> tuple[Study, ...]:
 def chosen(numbers: str) -> list[Study]:
     """The studies of these numbers or names (`01 scaling`), or all but those on demand, in the order they run in.
 
+    That is the order of their numbers: who only reads has a higher one than what it reads.
+
     Raises SettingsError for what is neither.
     """
     known = {key: study for study in studies() for key in (study.number, study.name)}
@@ -37,18 +42,34 @@ def chosen(numbers: str) -> list[Study]:
             raise SettingsError(f"NOTEBOOKS: there is no notebook {one!r}; choose from {every}")
     named = [known[one].notebook for one in wanted]
     selected = [one for one in studies() if one.notebook in named or not (named or one.on_demand)]
-    return sorted(selected, key=lambda study: (study.only_reads, study.notebook))
+    # What sums up others comes as soon as the first of them are there, and again when all are.
+    return [*selected, *(one for one in selected[:-1] if one.headline)]
 
 
 @cache
-def parameters() -> dict[str, Parameter]:
-    """Every parameter of the studies that run without being asked for; raises ValueError when one name means two."""
-    by_name: dict[str, Parameter] = {}
+def parameters() -> dict[str, tuple[Parameter, ...]]:
+    """Every parameter of the studies that run without being asked for, as each of them has it, by its name.
+
+    Raises ValueError when one name means two.
+    """
+    by_name: dict[str, tuple[Parameter, ...]] = {}
     for study in studies():
-        for parameter in () if study.on_demand else study.parameters:
-            if by_name.setdefault(parameter.name, parameter) != parameter:
-                raise ValueError(f"{study.notebook}: {parameter.name} is another parameter elsewhere")
+        for one in () if study.on_demand else study.parameters:
+            others = by_name.get(one.name, ())
+            if others and others[0].meaning != one.meaning:
+                raise ValueError(f"{study.notebook}: {one.name} is another parameter elsewhere")
+            by_name[one.name] = (*others, one)
     return by_name
+
+
+def values(of: Study, preset: Preset, given: Mapping[str, str | None]) -> dict[str, Any]:
+    """The values of a study's parameters: as given, else those of the preset.
+
+    Raises SettingsError for one that makes no sense.
+    """
+    return {
+        one.name: one.of(preset) if (text := given.get(one.name)) is None else one.value(text) for one in of.parameters
+    }
 
 
 def technique_files() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -12,8 +13,8 @@ from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
-from framehaul.results import statistics, store
-from framehaul.results.statistics import verdict
+from framehaul.results import store
+from framehaul.results.statistics import ratio_at_same_rows, verdict
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
@@ -115,7 +116,7 @@ def ratios(passes: pl.DataFrame) -> pl.DataFrame:
         here = passes.filter(database=ablation.database, direction=ablation.direction)
         base, changed = (here.filter(technique=name) for name in (ablation.base, ablation.changed))
         if all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
-            ratio, low, high = statistics.ratio(changed, base)
+            ratio, low, high = ratio_at_same_rows(changed, base)
             rows.append(asdict(ablation) | {"ratio": ratio, "ratio_low": low, "ratio_high": high})
     return pl.DataFrame(rows).sort("database", "direction", "ratio", descending=True) if rows else pl.DataFrame()
 
@@ -150,7 +151,8 @@ def figure(ratios: pl.DataFrame) -> Figure:
     with charts.panels(1, height=0.9 + 0.3 * len(ratios)) as (drawn, [axes]):
         for at, row in enumerate(ratios.to_dicts()):
             colour = COLOURS[_reading(row)]
-            axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
+            if math.isfinite(row["ratio_high"]):
+                axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
         charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in ratios.to_dicts()])

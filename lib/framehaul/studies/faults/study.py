@@ -16,7 +16,7 @@ from IPython.display import SVG, Code, Markdown
 
 from framehaul.harness.environment import server_versions
 from framehaul.harness.rounds import check, interruptible
-from framehaul.harness.trials import all_techniques, trials
+from framehaul.harness.trials import chosen_techniques, trials
 from framehaul.reporting.charts import Outcome, outcome_map
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, where, words
@@ -42,16 +42,16 @@ SAFE_WAYS = ("all or nothing", "idempotent")
 """Of the ablations: what each safe way changes."""
 
 
-def run(hold: int) -> Report:
-    """Try every technique with every fault, hold a load for `hold` seconds, and write `results/faults.csv`.
+def run(*, hold: int, tried: str = "all") -> Report:
+    """Try every fault, hold a load for `hold` seconds, and write `results/faults.csv`.
 
-    The servers are embedded ones of its own, whatever SERVERS says: they are killed. Raises ValueError for a time that
-    makes no sense, ServerError when servers cannot be had, and ResultsError when the file cannot be written.
+    The techniques are those that `chosen_techniques` gives. The servers are embedded ones of its own, whatever SERVERS
+    says: they are killed. Raises ValueError for a time or choice that makes no sense, ServerError when servers cannot be had, and ResultsError when the file cannot be written.
     """
     check(HOLD=(hold, 1))
-    chosen = all_techniques()
+    chosen = chosen_techniques(tried)
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "trial") as (this_run, cells),
+        trials(STUDY.notebook, STUDY.results, Cell, "trial", tried) as (this_run, cells),
         breakable(this_run.settings.postgres_extensions) as broken,
     ):
         this_run.expect(sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen))

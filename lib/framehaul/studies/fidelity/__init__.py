@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from framehaul.reporting.study import Study
+from framehaul.reporting.study import TRIED, Study
 
 STUDY = Study(
-    "08_fidelity", "Which values does a path change?", blocks="framehaul.studies.fidelity.study:readme_blocks"
+    "08_fidelity", "Which values does a path change?", (TRIED,), blocks="framehaul.studies.fidelity.study:readme_blocks"
 )
 STUDIES = (STUDY,)

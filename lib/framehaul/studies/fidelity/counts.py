@@ -23,7 +23,8 @@ def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
     counts = collections.Counter(
         cells.filter(database=row["database"], direction=row["direction"], technique=row["technique"])["outcome"]
     )
-    return ", ".join(f"{counts[outcome]} {word}" for outcome, word in WORDS.items() if counts[outcome])
+    words = ", ".join(f"{counts[outcome]} {word}" for outcome, word in WORDS.items() if counts[outcome])
+    return words or "not tried"
 
 
 def fidelity_counts(cells: pl.DataFrame) -> Listing:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from framehaul import servers
 from framehaul.harness.environment import server_versions
 from framehaul.harness.rounds import interruptible
-from framehaul.harness.trials import all_techniques, trials
+from framehaul.harness.trials import chosen_techniques, trials
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
@@ -43,14 +43,15 @@ TRIED: dict[str, str] = {
 """What is asked by everything that is tried: the cases, and those in a hostile session under a name of their own."""
 
 
-def run() -> Matrix:
-    """Try every technique with every case and write `results/fidelity.csv`.
+def run(*, tried: str = "all") -> Matrix:
+    """Try techniques, as `chosen_techniques` gives them, with every case and write `results/fidelity.csv`.
 
-    Raises ServerError when a server cannot be had, and ResultsError when the file cannot be written.
+    Raises ValueError for a choice that there is not, ServerError when a server cannot be had, and ResultsError when the
+    file cannot be written.
     """
-    chosen = all_techniques()
+    chosen = chosen_techniques(tried)
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "cell") as (this_run, cells),
+        trials(STUDY.notebook, STUDY.results, Cell, "cell", tried) as (this_run, cells),
         servers.running(this_run.settings) as both,
     ):
         this_run.expect(len(chosen) * len(TRIED))

@@ -27,6 +27,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, missing, of_techniques, thousands, words
 from framehaul.results import statistics, store
+from framehaul.results.statistics import ratio_at_same_rows
 from framehaul.results.store import EXACT
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files
@@ -148,7 +149,7 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str 
                 try:
                     measure.run(
                         several, both.of(database), tables[database], content, rounds, record,
-                        stop=stop, progress=this_run.progress, finished=finished,
+                        stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
                     )  # fmt: skip
                 except (psycopg.Error, ReferenceTableError) as error:
                     raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error
@@ -199,7 +200,7 @@ def choices(passes: pl.DataFrame) -> list[Choice]:
                 continue
             best, *others = ranked
             behind = [
-                row | {"ratio": statistics.ratio(measured[best["technique"],], measured[row["technique"],])}
+                row | {"ratio": ratio_at_same_rows(measured[best["technique"],], measured[row["technique"],])}
                 for row in others[:RUNNERS_UP]
             ]
             chosen.append(Choice(here[best["technique"]], best, behind))

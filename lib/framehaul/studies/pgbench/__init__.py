@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from framehaul.reporting.study import PASSES, SEED, Parameter, Study
 
-PRESET = Parameter(
-    "preset", "scaled", "tests of pgbench: to the scale of this machine, as published (hours), or the least that shows "
-    "whether services answer", choices=("scaled", "published", "smoke"),
+WORKLOAD = Parameter(
+    "workload", "scaled", "tests of pgbench: the smallest that show whether services answer, scaled to this machine at "
+    "a second each, longer, or as published (hours)", choices=("smallest", "scaled", "longer", "published"),
+    smoke="smallest", reference="longer",
 )  # fmt: skip
 SERVICES = Parameter("services", "", "names of the services to run under pgbench; empty: all")
 STUDY = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
-    (PRESET, PASSES, SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
+    (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:readme_blocks", patience="framehaul.studies.pgbench.study:patience",
 )  # fmt: skip
 STUDIES = (STUDY,)

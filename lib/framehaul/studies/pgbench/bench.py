@@ -27,8 +27,8 @@ from framehaul.servers import PostgresServer
 from framehaul.servers.postgres import program
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.pgbench.presets import LOG, Test
 from framehaul.studies.pgbench.services import Service
+from framehaul.studies.pgbench.workloads import LOG, Test
 
 SCHEMA = "framehaul_pgbench_{scale}"
 TABLES = "'pgbench_accounts', 'pgbench_branches', 'pgbench_tellers', 'pgbench_history'"

@@ -18,11 +18,11 @@ from framehaul.results import store
 from framehaul.results.store import Status
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import load_settings
-from framehaul.studies.pgbench import STUDY, presets
+from framehaul.studies.pgbench import STUDY, workloads
 from framehaul.studies.pgbench.bench import Bench, Run
 from framehaul.studies.pgbench.disks import limited
-from framehaul.studies.pgbench.presets import Test
 from framehaul.studies.pgbench.services import Service, named, opened, prices
+from framehaul.studies.pgbench.workloads import Test
 
 SPREAD = "pgbench_spread.csv"
 """How the transactions of each pass are spread over latency and time."""
@@ -92,15 +92,16 @@ class Task:
         return f"{self.service.name} {self.test.name} {self.clients}"
 
 
-def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
-    """Run the tests of a preset on every service, or on those named, and write `results/pgbench.csv`.
+def measure(*, workload: str, passes: int, seed: int, services: str) -> None:
+    """Run the tests of a workload on every service, or on those named, and write `results/pgbench.csv`.
 
     Raises ValueError for a parameter that makes no sense, SettingsError for a malformed setting, ServerError when the
     server of other notebooks cannot be had, ResultsError when the file cannot be written.
     """
-    rounds, tests, settings = Rounds(passes, seed=seed), presets.tests(preset), load_settings()
+    rounds, tests, settings = Rounds(passes, seed=seed), workloads.tests(workload), load_settings()
     terms = {
-        "preset": preset, "services": services, **vars(rounds), "pgbench": settings.pgbench, "prices": prices(settings),
+        "workload": workload, "services": services, **vars(rounds),
+        "pgbench": settings.pgbench, "prices": prices(settings),
         "addresses": {name: [one.host, one.port, one.database] for name, one in named(settings).items()},
     }  # fmt: skip
     with (
@@ -112,7 +113,7 @@ def measure(*, preset: str, passes: int, seed: int, services: str) -> None:
         runs = _Runs(recorder, spread, offered, tests)
         interruptible(lambda stop: runs.all(rounds, stop))
         recorder.metadata |= {
-            "what": f"preset {preset}, {len(offered)} services, {passes} passes", "servers": settings.servers,
+            "what": f"workload {workload}, {len(offered)} services, {passes} passes", "servers": settings.servers,
             "order": [service.name for service in offered], "services": runs.metadata,
             "unavailable": {
                 name if scale is None else f"{name}, scale {scale:,}": trouble.reason

@@ -22,7 +22,7 @@ from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
 from framehaul.settings import Settings
 from framehaul.studies.pgbench.disks import Disk, disk_of
-from framehaul.studies.pgbench.presets import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
+from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
 
 SERVICES, PRICES = "FRAMEHAUL_PGBENCH_SERVICES", "FRAMEHAUL_PGBENCH_PRICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")

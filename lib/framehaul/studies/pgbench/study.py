@@ -19,10 +19,10 @@ from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, missi
 from framehaul.results import statistics, store
 from framehaul.results.statistics import Ratio
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.pgbench import STUDY, presets
-from framehaul.studies.pgbench.presets import PUBLISHED
+from framehaul.studies.pgbench import STUDY, workloads
 from framehaul.studies.pgbench.runs import SPREAD, Result, Spread, measure
 from framehaul.studies.pgbench.services import PRICES
+from framehaul.studies.pgbench.workloads import PUBLISHED
 
 LABELS = {test.name: test.label for test in PUBLISHED}
 COLOURS = ("#0072B2", "#009E73", "#56B4E9", "#E69F00", "#D55E00", "#CC79A7", "#882255", "#999999", "#117733", "#222222")
@@ -45,17 +45,17 @@ TPS = "{:,.0f}"
 PLACE = [words("test", "test", LABELS.__getitem__), words("service", "service")]
 
 
-def commands(preset: str) -> Code:
-    """What is run for each test of a preset on this machine, as in a shell."""
-    return Code(presets.commands(preset), language="bash")
+def commands(workload: str) -> Code:
+    """What is run for each test of a workload on this machine, as in a shell."""
+    return Code(workloads.commands(workload), language="bash")
 
 
-def run(*, preset: str, passes: int, seed: int, services: str = "") -> Pgbench:
-    """Run the tests of a preset on every service, or on those named, and write `results/pgbench.csv`.
+def run(*, workload: str, passes: int, seed: int, services: str = "") -> Pgbench:
+    """Run the tests of a workload on every service, or on those named, and write `results/pgbench.csv`.
 
     Raises what `runs.measure` raises.
     """
-    measure(preset=preset, passes=passes, seed=seed, services=services)
+    measure(workload=workload, passes=passes, seed=seed, services=services)
     return load()
 
 
@@ -382,4 +382,4 @@ load = Pgbench.load
 
 def patience(values: Mapping[str, Any]) -> int | None:
     """For how many seconds more a cell may take: the published tests take hours, most of them to make data."""
-    return None if values.get("preset") == "published" else 0
+    return None if values.get("workload") == "published" else 0

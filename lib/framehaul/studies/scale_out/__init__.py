@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
 
-WORKERS = Parameter("workers", [1, 2, 4], "workers to compare, with the most partitions", least=1)
-PARTITIONS = Parameter("partitions", [2, 4, 8], "partitions to compare, with the most workers", least=1)
+WORKERS = Parameter("workers", [1, 2, 4], "workers to compare, with the most partitions", least=1, smoke=[1, 2])
+PARTITIONS = Parameter("partitions", [2, 4, 8], "partitions to compare, with the most workers", least=1, smoke=[2])
 DATASET = Parameter("dataset", "", "a directory of Parquet files with the table's columns, in place of one made here")
 STUDY = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",

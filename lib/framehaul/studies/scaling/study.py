@@ -191,6 +191,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                     measure.run(
                         [one for one in known if one.name in names], both.of(database), table, content,
                         rounds_of_size, record, stop=stop, progress=this_run.progress, finished=finished,
+                        times=this_run.times,
                     )  # fmt: skip
             for size in ends:
                 _measure_moves(this_run, both, table, size, rounds, stop)

@@ -96,13 +96,13 @@ def choices(summary: pl.DataFrame) -> list[tuple[str, dict[str, Any], str]]:
     for name, bits_per_s in NETWORKS.items():
         # A network adds the time its bytes take; how much of that overlaps differs, so nothing is assumed to.
         timed = [
-            (row["rows"] / row["median_rows_per_s"] + 8 * row["wire_bytes"] / bits_per_s, row)
+            (1 / row["median_rows_per_s"] + 8 * row["wire_bytes"] / row["rows"] / bits_per_s, row)
             for row in exact
             if row["wire_bytes"] and row["family"] != "pg_parquet"
         ]
         if timed:
             seconds, row = min(timed, key=lambda pair: pair[0])
-            recommended.append((f"network of {name}", row, f"about {thousands(row['rows'] / seconds)} rows/s"))
+            recommended.append((f"network of {name}", row, f"about {thousands(1 / seconds)} rows/s"))
     return recommended
 
 
@@ -134,7 +134,8 @@ def ranking(summary: pl.DataFrame) -> str:
         rows = raced(group).to_dicts()
         tiers: list[list[dict[str, Any]]] = []
         for row in rows:
-            if tiers and row["max_rows_per_s"] >= tiers[-1][0]["min_rows_per_s"]:
+            first = tiers[-1][0] if tiers else None
+            if first and row["rows"] == first["rows"] and row["max_rows_per_s"] >= first["min_rows_per_s"]:
                 tiers[-1].append(row)
             else:
                 tiers.append([row])
@@ -155,7 +156,9 @@ def _winner(timed: pl.DataFrame) -> list[str]:
     text = f"Fastest: **{best['label']}**, {thousands(best['median_rows_per_s'])} rows/s (median)."
     if len(rows) > 1:
         second = rows[1]
-        if second["max_rows_per_s"] >= best["min_rows_per_s"]:
+        if second["rows"] != best["rows"]:
+            text += f" All others fell behind it with fewer rows, {second['label']} last."
+        elif second["max_rows_per_s"] >= best["min_rows_per_s"]:
             text += f" Its passes overlap with those of {second['label']}: this run is inconclusive."
         else:
             speed = thousands(second["median_rows_per_s"])
@@ -217,9 +220,9 @@ def _families(timed: pl.DataFrame) -> list[str]:
 
 def _pairs(timed: pl.DataFrame) -> list[str]:
     """The same way with the other frame library: the geometric mean over all such pairs."""
-    ways: dict[tuple[str, str], dict[str, float]] = {}
+    ways: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in timed.to_dicts():
-        ways.setdefault((row["driver"], _method(row)), {})[row["frame"]] = row["median_rows_per_s"]
+        ways.setdefault((row["driver"], _method(row), row["rows"]), {})[row["frame"]] = row["median_rows_per_s"]
     ratios = [speeds["polars"] / speeds["pandas"] for speeds in ways.values() if {"polars", "pandas"} <= speeds.keys()]
     points = []
     if ratios:
@@ -234,7 +237,7 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
         by_method.setdefault((row["frame"], _method(row)), []).append(row)
     for (frame, method), rows in by_method.items():
         for left, right in itertools.pairwise(rows):
-            if left["min_rows_per_s"] > right["max_rows_per_s"]:
+            if left["rows"] == right["rows"] and left["min_rows_per_s"] > right["max_rows_per_s"]:
                 factor = left["median_rows_per_s"] / right["median_rows_per_s"]
                 points.append(
                     f"{method.replace('_', ' ')} with {frame}: {DRIVERS[left['driver']]} moves {factor:.2f}x the "

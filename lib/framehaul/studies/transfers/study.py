@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +12,7 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
+from framehaul.harness.race import heats, leaders
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
@@ -63,32 +65,37 @@ class Transfers(Shown):
 
 
 def run(
-    database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int,
+    database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int, race: int = 0,
     table: Table = ANALYTICS_METRICS,
 ) -> Transfers:  # fmt: skip
-    """Measure every technique of a database and direction and write its results.
+    """Measure every technique of a database and direction, in a `race` if that is 1, and write its results.
 
     Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
     ResultsError for what their names say.
     """
-    check(ROWS=(rows, 1))
+    check(ROWS=(rows, 1), RACE=(race, 0))
     rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, **vars(rounds)}
+    terms = {"rows": rows, "race": race, **vars(rounds)}
     with (
         recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         server = both.of(database)
-        this_run.expect(1 + len(chosen) * (warmup + passes))
         this_run.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
-        record, finished = this_run.techniques(study.notebook, rows)
-        interruptible(
-            lambda stop: measure.run(
-                chosen, server, table, generator.arrow_table(table, rows, seed), rounds, record,
-                stop=stop, progress=this_run.progress, finished=finished,
-            )
-        )  # fmt: skip
+
+        def work(stop: threading.Event) -> None:
+            content, left = generator.arrow_table(table, rows, seed), chosen
+            for heat in heats(rows, rounds, race=bool(race)):
+                this_run.expect(1 + len(left) * (heat.rounds.warmup + heat.rounds.passes))
+                record, finished = this_run.techniques(study.notebook, heat.rows)
+                measure.run(
+                    left, server, table, content.slice(0, heat.rows), heat.rounds, record,
+                    stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
+                )  # fmt: skip
+                left = leaders(left, this_run.so_far(), heat)
+
+        interruptible(work)
     return load(database, direction, this_run.settings)
 
 

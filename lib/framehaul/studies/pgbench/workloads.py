@@ -74,28 +74,31 @@ PUBLISHED_DATA_OVER_MEMORY = 500 / 64
 MEMORY_PART, LEAST_SCALE, MOST_CLIENTS = 128, 12, 256
 READS_PER_PAGE = 8
 """So many random reads for each page of some thousands leave hardly one out."""
-PRESETS = ("scaled", "published", "smoke")
+WORKLOADS = ("smallest", "scaled", "longer", "published")
+LONGER_SECONDS = 30
 
 
-def tests(preset: str) -> tuple[Test, ...]:
-    """The tests of a preset, for this machine; raises ValueError, naming it, for one that does not exist.
+def tests(workload: str) -> tuple[Test, ...]:
+    """The tests of a workload, for this machine; raises ValueError, naming it, for one that does not exist.
 
-    `smoke` is the least that shows whether services answer, before a run of hours.
+    `smallest` shows whether services answer, before a run of hours; `longer` is `scaled` with more seconds a test.
     """
-    if preset not in PRESETS:
-        raise ValueError(f"PRESET={preset!r}: choose from {', '.join(PRESETS)}")
-    if preset == "published":
+    if workload not in WORKLOADS:
+        raise ValueError(f"WORKLOAD={workload!r}: choose from {', '.join(WORKLOADS)}")
+    if workload == "published":
         return PUBLISHED
     small = scaled(psutil.virtual_memory().total, cores())
-    if preset == "scaled":
+    if workload == "scaled":
         return small
+    if workload == "longer":
+        return tuple(replace(test, seconds=LONGER_SECONDS) for test in small)
     return tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in small)
 
 
-def commands(preset: str) -> str:
-    """What is run for each test of a preset on this machine, as in a shell; the database's address follows."""
+def commands(workload: str) -> str:
+    """What is run for each test of a workload on this machine, as in a shell; the database's address follows."""
     lines = []
-    for test in tests(preset):
+    for test in tests(workload):
         lines += [f"# {test.label}", f"pgbench {' '.join(test.initialisation())}"]
         lines += [f"pgbench {' '.join(test.warm_up())}"] if test.warm_up_length else []
         lines += [

@@ -1,0 +1,36 @@
+"""Where the time of a run goes: on the clock, or around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+type Part = Literal["clock", "verification", "reset", "preparation"]
+
+
+class Times:
+    """Seconds by part; what is spent within another part counts once, for the inner one."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def spent(self, part: Part) -> Iterator[None]:
+        """What the block takes is counted for a part; blocks are entered by one thread at a time."""
+        self._count()
+        self._open.append(part)
+        try:
+            yield
+        finally:
+            self._count()
+            self._open.pop()
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0) + now - self._since
+        self._since = now

@@ -1,0 +1,210 @@
+"""How far a run is: what runs, what is next, about how long it takes, where its time goes, and where it goes on."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import hashlib
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from framehaul.errors import ResultsError
+from framehaul.reporting.study import NOTEBOOKS, Study
+from framehaul.results import store
+from framehaul.settings import PROJECT, Settings
+
+SMOKE_SECONDS = 8
+"""Of a notebook that hardly measures: a kernel starts, tables and figures are made."""
+MINUTE, HOUR = 60, 3600
+
+
+class Plan:
+    """The notebooks of a run, in order; what is said of them, and what an interrupted run need not do again."""
+
+    _at = -1
+    """The place of the notebook that runs, or ran last."""
+
+    def __init__(self, chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> None:
+        self._all, self._settings = list(chosen), settings
+        results = settings.out / "results"
+        self._file, self._timing, self._results = results / "run.partial.json", results / "timing.csv", results
+        self._terms = _digest(chosen, settings)
+        self._done = [] if settings.fresh else self._finished_before()
+        self.left = [(study, values) for study, values in chosen if study.notebook not in self._done]
+        # What sums up is made again at the end of a run, so it is never done before.
+        self.left += [pair for pair in chosen[-1:] if pair not in self.left]
+        self._times: list[tuple[str, str, float]] = []
+        self._expected_of_done = self._took = 0.0
+
+    def _finished_before(self) -> list[str]:
+        """The notebooks that an interrupted run of the same code on the same terms has finished."""
+        try:
+            before = json.loads(self._file.read_text("utf8"))
+            return list(before["finished"]) if before["terms"] == self._terms else []
+        except (OSError, ValueError, KeyError, TypeError):
+            return []  # there was none, or what it left is damaged: then all of it is done again
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        count = len({study.notebook for study, _ in self._all})
+        what = f"{self._settings.preset}: {count} notebook{'s' if count > 1 else ''}"
+        first = f", {self.left[0][0].notebook} first" if count > 1 else ""
+        pages = self._settings.out / "reports" / "index.html"
+        shown = pages.relative_to(PROJECT) if pages.is_relative_to(PROJECT) else pages
+        print(f"{what}, about {duration(self._expected(self.left))} on two cores{first}; pages as they come: {shown}")
+        if self._done:
+            names = " ".join(sorted(self._done))
+            print(f"goes on where an interrupted run ended: {names} are there; FRESH=1 starts anew")
+        sys.stdout.flush()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write_times()
+
+    def __iter__(self) -> Iterator[tuple[Study, dict[str, Any]]]:
+        for at, (study, values) in enumerate(self.left):
+            after = [one.notebook for one, _ in self.left[at + 1 : at + 2]]
+            then = f"next: {after[0]}, " if after else ""
+            remaining = duration(self._expected(self.left[at:]) * self._pace)
+            print(f"== {study.notebook} ({at + 1} of {len(self.left)}; {then}about {remaining} left)", flush=True)
+            self._at, self._exported, began, before = at, 0.0, time.monotonic(), self._run_of(study).get("run_id")
+            yield study, values
+            took = time.monotonic() - began
+            self._took += took
+            self._expected_of_done += self._expected([(study, values)])
+            run = self._run_of(study)
+            self._count(study, took, {} if run.get("run_id") == before else run.get("seconds", {}))
+
+    def _run_of(self, study: Study) -> dict[str, Any]:
+        """What is known of a notebook's last complete run."""
+        try:
+            run: dict[str, Any] = store.read_metadata(self._results)["runs"].get(study.notebook, {})
+        except ResultsError:
+            return {}
+        return run
+
+    @property
+    def coming(self) -> dict[str, str]:
+        """The notebooks that have not run yet, with about when they will have."""
+        at = self._at + 1
+        over = {study.notebook for study, _ in self.left[:at]}
+        seconds = {
+            study.notebook: self._expected(self.left[at:upto]) * self._pace
+            for upto, (study, _) in enumerate(self.left[at:], at + 1)
+            if study.notebook not in over
+        }
+        return {name: f"to come in about {duration(one)}" for name, one in seconds.items()}
+
+    @property
+    def _pace(self) -> float:
+        """How long things take here, over what was expected."""
+        return self._took / self._expected_of_done if self._expected_of_done else 1.0
+
+    def _expected(self, studies: Sequence[tuple[Study, Any]]) -> float:
+        at = {"quick": 0, "reference": 1}.get(self._settings.preset)
+        return float(sum(SMOKE_SECONDS if at is None else study.seconds[at] for study, _ in studies))
+
+    @contextmanager
+    def preparing(self, what: str) -> Iterator[None]:
+        """Say what is prepared, and count its time."""
+        print(what, flush=True)
+        began = time.monotonic()
+        yield
+        self._times.append(("", what, time.monotonic() - began))
+
+    @contextmanager
+    def exporting(self) -> Iterator[None]:
+        """Count the time that making a page takes."""
+        began = time.monotonic()
+        yield
+        self._exported = time.monotonic() - began
+
+    def _count(self, study: Study, took: float, parts: Mapping[str, float]) -> None:
+        """Of a notebook: the parts that its run has counted, its page, and all the rest: kernel, imports, figures."""
+        counted = {**parts, "page": self._exported}
+        self._times += [(study.notebook, part, seconds) for part, seconds in counted.items()]
+        self._times.append((study.notebook, "the rest", took - sum(counted.values())))
+
+    def finished(self, study: Study) -> None:
+        """Remember that a notebook need not run again, should this run be interrupted."""
+        self._done.append(study.notebook)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(json.dumps({"terms": self._terms, "finished": self._done}), "utf8")
+        fresh.replace(self._file)
+
+    def end(self, *, whole: bool) -> None:
+        """Say how long it took, and on what; there is nothing to go on from where all went well."""
+        if whole:
+            self._file.unlink(missing_ok=True)
+        total = time.monotonic() - self._began
+        by_part: dict[str, float] = {}
+        for _, part, seconds in self._times:
+            by_part[part] = by_part.get(part, 0) + seconds
+        ranked = sorted(by_part.items(), key=lambda item: -item[1])
+        parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in ranked if seconds > total / 100)
+        print(f"took {duration(total)}: {parts}", flush=True)
+
+    def _write_times(self) -> None:
+        with self._timing.open("w", newline="", encoding="utf8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["notebook", "part", "seconds"])
+            writer.writerows((*which, f"{seconds:.3f}") for *which, seconds in self._times)
+
+
+def _digest(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> str:
+    """Of all that decides what a run gives: code, notebooks, their parameters, settings."""
+    terms = {
+        "code": store.code_digest(), "settings": vars(settings.of_a_run()),
+        "notebooks": {
+            study.notebook: [values, (NOTEBOOKS / f"{study.notebook}.ipynb").read_text("utf8")]
+            for study, values in chosen
+        },
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 1.5 * MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / MINUTE:.0f} min" if seconds < 1.5 * HOUR else f"{seconds / HOUR:.1f} h"
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """What is printed in the block goes into a file as well, a line at a time, with the time of day before it."""
+    with path.open("w", encoding="utf8") as file, ExitStack() as stack:
+        stack.enter_context(redirect_stdout(_Both(sys.stdout, file)))
+        stack.enter_context(redirect_stderr(_Both(sys.stderr, file)))
+        yield
+
+
+class _Both(io.TextIOBase):
+    """Writes to a terminal as it comes, and whole lines to a log: of a progress bar only what its line ends with."""
+
+    def __init__(self, terminal: TextIO, log: TextIO) -> None:
+        self._terminal, self._log, self._line = terminal, log, ""
+
+    def write(self, text: str) -> int:
+        self._terminal.write(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._log.write(f"{dt.datetime.now():%H:%M:%S} {line.rstrip().rpartition('\r')[2]}\n")
+        self._line = self._line.rpartition("\r")[2]
+        return len(text)
+
+    def flush(self) -> None:
+        self._terminal.flush()
+        self._log.flush()
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
