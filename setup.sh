@@ -45,6 +45,7 @@ find_python() {
 if [ -z "${FRAMEHAUL_PYTHON:-}" ] && [ -f .env ]; then
     FRAMEHAUL_PYTHON=$(sed -n 's/^FRAMEHAUL_PYTHON=//p' .env | tail -n 1)
 fi
+say "making the environment in .venv from uv.lock: about half a minute, longer when packages must be downloaded"
 uv=$(find_uv)
 python=$(find_python)
 if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
@@ -53,7 +54,9 @@ if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
 fi
 # The python of an activated environment stands for the one beneath it, which is what uv builds on.
 [ -z "$python" ] || python=$("$python" -c 'import sys; print(sys._base_executable)')
-if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked --quiet --all-extras ${python:+--python "$python"}; then
+quiet=--quiet
+[ ! -t 2 ] || quiet= # a terminal shows uv's progress
+if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked $quiet --all-extras ${python:+--python "$python"}; then
     [ -n "$python" ] || say "no Python 3.12 or newer was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
     exit 1
 fi
