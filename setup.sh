@@ -15,10 +15,10 @@ find_uv() {
         echo "$TOOLS/bin/uv"
     else
         say "installing uv into $TOOLS"
-        for python in python3 python; do
-            if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+        for any_python in python3 python ${python:+"$python"}; do
+            if "$any_python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
                 mkdir -p .framehaul && chmod 711 .framehaul
-                if "$python" -m venv "$TOOLS" >&2 && "$TOOLS/bin/python" -m pip install --quiet "uv==$UV_VERSION" >&2; then
+                if "$any_python" -m venv "$TOOLS" >&2 && "$TOOLS/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" >&2; then
                     echo "$TOOLS/bin/uv"
                     return
                 fi
@@ -46,8 +46,8 @@ if [ -z "${FRAMEHAUL_PYTHON:-}" ] && [ -f .env ]; then
     FRAMEHAUL_PYTHON=$(sed -n 's/^FRAMEHAUL_PYTHON=//p' .env | tail -n 1)
 fi
 say "making the environment in .venv from uv.lock: about half a minute, longer when packages must be downloaded"
-uv=$(find_uv)
 python=$(find_python)
+uv=$(find_uv)
 if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
     say "FRAMEHAUL_PYTHON=$FRAMEHAUL_PYTHON does not run or is older than 3.12; name another or unset it"
     exit 1
