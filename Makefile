@@ -14,7 +14,7 @@ endif
 NOT_ITS_OWN := TEST_WORKERS
 GIVEN := $(filter-out $(NOT_ITS_OWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
 ifneq ($(GIVEN),)
-ifneq ($(filter help setup test test-all lint,$(or $(MAKECMDGOALS),help)),)
+ifneq ($(filter help setup tools test test-all lint,$(or $(MAKECMDGOALS),help)),)
 $(error make $(or $(MAKECMDGOALS),help) takes no $(GIVEN))
 endif
 endif
@@ -30,33 +30,52 @@ VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 # Processes for the tests, each with servers of its own; 0: one after the other.
 TEST_WORKERS = 2
 
-.PHONY: help variables setup all mine test test-all lint lab explore compare servers stop report clean
+.PHONY: help variables setup all mine report tools test test-all lint lab explore compare servers stop clean
 .DEFAULT_GOAL := help
 
-help: ## list the targets
+help:
+	@echo 'In order of use; how long each takes is for two cores:'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
-variables: $(ENVIRONMENT) ## list what can be given to them, as in: make all ROWS=1000 NOTEBOOKS='01 02'
-	@$(FRAMEHAUL) variables $(VARIABLES)
-
-setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves
+setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themselves (1/2 min)
 
 .venv/.complete: pyproject.toml uv.lock setup.sh
 	@sh setup.sh
 
-all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS), write results, figures, reports and the README's blocks
+all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the README's blocks (12 min)
 	@$(FRAMEHAUL) run $(VARIABLES)
 
-mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first
+mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first (2 min)
 	@$(FRAMEHAUL) mine $(VARIABLES)
 
-report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are
+variables: $(ENVIRONMENT) ## list what can be given to them, as in: make all ROWS=1000 NOTEBOOKS='01 02' (1 s)
+	@$(FRAMEHAUL) variables $(VARIABLES)
+
+explore: $(ENVIRONMENT) ## JupyterLab with the explorer of results; needs no server (until Ctrl-C)
+	@$(FRAMEHAUL) explore $(VARIABLES)
+
+lab: $(ENVIRONMENT) ## JupyterLab with the servers running (until Ctrl-C)
+	@$(FRAMEHAUL) lab $(VARIABLES)
+
+compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, BY, FORMAT; 2 s)
+	@$(FRAMEHAUL) compare $(VARIABLES)
+
+report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are (1 min)
 	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
 
-test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own
+tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node, json2parquet with cargo (5 min)
+	@$(FRAMEHAUL) tools
+
+servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)
+	@$(FRAMEHAUL) servers $(VARIABLES)
+
+stop: $(ENVIRONMENT) ## stop them (2 s)
+	@$(FRAMEHAUL) stop $(VARIABLES)
+
+test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own (8 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m "not slow"
 
-test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow
+test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (25 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m slow
 
 lint: $(ENVIRONMENT)
@@ -64,20 +83,5 @@ lint: $(ENVIRONMENT)
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 
-lab: $(ENVIRONMENT) ## JupyterLab with the servers running
-	@$(FRAMEHAUL) lab $(VARIABLES)
-
-explore: $(ENVIRONMENT) ## JupyterLab with the explorer of results; needs no server
-	@$(FRAMEHAUL) explore $(VARIABLES)
-
-compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, BY, FORMAT)
-	@$(FRAMEHAUL) compare $(VARIABLES)
-
-servers: $(ENVIRONMENT) ## start the servers and leave them running
-	@$(FRAMEHAUL) servers $(VARIABLES)
-
-stop: $(ENVIRONMENT) ## stop them
-	@$(FRAMEHAUL) stop $(VARIABLES)
-
-clean: $(ENVIRONMENT) ## remove servers' data, reports and unfinished results; results and figures stay
+clean: $(ENVIRONMENT) ## remove servers' data, reports and unfinished results; results and figures stay (2 s)
 	@$(FRAMEHAUL) clean $(VARIABLES)

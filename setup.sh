@@ -15,10 +15,10 @@ find_uv() {
         echo "$TOOLS/bin/uv"
     else
         say "installing uv into $TOOLS"
-        for python in python3 python; do
-            if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+        for any_python in python3 python ${python:+"$python"}; do
+            if "$any_python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
                 mkdir -p .framehaul && chmod 711 .framehaul
-                if "$python" -m venv "$TOOLS" >&2 && "$TOOLS/bin/python" -m pip install --quiet "uv==$UV_VERSION" >&2; then
+                if "$any_python" -m venv "$TOOLS" >&2 && "$TOOLS/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" >&2; then
                     echo "$TOOLS/bin/uv"
                     return
                 fi
@@ -45,15 +45,18 @@ find_python() {
 if [ -z "${FRAMEHAUL_PYTHON:-}" ] && [ -f .env ]; then
     FRAMEHAUL_PYTHON=$(sed -n 's/^FRAMEHAUL_PYTHON=//p' .env | tail -n 1)
 fi
-uv=$(find_uv)
+say "making the environment in .venv from uv.lock: about half a minute, longer when packages must be downloaded"
 python=$(find_python)
+uv=$(find_uv)
 if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
     say "FRAMEHAUL_PYTHON=$FRAMEHAUL_PYTHON does not run or is older than 3.12; name another or unset it"
     exit 1
 fi
 # The python of an activated environment stands for the one beneath it, which is what uv builds on.
 [ -z "$python" ] || python=$("$python" -c 'import sys; print(sys._base_executable)')
-if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked --quiet --all-extras ${python:+--python "$python"}; then
+quiet=--quiet
+[ ! -t 2 ] || quiet= # a terminal shows uv's progress
+if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked $quiet --all-extras ${python:+--python "$python"}; then
     [ -n "$python" ] || say "no Python 3.12 or newer was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
     exit 1
 fi

@@ -10,15 +10,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from framehaul.errors import UnavailableError
 from framehaul.harness.measure import called, opened
 from framehaul.servers import Servers, running
 from framehaul.settings import PROJECT, Settings
+from framehaul.studies.drivers.catalog import go_program
 from framehaul.techniques import Technique
 
 
@@ -91,7 +94,14 @@ def run_command(*arguments: str, state_dir: Path, **environment: str) -> subproc
 
 
 @pytest.fixture(scope="session")
-def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Path:
+def go_drivers(settings: Settings) -> None:
+    """Go's drivers where there is Go, though no run waits for what has yet to be compiled."""
+    with suppress(UnavailableError):
+        go_program(settings, patient=True)
+
+
+@pytest.fixture(scope="session")
+def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers, go_drivers: None) -> Path:
     """What `make all` leaves at tiny size: results, figures and reports."""
     directory = tmp_path_factory.mktemp("out")
     done = run_command(

@@ -406,7 +406,7 @@ LINES = (b"\n", b"x\n", b"null\n", b"[]\n", b"1\n", b"{}\n", b'{"do": 1}\n', b'{
 
 
 @pytest.mark.parametrize("name", ["asyncpg", "psycopg", "go_pgx", "go_pq", "node_pg"])
-def test_a_program_answers_each_line_whatever_is_on_it(name: str, settings: Settings) -> None:
+def test_a_program_answers_each_line_whatever_is_on_it(name: str, settings: Settings, go_drivers: None) -> None:
     contender = next(one for one in catalog.POSTGRES if one.name == name)
     try:
         command = contender.command(settings)

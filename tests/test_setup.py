@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -35,9 +36,9 @@ def program(path: Path, *lines: str) -> None:
     path.chmod(0o755)
 
 
-def setup(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def setup(clone: Path, standard_error: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh", "setup.sh"], cwd=clone, capture_output=True, text=True, check=False,
+        ["/bin/sh", "setup.sh"], cwd=clone, stdout=subprocess.PIPE, stderr=standard_error, text=True, check=False,
         env={"PATH": str(clone / "bin"), "HOME": str(clone)} | environment,
     )  # fmt: skip
 
@@ -49,7 +50,19 @@ def test_an_interpreter_that_does_not_run_is_passed_over(clone: Path) -> None:
     done = setup(clone)
     assert done.returncode == 0, done.stderr
     assert (clone / "called").read_text().split() == ["sync", "--locked", "--quiet", "--all-extras", "--python", BASE]
+    assert done.stderr.startswith("framehaul: making the environment in .venv from uv.lock: about half a minute")
     assert (clone / ".venv" / ".complete").exists()
+
+
+def test_on_a_terminal_uv_shows_its_progress(clone: Path) -> None:
+    program(clone / "bin" / "uv", f'echo "$@" > {clone}/called')
+    terminal, its_end = os.openpty()
+    try:
+        setup(clone, standard_error=its_end)
+    finally:
+        os.close(terminal)
+        os.close(its_end)
+    assert "--quiet" not in (clone / "called").read_text().split()
 
 
 def test_interpreters_of_pyenv_are_found_though_not_on_the_path(clone: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|mine|servers|stop|lab|explore|compare|variables|clean`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|tools|servers|stop|lab|explore|compare|clean ...`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-from framehaul.errors import ResultsError, ServerError, SettingsError
+from framehaul.errors import ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.reporting.study import Study, as_given, imported
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
@@ -95,6 +95,25 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
     return 0 if ok else 1
 
 
+def _tools(_: argparse.Namespace, settings: Settings) -> int:
+    """Build what takes too long to be built in a run."""
+    from framehaul.studies.drivers.catalog import go_program, node_program
+    from framehaul.studies.json_parquet.catalog import json2parquet_program
+
+    missing = 0
+    for what, program in (
+        ("Node's drivers, some seconds", node_program), ("Go's drivers, about a minute", go_program),
+        ("json2parquet, about 5 minutes", json2parquet_program),
+    ):  # fmt: skip
+        print(f"{what} if not built yet", flush=True)
+        try:
+            print(f"  {program(settings, patient=True)}")
+        except UnavailableError as error:
+            missing = 1
+            print(f"framehaul: {error}", file=sys.stderr)
+    return missing
+
+
 def _servers(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul import servers
 
@@ -162,7 +181,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
 
 COMMANDS = {
-    "run": _run, "mine": _mine, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
+    "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
     "compare": _compare, "variables": _variables, "clean": _clean,
 }  # fmt: skip
 

@@ -126,7 +126,7 @@ def ground(servers: Servers) -> Iterator[PostgresGround]:
 
 
 @pytest.fixture(params=catalog.POSTGRES, ids=lambda one: one.name)
-def running(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Program]:
+def running(request: pytest.FixtureRequest, settings: Settings, go_drivers: None) -> Iterator[Program]:
     try:
         command = request.param.command(settings)
     except UnavailableError as error:
@@ -506,8 +506,43 @@ def test_a_build_that_fails_says_why(
     (tmp_path / "node" / "package-lock.json").write_text("{}")
     monkeypatch.setattr(catalog, "SOURCES", tmp_path)
     one = next(one for one in catalog.POSTGRES if one.language == language)
-    with pytest.raises(UnavailableError, match=said):
+    with pytest.raises(UnavailableError, match=said) as raised:
         one.command(Settings(state_dir=tmp_path / "state"))
+    assert str(tmp_path) not in str(raised.value)
+
+
+GO = """#!{python}
+import sys
+from pathlib import Path
+with open({log!r}, "a") as log:
+    log.write(sys.argv[1] + " ")
+if sys.argv[1] == "build":
+    Path(sys.argv[3]).touch()
+else:
+    print(Path({log!r}).with_name(sys.argv[1]).read_text())
+"""
+
+
+def test_what_go_has_yet_to_compile_is_left_to_make_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, wanted = tmp_path / "log", Settings(state_dir=tmp_path / "state")
+    (tmp_path / "go").write_text(GO.format(python=sys.executable, log=str(log)))
+    (tmp_path / "go").chmod(0o755)
+    (tmp_path / "env").write_text("go1.99")
+    (tmp_path / "list").write_text("runtime\ncrypto/tls")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"Go's drivers are not built\. make tools builds them"):
+        catalog.go_program(wanted)
+    assert log.read_text().split() == ["env", "list"]
+    for patient in (True, True, False):
+        program = catalog.go_program(wanted, patient=patient)
+    assert program.exists()
+    assert log.read_text().split()[2:] == ["env", "build", "env", "env"]
+    (tmp_path / "env").write_text("go2.0")
+    with pytest.raises(UnavailableError, match="make tools"):
+        catalog.go_program(wanted)
+    (tmp_path / "list").write_text("")
+    catalog.go_program(wanted)
+    assert log.read_text().split()[-3:] == ["env", "list", "build"]
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
@@ -518,7 +553,7 @@ def test_the_go_program_is_clean_and_its_tests_pass(settings: Settings) -> None:
         assert command[0] != "gofmt" or not done.stdout
 
 
-def test_an_unknown_driver_ends_a_program_with_a_usage(settings: Settings) -> None:
+def test_an_unknown_driver_ends_a_program_with_a_usage(settings: Settings, go_drivers: None) -> None:
     for one in catalog.POSTGRES:
         if one.name not in ("go_pgx", "node_pg") or shutil.which(TOOLS[one.language]) is None:
             continue

@@ -73,9 +73,11 @@ def test_a_tool_writes_the_table(converter: Converter, codec: str, files: Files,
     check_tool(converter, codec, files, settings)
 
 
+@pytest.mark.slow
 def test_json2parquet_writes_the_table(files: Files, settings: Settings) -> None:
     if not (shutil.which("cargo") or shutil.which("json2parquet")):
         pytest.skip("there is no cargo on PATH")
+    catalog.json2parquet_program(settings, patient=True)
     for codec in CODECS:
         check_tool(CONVERTERS[-1], codec, files, settings)
 
@@ -324,13 +326,17 @@ def test_why_calls_were_not_counted_is_kept_with_the_passes(
 # What is missing
 
 
-def test_without_cargo_and_strace_both_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
+def test_without_json2parquet_and_strace_both_are_said_and_nothing_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Files
+) -> None:
+    told = with_cargo(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = outcomes([CONVERTERS[-1], PYTHON[0]], files, Settings(state_dir=tmp_path / "state"))
     (skipped,) = found["json2parquet"]
     assert isinstance(skipped, Skipped)
-    assert "there is no cargo on PATH" in skipped.reason
+    assert "make tools builds it" in skipped.reason
     assert "https://rustup.rs" in skipped.reason
+    assert not told.exists()
     (ran,) = found[PYTHON[0].name]
     assert isinstance(ran, Ok)
     assert "install it (https://strace.io)" in ran.values["write_calls_reason"]
@@ -362,14 +368,21 @@ def with_cargo(directory: Path, *, broken: bool = False) -> Path:
     return log
 
 
-def test_json2parquet_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cargo_it_is_said_what_a_build_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="there is no cargo on PATH") as raised:
+        catalog.json2parquet_program(Settings(state_dir=tmp_path / "state"), patient=True)
+    assert "https://rustup.rs" in str(raised.value)
+
+
+def test_json2parquet_is_built_once_and_found_after_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = with_cargo(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     settings = Settings(state_dir=tmp_path / "state")
-    first, second = catalog.json2parquet(settings), catalog.json2parquet(settings)
-    root = tmp_path / "state" / "drivers" / "json2parquet"
-    assert first == second
-    assert first[0] == str(root / "bin" / "json2parquet")
+    root = tmp_path / "state" / "tools"
+    for _ in range(2):
+        assert catalog.json2parquet_program(settings, patient=True) == root / "bin" / "json2parquet"
+    assert catalog.json2parquet(settings)[0] == str(root / "bin" / "json2parquet")
     assert told.read_text() == (
         f"install json2parquet --version {catalog.JSON2PARQUET_VERSION} --locked --root {root}\n"
     )
@@ -384,17 +397,19 @@ def test_a_json2parquet_on_path_is_used_when_it_is_this_version(
     for version, used in (("0.0.1", False), (catalog.JSON2PARQUET_VERSION, True)):
         mine.write_text(f"#!{sys.executable}\nprint('json2parquet {version}')\n")
         mine.chmod(0o755)
-        command = catalog.json2parquet(Settings(state_dir=tmp_path / "state" / version))
-        assert (command[0] == str(mine)) == used
+        program = catalog.json2parquet_program(Settings(state_dir=tmp_path / "state" / version), patient=True)
+        assert (program == mine) == used
     assert told.read_text().count("install") == 1
 
 
-def test_a_build_that_fails_says_what_cargo_said_and_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_says_what_cargo_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     with_cargo(tmp_path, broken=True)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnavailableError, match="error: nothing fits in /bin") as raised:
-        catalog.json2parquet(Settings(state_dir=tmp_path / "state"))
-    assert str(tmp_path) not in str(raised.value)
+    with pytest.raises(UnavailableError, match="json2parquet was not built: cargo install said: see above"):
+        catalog.json2parquet_program(Settings(state_dir=tmp_path / "state"), patient=True)
+    assert "error: nothing fits in" in capfd.readouterr().err
 
 
 # What a run leaves behind

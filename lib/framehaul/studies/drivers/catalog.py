@@ -176,33 +176,62 @@ def opened(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 def go(name: str) -> Command:
     """The program of Go's drivers."""
+    return lambda settings: [str(go_program(settings)), name]
 
-    def command(settings: Settings) -> list[str]:
-        target = settings.state_dir / "drivers" / "go"
+
+def go_program(settings: Settings, *, patient: bool = False) -> Path:
+    """Where the program of Go's drivers is, which is built where it is not there.
+
+    Where Go has not compiled what they import, that takes a minute and is for the `patient`. Raises UnavailableError.
+    """
+    find_tool("go", "Go: install it (https://go.dev/dl/)")
+    sources, target = SOURCES / "go", settings.state_dir / "drivers" / "go"
+    program, built_from = target / "drivers", target / ".framehaul"
+    texts = [path.read_bytes() for path in sorted(sources.iterdir())]
+    wanted = f"{hashlib.sha256(b''.join(texts)).hexdigest()} {version_output('go', 'env', 'GOVERSION')}"
+    if not program.exists() or not built_from.exists() or built_from.read_text() != wanted:
+        if not patient and not _is_compiled(sources):
+            raise UnavailableError("Go's drivers are not built. make tools builds them, in about a minute")
         target.mkdir(parents=True, exist_ok=True)
-        find_tool("go", "Go: install it (https://go.dev/dl/)")
-        build(["go", "build", "-o", str(target / "drivers"), "."], SOURCES / "go", "Go's drivers were not built")
-        return [str(target / "drivers"), name]
+        build(["go", "build", "-o", str(program), "."], sources, "Go's drivers were not built", shown=patient)
+        built_from.write_text(wanted)
+    return program
 
-    return command
+
+def _is_compiled(sources: Path) -> bool:
+    """Whether Go's cache holds all that a program imports, looked up without a network."""
+    listed = ["go", "list", "-deps", "-f", '{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}', "."]
+    try:
+        done = subprocess.run(
+            listed, cwd=sources, env=os.environ | {"GOPROXY": "off"}, capture_output=True, check=True,
+            timeout=VERSION_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return not done.stdout.strip()
 
 
 def node(name: str) -> Command:
-    """The program of Node's drivers, with its packages installed beside a copy of it."""
+    """The program of Node's drivers."""
+    return lambda settings: ["node", str(node_program(settings)), name]
 
-    def command(settings: Settings) -> list[str]:
-        target = settings.state_dir / "drivers" / "node"
-        for tool in ("node", "npm"):
-            find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
-        shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
-        lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
-        installed = target / "node_modules" / ".framehaul"
-        if not installed.exists() or installed.read_text() != lock:
-            build(["npm", "ci", "--no-progress"], target, "Node's drivers were not installed")
-            installed.write_text(lock)
-        return ["node", str(target / "main.js"), name]
 
-    return command
+def node_program(settings: Settings, *, patient: bool = False) -> Path:
+    """Where the program of Node's drivers is, a copy with its packages installed beside it, which takes seconds.
+
+    Who is not `patient` does not wait for a registry that does not answer. Raises UnavailableError.
+    """
+    target = settings.state_dir / "drivers" / "node"
+    for tool in ("node", "npm"):
+        find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
+    shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
+    lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
+    installed = target / "node_modules" / ".framehaul"
+    if not installed.exists() or installed.read_text() != lock:
+        hurry = [] if patient else ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
+        build(["npm", "ci", "--no-progress", *hurry], target, "Node's drivers were not installed", shown=patient)
+        installed.write_text(lock)
+    return target / "main.js"
 
 
 def versions() -> dict[str, str]:
@@ -234,11 +263,15 @@ def find_tool(name: str, what: str) -> None:
         raise UnavailableError(f"there is no {name} on PATH. It takes {what}, and run again")
 
 
-def build(command: list[str], directory: Path, failed: str) -> None:
-    """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine."""
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", check=False)
+def build(command: list[str], directory: Path, failed: str, *, shown: bool = False) -> None:
+    """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine.
+
+    What is `shown` says it at once instead, on standard error.
+    """
+    streams: dict[str, Any] = {"stdout": sys.stderr} if shown else {"capture_output": True}
+    done = subprocess.run(command, cwd=directory, text=True, errors="replace", check=False, **streams)
     if done.returncode:
-        output = " ".join((done.stderr or done.stdout).replace(f"{directory}", "").split())[-300:]
+        output = " ".join((done.stderr or done.stdout or "see above").replace(f"{directory}", "").split())[-300:]
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {output}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
 from framehaul.studies.drivers import catalog
 from framehaul.studies.drivers.catalog import Command
@@ -37,30 +38,38 @@ class Converter:
 
 
 def json2parquet(settings: Settings) -> list[str]:
-    """The program of the article, in Rust; raises UnavailableError when it cannot be built."""
-    target = settings.state_dir / "drivers" / "json2parquet"
-    built = target / "bin" / "json2parquet"
-    there = [Path(path) for path in (shutil.which("json2parquet"), built) if path is not None]
-    program = next((path for path in there if _is_wanted(path)), None) or _build(target)
-    schema = target / "buildings.json"
+    """The program of the article, in Rust; raises UnavailableError where it is not there."""
+    schema = settings.state_dir / "tools" / "buildings.json"
+    program = json2parquet_program(settings)
     schema.parent.mkdir(parents=True, exist_ok=True)
     schema.write_text(json.dumps({"fields": [*map(_rust_field, buildings.SCHEMA)], "metadata": {}}))
     return [str(program), "--schema-file", str(schema)]
+
+
+def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
+    """Where json2parquet is: on PATH, or built here by the `patient`; raises UnavailableError."""
+    target = settings.state_dir / "tools"
+    built = target / "bin" / "json2parquet"
+    on_path = shutil.which("json2parquet")
+    for program in ([Path(on_path)] if on_path else []) + [built]:
+        if _is_wanted(program):
+            return program
+    wanted = f"json2parquet {JSON2PARQUET_VERSION}"
+    if not patient:
+        raise UnavailableError(
+            f"there is no {wanted}. make tools builds it, in about 5 minutes, with cargo (https://rustup.rs)"
+        )
+    catalog.find_tool("cargo", f"Rust, where no {wanted} is on PATH: install it (https://rustup.rs)")
+    target.mkdir(parents=True, exist_ok=True)
+    install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
+    catalog.build(install, target, "json2parquet was not built", shown=True)
+    return built
 
 
 def _is_wanted(program: Path) -> bool:
     if not program.exists():
         return False
     return catalog.version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]
-
-
-def _build(target: Path) -> Path:
-    there_is_none = f"Rust, where no json2parquet {JSON2PARQUET_VERSION} is on PATH: install it (https://rustup.rs)"
-    catalog.find_tool("cargo", there_is_none)
-    target.mkdir(parents=True, exist_ok=True)
-    install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
-    catalog.build(install, target, "json2parquet was not built")
-    return target / "bin" / "json2parquet"
 
 
 def arguments_of(source: Path, target: Path, codec: str) -> list[str]:
