@@ -66,13 +66,17 @@ class Recording:
         self._bar.total = self._bar.n + steps
         self._bar.refresh()
 
+    def say(self, text: str) -> None:
+        """Print lines, above the progress bar."""
+        self._bar.write(text, sys.stdout)
+
     def progress(self, step: str) -> None:
         """The next step has begun."""
         self._bar.set_postfix_str(step[:48], refresh=False)
         self._bar.update()
 
     def finished(self, row: DataclassInstance) -> bool:
-        """Whether an interrupted run has left the pass that this row is about."""
+        """Whether the pass that this row is about is there, of this run or of an interrupted one."""
         return store.identity(row) in self._finished
 
     def passes[T, V](

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-type Part = Literal["clock", "verification", "reset", "preparation"]
+type Part = Literal["clock", "compilation", "verification", "reset", "preparation"]
 
 
 class Times:
@@ -28,6 +28,11 @@ class Times:
         finally:
             self._count()
             self._open.pop()
+
+    def move(self, part: Part, to: Part, seconds: float) -> None:
+        """Count so many seconds of a part as those of another."""
+        self.seconds[part] = self.seconds.get(part, 0) - seconds
+        self.seconds[to] = self.seconds.get(to, 0) + seconds
 
     def _count(self) -> None:
         now = time.perf_counter()

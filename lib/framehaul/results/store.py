@@ -118,7 +118,7 @@ class Writer:
         self._terms = None if terms is None else hashlib.sha256(text.encode()).hexdigest()  # there may be secrets in it
         self.run_id = new_run_id()
         self.finished: set[tuple[str, ...]] = set()
-        """The passes that an interrupted run on the same terms has left, as `identity` says which."""
+        """The passes that are there, those of an interrupted run on the same terms among them, by their `identity`."""
 
     def __enter__(self) -> Self:
         try:
@@ -171,6 +171,7 @@ class Writer:
     def write(self, result: DataclassInstance) -> None:
         """Append one row and, where rows keep their order, wait until it is on disk."""
         self._writer.writerow("" if value is None else value for value in asdict(result).values())
+        self.finished.add(identity(result))
         self._file.flush()
         if self._order is None:
             os.fsync(self._file.fileno())

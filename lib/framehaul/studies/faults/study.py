@@ -46,8 +46,8 @@ def run(*, hold: int, tried: str = "all") -> Report:
     """Try every fault, hold a load for `hold` seconds, and write `results/faults.csv`.
 
     The techniques are those that `chosen_techniques` gives. The servers are embedded ones of its own, whatever SERVERS
-    says: they are killed. Raises ValueError for a time or choice that makes no sense, ServerError when servers cannot be had,
-    and ResultsError when the file cannot be written.
+    says: they are killed. Raises ValueError for a time or choice that makes no sense, ServerError when servers cannot
+    be had, and ResultsError when the file cannot be written.
     """
     check(HOLD=(hold, 1))
     chosen = chosen_techniques(tried)

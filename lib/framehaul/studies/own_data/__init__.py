@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from framehaul.reporting.study import PASSES, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
 
+RACE = Parameter(
+    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all", smoke=0,
+    reference=0,
+)  # fmt: skip
+SECONDS = Parameter("seconds", 75.0, "of a race: after how many there is a first answer")
 STUDY = Study(
     "20_own_data", "Which path is the fastest for a dataframe of your own?",
     (
@@ -11,7 +16,7 @@ STUDY = Study(
         Parameter("rows", 0, "the first rows of it; 0: all"),
         Parameter("key", "", "columns of the primary key"),
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
-        PASSES, WARMUP, SEED,
+        PASSES.at(6), WARMUP, SEED, RACE, SECONDS,
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),
     ),

@@ -11,21 +11,18 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-import psycopg
 import pyarrow as pa
 from IPython.display import HTML, SVG, Code, Markdown, display
 
 from framehaul import servers
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import Table
-from framehaul.errors import ReferenceTableError
-from framehaul.harness import measure
 from framehaul.harness.environment import server_versions
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, bullets, missing, of_techniques, thousands, words
+from framehaul.reporting.tables import Column, Listing, bullets, dtypes_text, missing, of_techniques, thousands, words
 from framehaul.results import statistics, store
 from framehaul.results.statistics import ratio_at_same_rows
 from framehaul.results.store import EXACT
@@ -33,6 +30,7 @@ from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.files import DataError
+from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import Snippet, snippet
 from framehaul.studies.transfers.findings import raced
 from framehaul.techniques import Technique, techniques
@@ -124,35 +122,39 @@ def example() -> pa.Table:
     )
 
 
-def run(frame: Frame, *, passes: int, warmup: int, seed: int, postgres_ddl: str = "", clickhouse_ddl: str = "") -> Mine:
+def run(
+    frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0, seconds: float = 0, postgres_ddl: str = "",
+    clickhouse_ddl: str = "",
+) -> Mine:  # fmt: skip
     """Move the frame along every path and write `results/own_data.csv`.
 
-    The statements, where given, make the tables in place of those that follow from the columns. Raises DataError for
-    one that is not for this table or does not hold the frame, ValueError for a parameter that makes no sense,
-    ServerError when a server cannot be had, ResultsError when the file cannot be written.
+    In a `race` (1) there is a first answer after about so many `seconds`, printed. The statements, where given, make
+    the tables in place of those that follow from the columns. Raises DataError for one that is not for this table or
+    does not hold the frame, ValueError for a parameter that makes no sense, ServerError when a server cannot be had,
+    ResultsError when the file cannot be written.
     """
     content = frame.derived.content
-    check(ROWS=(content.num_rows, 1))
+    check(ROWS=(content.num_rows, 1), RACE=(race, 0))
     rounds, table = Rounds(passes, warmup, seed), ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
     chosen = {path: techniques(*path) for path in PATHS}
-    terms = {**vars(rounds), "tables": [table.postgres_ddl, table.clickhouse_ddl], "content": _digest(content)}
+    terms = {
+        **vars(rounds),
+        "race": race,
+        "tables": [table.postgres_ddl, table.clickhouse_ddl],
+        "content": _digest(content),
+    }
     with (
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         tables = ddl.as_made(table, both)
-        this_run.expect(sum(1 + len(several) * (passes + warmup) for several in chosen.values()))
-        record, finished = this_run.techniques(STUDY.notebook, content.num_rows)
 
         def work(stop: threading.Event) -> None:
-            for (database, _), several in chosen.items():
-                try:
-                    measure.run(
-                        several, both.of(database), tables[database], content, rounds, record,
-                        stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-                    )  # fmt: skip
-                except (psycopg.Error, ReferenceTableError) as error:
-                    raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error
+            racing = Racing(this_run, both, tables, content, rounds, stop, seconds)
+            if race:
+                racing.heats(chosen, lambda passes: this_run.say(first_answer(passes)))
+            else:
+                racing.all(chosen)
 
         interruptible(work)
         what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
@@ -207,6 +209,35 @@ def choices(passes: pl.DataFrame) -> list[Choice]:
     return chosen
 
 
+def first_answer(passes: pl.DataFrame) -> str:
+    """The choices so far, as lines of text."""
+    lines = [
+        f"  {choice.path}: {choice.best['technique']}, {thousands(choice.best['median_rows_per_s'])} rows/s"
+        f" of {choice.best['rows']:,} rows"
+        for choice in choices(passes)
+    ]
+    return "\n".join(["First answer, which further rounds make sure of:", *lines])
+
+
+def left_out(passes: pl.DataFrame) -> Listing | str:
+    """Who moved a part of the frame only, and the figure that it was left out for."""
+    timed = statistics.summary(passes).drop_nulls("median_rows_per_s")
+    early = timed.filter(pl.col("rows") < pl.col("rows").max().over("database", "direction"))
+    if early.is_empty():
+        return "Everybody moved the whole frame."
+    of_part = passes.filter(status="ok").group_by("database", "direction", "frame", "rows").agg(
+        pl.col("rows_per_s").max().alias("fastest")
+    )  # fmt: skip
+    columns = [
+        words("path", lambda row: f"{DATABASES[row['database']]} {row['direction']}, {row['frame']}"),
+        words("technique", "label"), Column("left out after rows", "rows", "{:,}"),
+        Column("its rows/s", "max_rows_per_s", thousands), Column("the fastest one's", "fastest", thousands),
+        words("dtypes", "dtypes", dtypes_text),
+    ]  # fmt: skip
+    by = ["database", "direction", "frame", "rows"]
+    return Listing(columns, early.join(of_part, on=by, how="left", maintain_order="left"))
+
+
 def missing_paths(passes: pl.DataFrame) -> Listing | str:
     """What does not carry this frame, or did not run, and why."""
     path = pl.col("database").replace(DATABASES) + " " + pl.col("direction")
@@ -218,6 +249,7 @@ class Mine(Shown):
 
     study = STUDY
     missing = view(missing_paths)
+    left_out = view(left_out)
 
     def with_code(self, kind: str, tables: dict[str, Table]) -> Self:
         """With the code of each choice for these tables, in `reports/20_own_data/`, from where an older run's goes."""

@@ -1,0 +1,126 @@
+"""How somebody's frame is measured: all techniques at once, or in heats with a first answer on the way."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+
+from framehaul.data.schema import Table
+from framehaul.errors import ReferenceTableError
+from framehaul.harness import measure
+from framehaul.harness.race import Heat, leaders
+from framehaul.harness.recording import Recording
+from framehaul.harness.rounds import Rounds
+from framehaul.results import statistics
+from framehaul.results.store import EXACT
+from framehaul.servers import Servers
+from framehaul.studies.own_data import STUDY
+from framehaul.studies.own_data.files import DataError
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import DATABASES, Database, Direction
+
+type Path = tuple[Database, Direction]
+SAMPLE_ROWS, PART_ROWS = (1_000, 10_000), (10_000, 100_000)
+"""The least and the most rows of the two first heats, which else take a 64th and an 8th of the frame."""
+FIRST_ROUNDS = 3
+"""Rounds of the leaders on the whole frame, before only those go on that cannot be told apart."""
+
+
+@dataclass
+class Racing:
+    """A frame on its way along all paths; every method measures, and writes its passes."""
+
+    this_run: Recording
+    both: Servers
+    tables: Mapping[str, Table]
+    content: pa.Table
+    rounds: Rounds
+    stop: threading.Event
+    seconds: float
+    """After how many of them there is a first answer."""
+    began: float = field(default_factory=time.monotonic)
+
+    def all(self, chosen: Mapping[Path, list[Technique]]) -> None:
+        """Everybody moves the whole frame in every round."""
+        for techniques in chosen.values():
+            self._measure(techniques, self.content.num_rows, self.rounds)
+
+    def heats(self, chosen: Mapping[Path, list[Technique]], answer: Callable[[pl.DataFrame], None]) -> None:
+        """Everybody moves a sample, the better ones more, the leaders all, until they are told apart or tie.
+
+        `answer` gets the passes when there is a first answer: after a round of the leaders on the whole frame or, where
+        that takes too long, before it.
+        """
+        every, answered = self.content.num_rows, False
+        sample, part = (
+            min(every, max(least, min(most, every // share)))
+            for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
+        )
+        seed, left = self.rounds.seed, dict(chosen)
+        for heat in (Heat(sample, Rounds(1, self.rounds.warmup, seed), 2.5), Heat(part, Rounds(1, 0, seed), 1.3)):
+            for path, techniques in left.items():
+                self._measure(techniques, heat.rows, heat.rounds)
+                left[path] = leaders(techniques, self._exact(), heat)
+        if time.monotonic() - self.began + self._expected(left, part) > self.seconds:
+            answer(self.this_run.so_far())
+            answered = True
+        for number in range(1, self.rounds.passes + 1):
+            for path, techniques in left.items():
+                self._measure(techniques, every, Rounds(number, 0, seed))
+                if number >= FIRST_ROUNDS:
+                    left[path] = self._not_told_apart(techniques)
+            if not answered:
+                answer(self.this_run.so_far())
+                answered = True
+
+    def _expected(self, left: Mapping[Path, list[Technique]], rows: int) -> float:
+        """About how many seconds a round of those that are left takes on the whole frame, all around it included."""
+        passes = self._exact().filter(rows=rows)
+        names = [one.name for techniques in left.values() for one in techniques]
+        once = passes.filter(pl.col("technique").is_in(names)).group_by(statistics.NAMES).agg(pl.col("seconds").min())
+        seconds = math.fsum(once["seconds"])
+        return float(2 * seconds * self.content.num_rows / rows)
+
+    def _exact(self) -> pl.DataFrame:
+        """The passes so far, but for those of techniques that do not give back the dtypes: they are no answer."""
+        return self.this_run.so_far().filter((pl.col("dtypes") == EXACT) | pl.col("dtypes").is_null())
+
+    def _not_told_apart(self, techniques: Iterable[Technique]) -> list[Technique]:
+        """Of each kind of frame the fastest, and those whose passes overlap with its own; nobody where it is alone."""
+        passes = self._exact().filter(rows=self.content.num_rows)
+        going: list[Technique] = []
+        for frame, group in groupby(sorted(techniques, key=lambda one: one.frame), lambda one: one.frame):
+            known = {(one.database, one.direction, one.name): one for one in group}
+            ranked = [
+                row for row in statistics.summary(passes.filter(frame=frame)).drop_nulls("median_rows_per_s").to_dicts()
+                if (row["database"], row["direction"], row["technique"]) in known
+            ]  # fmt: skip
+            rivals = statistics.tied(ranked) if ranked else []
+            of_rows = [*ranked[:1], *rivals] if rivals else []
+            going += [known[row["database"], row["direction"], row["technique"]] for row in of_rows]
+        return going
+
+    def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
+        if not techniques:
+            return
+        database = techniques[0].database
+        record, finished = self.this_run.techniques(STUDY.notebook, rows)
+        left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
+        if not left:
+            return
+        self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
+        try:
+            measure.run(
+                left, self.both.of(database), self.tables[database], self.content.slice(0, rows), rounds, record,
+                stop=self.stop, progress=self.this_run.progress, finished=finished, times=self.this_run.times,
+            )  # fmt: skip
+        except (psycopg.Error, ReferenceTableError) as error:
+            raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error
