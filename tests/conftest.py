@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import getpass
 import os
 import shutil
 import subprocess
@@ -26,14 +27,37 @@ from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
 from framehaul.studies.drivers.catalog import go_program
 from framehaul.techniques import Technique, techniques
 
+TEMPORARY = pytest.StashKey[Path]()
+EXPECTED_LEFT = {"template", f"pytest-of-{getpass.getuser()}"}
+"""In the directory for all that is temporary: the cluster to copy, and what pytest keeps for a look."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Clusters of PostgreSQL are copies of one, which whichever worker needs it first makes."""
-    if not hasattr(config, "workerinput") and TEMPLATE not in os.environ:
-        directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-template-"))
-        directory.chmod(0o711)
-        os.environ[TEMPLATE] = str(directory / "cluster")
-        config.add_cleanup(lambda: shutil.rmtree(directory))
+    """Everything temporary goes into one directory, of all workers, so that what is left there can be looked at."""
+    if hasattr(config, "workerinput"):
+        return
+    directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
+    directory.chmod(0o711)  # any account may pass: PostgreSQL runs as `nobody` when the tests run as root
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    # Clusters of PostgreSQL are copies of one, which whoever needs it first makes.
+    os.environ[TEMPLATE] = str(directory / "template")
+    config.stash[TEMPORARY] = directory
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests that pass leave nothing behind; those that fail, what may tell why."""
+    directory = session.config.stash.get(TEMPORARY, None)
+    if directory is None:
+        return
+    left = sorted(path.name for path in directory.iterdir() if path.name not in EXPECTED_LEFT)
+    if left and session.exitstatus == pytest.ExitCode.OK:
+        print(f"\nleft behind in {directory}: {', '.join(left)}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if session.exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(directory)
+    else:
+        print(f"\nfor a look at what the tests left: {directory}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,10 +104,7 @@ type RunsCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def open_dir() -> Iterator[Path]:
-    """A directory that any account may pass through: PostgreSQL runs as `nobody` when the tests run as root.
-
-    pytest's own are mode 0700.
-    """
+    """A directory that any account may pass through; pytest's own are mode 0700."""
     directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
     directory.chmod(0o711)
     yield directory
