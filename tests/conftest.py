@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import getpass
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,12 +18,46 @@ from typing import Any
 
 import pytest
 
+from framehaul.__main__ import main
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import called, opened
 from framehaul.servers import Servers, running
-from framehaul.settings import PROJECT, Settings
+from framehaul.servers.postgres import TEMPLATE
+from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
 from framehaul.studies.drivers.catalog import go_program
-from framehaul.techniques import Technique
+from framehaul.techniques import Technique, techniques
+
+TEMPORARY = pytest.StashKey[Path]()
+EXPECTED_LEFT = {"template", f"pytest-of-{getpass.getuser()}"}
+"""In the directory for all that is temporary: the cluster to copy, and what pytest keeps for a look."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Everything temporary goes into one directory, of all workers, so that what is left there can be looked at."""
+    if hasattr(config, "workerinput"):
+        return
+    directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
+    directory.chmod(0o711)  # any account may pass: PostgreSQL runs as `nobody` when the tests run as root
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    # Clusters of PostgreSQL are copies of one, which whoever needs it first makes.
+    os.environ[TEMPLATE] = str(directory / "template")
+    config.stash[TEMPORARY] = directory
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests that pass leave nothing behind; those that fail, what may tell why."""
+    directory = session.config.stash.get(TEMPORARY, None)
+    if directory is None:
+        return
+    left = sorted(path.name for path in directory.iterdir() if path.name not in EXPECTED_LEFT)
+    if left and session.exitstatus == pytest.ExitCode.OK:
+        print(f"\nleft behind in {directory}: {', '.join(left)}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if session.exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(directory)
+    else:
+        print(f"\nfor a look at what the tests left: {directory}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,13 +94,17 @@ EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
 for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(name, None)
 
+# The processes that tests start are many: each would compile all that it imports for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+type RunsCommand = Callable[..., subprocess.CompletedProcess[str]]
+
 
 @pytest.fixture(scope="session")
 def open_dir() -> Iterator[Path]:
-    """A directory that any account may pass through: PostgreSQL runs as `nobody` when the tests run as root.
-
-    pytest's own are mode 0700.
-    """
+    """A directory that any account may pass through; pytest's own are mode 0700."""
     directory = Path(tempfile.mkdtemp(prefix="framehaul-tests-"))
     directory.chmod(0o711)
     yield directory
@@ -91,6 +130,25 @@ def run_command(*arguments: str, state_dir: Path, **environment: str) -> subproc
         [sys.executable, "-m", "framehaul", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False,
         env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state_dir)} | environment,
     )  # fmt: skip
+
+
+@pytest.fixture
+def within(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunsCommand:
+    """The command line within this process, for what a process of its own proves no more of."""
+
+    def run(*arguments: str, state_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        # The command sets some of them itself: afterwards all are as they were.
+        given = {f"{PREFIX}{name.upper()}": "" for name in GIVEN_TO_MAKE}
+        for name, value in (given | {f"{PREFIX}STATE_DIR": str(state_dir)} | environment).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["framehaul", *arguments])
+        try:
+            status = main()
+        except SystemExit as ended:  # of argparse
+            status = int(ended.code or 0)
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -119,6 +177,29 @@ def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: S
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return directory
+
+
+def mostly_slow(values: Iterable[Any], fast: Callable[[Any], object], name: Callable[[Any], str]) -> list[Any]:
+    """Parameters of which `make test` takes those that are `fast`, and `make test-all` the others."""
+    return [pytest.param(one, id=name(one), marks=() if fast(one) else pytest.mark.slow) for one in values]
+
+
+def one_for_each_driver(found: Technique) -> bool:
+    """Whether it is the first technique of its database, direction and driver."""
+    return found is next(one for one in techniques(found.database, found.direction) if one.driver == found.driver)
+
+
+def check_each(chosen: Iterable[Technique], check: Callable[[Technique], None]) -> None:
+    """Check all techniques; what fails names each that did, with what it raised."""
+    failures: list[Exception] = []
+    for found in chosen:
+        try:
+            check(found)
+        except Exception as error:  # noqa: BLE001  raised below
+            error.add_note(f"This was {found.name}, {found.database} {found.direction}.")
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup("some techniques failed", failures)
 
 
 def call(technique: Technique, servers: Servers, *arguments: object) -> Any:

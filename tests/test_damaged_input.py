@@ -43,7 +43,6 @@ from framehaul.studies.own_data.loading import undamaged, unwrapped
 ROWS = 40
 MORE_BYTES = 4 << 30
 """What the process that reads damaged files may map: a number in one that is allocated shows as an error."""
-DAMAGED_FILES = 100
 """Of each kind; tens of thousands were tried once."""
 NUMBERS = (b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x01",
            bytes(8), b"\xfe\xff\xff\xff\x0f", struct.pack("<q", 2**40), struct.pack("<q", -2))  # fmt: skip
@@ -141,14 +140,14 @@ def outcome(path: Path, rows: int) -> str:
     return "read"
 
 
-def read_damaged(directory: str) -> None:
+def read_damaged(directory: str, count: int) -> None:
     """In a process of its own, which may crash: read damaged files and print what came of them."""
     limit = psutil.Process().memory_info().vms + MORE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     counts: collections.Counter[str] = collections.Counter()
     for kind, made in KINDS.items():
         path, good = Path(directory) / kind, made()
-        for seed in range(DAMAGED_FILES):
+        for seed in range(count):
             chance = random.Random(f"{kind}/{seed}")
             path.write_bytes(damaged(good, chance))
             (path.parent / "last").write_text(f"{kind}/{seed}")
@@ -156,13 +155,14 @@ def read_damaged(directory: str) -> None:
     print(json.dumps(counts))
 
 
-def test_a_damaged_file_is_read_or_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.test_damaged_input", str(tmp_path)]
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_damaged_file_is_read_or_refused(count: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.test_damaged_input", str(tmp_path), str(count)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, ((tmp_path / "last").read_text(), done.returncode, done.stderr[-2000:])
     counts = json.loads(done.stdout)
     assert set(counts) == {"read", "refused"}
-    assert sum(counts.values()) == len(KINDS) * DAMAGED_FILES
+    assert sum(counts.values()) == len(KINDS) * count
 
 
 def no_text(data: bytes, text: str) -> bytes:
@@ -405,9 +405,16 @@ LINES = (b"\n", b"x\n", b"null\n", b"[]\n", b"1\n", b"{}\n", b'{"do": 1}\n', b'{
          b'{"do": "check", "dsn": "x", "shape": {"kind": "other"}}\n')  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["asyncpg", "psycopg", "go_pgx", "go_pq", "node_pg"])
-def test_a_program_answers_each_line_whatever_is_on_it(name: str, settings: Settings, go_drivers: None) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["asyncpg", "psycopg", *(pytest.param(built, marks=pytest.mark.slow) for built in ("go_pgx", "go_pq", "node_pg"))],
+)
+def test_a_program_answers_each_line_whatever_is_on_it(
+    name: str, settings: Settings, request: pytest.FixtureRequest
+) -> None:
     contender = next(one for one in catalog.POSTGRES if one.name == name)
+    if contender.language == "Go":
+        request.getfixturevalue("go_drivers")
     try:
         command = contender.command(settings)
     except UnavailableError as error:
@@ -484,4 +491,4 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    read_damaged(sys.argv[1])
+    read_damaged(sys.argv[1], int(sys.argv[2]))

@@ -25,7 +25,7 @@ from framehaul.studies.registry import chosen, parameters, studies
 from framehaul.studies.scaling import study as scaling
 from framehaul.techniques import techniques
 from framehaul.techniques.streaming import MOVES
-from tests.conftest import run_command
+from tests.conftest import RunsCommand, run_command
 
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
 
@@ -208,8 +208,10 @@ def test_every_parameter_is_listed_with_its_default() -> None:
         (["--scheduler=here"], "SCHEDULER='here'"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named_and_nothing_is_written(arguments: list[str], said: str, tmp_path: Path) -> None:
-    done = run_command("run", *arguments, f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
+def test_bad_input_is_named_and_nothing_is_written(
+    arguments: list[str], said: str, tmp_path: Path, within: RunsCommand
+) -> None:
+    done = within("run", *arguments, f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -217,9 +219,9 @@ def test_bad_input_is_named_and_nothing_is_written(arguments: list[str], said: s
     assert not (tmp_path / "state").exists()
 
 
-def test_out_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_out_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, within: RunsCommand) -> None:
     (tmp_path / "out").write_text("a file")
-    done = run_command("run", f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
+    done = within("run", f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
     assert done.returncode == 2
     assert "choose a directory that can be written" in done.stderr
     assert not (tmp_path / "state").exists()

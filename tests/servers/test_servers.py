@@ -210,7 +210,14 @@ def test_a_killed_server_comes_back_with_what_was_committed(victim: str, own: Se
         eventually(back, "the killed server did not come back")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: signal.Signals, own: Settings) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(own.state_dir)],
@@ -332,6 +339,7 @@ def test_an_external_address_comes_out_of_its_url_as_it_went_in(words: str) -> N
         assert conninfo_to_dict(found.postgres.dsn()) == wanted
 
 
+@pytest.mark.slow
 def test_a_state_directory_may_have_any_name(open_dir: Path) -> None:
     settings = Settings(state_dir=open_dir / 'R&D <state> d\'été "x" %s {y}')
     with all_servers.running(settings) as servers:
@@ -354,6 +362,7 @@ def test_root_writes_through_no_link_that_the_account_of_postgres_could_have_mad
     assert (victim.read_text(), victim.stat().st_uid) == ("of root", 0)
 
 
+@pytest.mark.slow
 def test_asking_whether_servers_are_kept_does_not_keep_them_from_starting(own: Settings) -> None:
     own.state_dir.mkdir(mode=0o711)
     with (own.state_dir / LOCK).open("w") as held:
@@ -365,6 +374,7 @@ def test_asking_whether_servers_are_kept_does_not_keep_them_from_starting(own: S
         release.join()
 
 
+@pytest.mark.slow
 def test_whoever_starts_servers_at_the_same_time_gets_the_same_ones(own: Settings) -> None:
     with ThreadPoolExecutor(3) as pool:
         first, *others = pool.map(all_servers.start, [own] * 3)
@@ -372,6 +382,7 @@ def test_whoever_starts_servers_at_the_same_time_gets_the_same_ones(own: Setting
     assert answers(first)
 
 
+@pytest.mark.slow
 def test_a_killed_postmaster_comes_back_though_a_backend_of_it_is_still_busy(own: Settings) -> None:
     with all_servers.running(own) as servers:
         _write(servers)
@@ -404,6 +415,7 @@ def _read(servers: Servers) -> tuple[list[tuple[int]], str]:
     return rows, post(servers, login, "SELECT a FROM kept").text
 
 
+@pytest.mark.slow
 def test_servers_that_another_process_stops_are_waited_for(open_dir: Path) -> None:
     state = open_dir / "stopped-elsewhere"
     program = f"""

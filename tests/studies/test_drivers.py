@@ -35,6 +35,7 @@ from framehaul.studies.drivers.catalog import Contender, Program, ProgramError, 
 from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.runner import ClickHouseGround, Load, Measurement, PostgresGround, Task
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, RECORDS, Shape
+from tests.conftest import mostly_slow
 
 SHAPES = {shape.name: shape for shape in POSTGRES_SHAPES}
 NOT_OFFERED = {("aiopg", "copy"), ("aiopg_dict", "copy"), ("node_pg_native", "copy")}
@@ -125,8 +126,13 @@ def ground(servers: Servers) -> Iterator[PostgresGround]:
         yield ground
 
 
-@pytest.fixture(params=catalog.POSTGRES, ids=lambda one: one.name)
-def running(request: pytest.FixtureRequest, settings: Settings, go_drivers: None) -> Iterator[Program]:
+# One of each loop; what is not Python is built first.
+@pytest.fixture(
+    params=mostly_slow(catalog.POSTGRES, lambda one: one.name in ("asyncpg", "psycopg_binary"), lambda one: one.name)
+)
+def running(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Program]:
+    if request.param.language == "Go":
+        request.getfixturevalue("go_drivers")
     try:
         command = request.param.command(settings)
     except UnavailableError as error:
@@ -493,6 +499,7 @@ def test_a_missing_toolchain_is_named_with_what_it_takes(
     assert catalog.versions() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "said"), [("Go", "were not built"), ("Node", "were not installed")])
 def test_a_build_that_fails_says_why(
     language: str, said: str, open_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -545,6 +552,7 @@ def test_what_go_has_yet_to_compile_is_left_to_make_tools(tmp_path: Path, monkey
     assert log.read_text().split()[-3:] == ["env", "list", "build"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
 def test_the_go_program_is_clean_and_its_tests_pass(settings: Settings) -> None:
     for command in (["gofmt", "-l", "."], ["go", "vet", "./..."], ["go", "test", "./..."]):
@@ -553,6 +561,7 @@ def test_the_go_program_is_clean_and_its_tests_pass(settings: Settings) -> None:
         assert command[0] != "gofmt" or not done.stdout
 
 
+@pytest.mark.slow
 def test_an_unknown_driver_ends_a_program_with_a_usage(settings: Settings, go_drivers: None) -> None:
     for one in catalog.POSTGRES:
         if one.name not in ("go_pgx", "node_pg") or shutil.which(TOOLS[one.language]) is None:

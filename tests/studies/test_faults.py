@@ -14,7 +14,7 @@ from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.techniques import Technique, techniques
-from tests.conftest import EXTENSIONS, call
+from tests.conftest import EXTENSIONS, call, mostly_slow, one_for_each_driver
 
 # More than any buffer on the way holds, so that much of it has been sent when the last row fails.
 ROWS = 300_000
@@ -46,11 +46,8 @@ def run_clickhouse(servers: Servers, query: str) -> None:
 
 
 def readers() -> list[Any]:
-    return [
-        pytest.param(found, id=f"{found.database}-{found.origin}-{found.name}")
-        for found in techniques()
-        if found.direction == "read" and found.origin != "limit"
-    ]
+    every = [found for found in techniques(direction="read") if found.origin != "limit"]
+    return mostly_slow(every, one_for_each_driver, lambda found: f"{found.database}-{found.origin}-{found.name}")
 
 
 @pytest.mark.parametrize("found", readers())

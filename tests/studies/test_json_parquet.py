@@ -30,6 +30,7 @@ from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
 from framehaul.studies.json_parquet.runner import FEW_ROWS, Conversion, Files, Task
 from framehaul.studies.json_parquet.study import JsonToParquet
 from framehaul.studies.warehouse import buildings
+from tests.conftest import mostly_slow
 
 ROWS, SEED = 17_000, 3  # more than one batch
 PYTHON = [converter for converter in CONVERTERS if not converter.program]
@@ -67,7 +68,7 @@ def test_nothing_is_left_of_the_files() -> None:
 # Each tool
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", mostly_slow(CODECS, lambda codec: codec == CODECS[0], str))
 @pytest.mark.parametrize("converter", PYTHON, ids=lambda converter: converter.name)
 def test_a_tool_writes_the_table(converter: Converter, codec: str, files: Files, settings: Settings) -> None:
     check_tool(converter, codec, files, settings)

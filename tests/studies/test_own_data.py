@@ -659,6 +659,7 @@ def test_where_nothing_is_exact_nothing_is_recommended(own_settings: Settings, m
     assert "is no Decimal(" in str(study.missing())
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_drops_its_tables_and_resumes_from_its_passes(
     own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
-from tests.conftest import EXTENSIONS, run_command
+from tests.conftest import EXTENSIONS, check_each, mostly_slow, run_command
 from tests.installed import canonical, distributions_for, modules_beside
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import DATABASES, NYCFLIGHTS13, SMALL, WRITERS, every_type
@@ -181,17 +181,34 @@ def code_of(found: Technique, table: Table, kind: str = "parquet") -> str:
 SHOWN = [found for found in techniques() if found.frame != "none" and found.origin != "limit"]
 
 
+RECOMMENDED_OFTEN = {
+    "polars_pgpq_copy_binary", "pandas_asyncpg_copy_text", "polars_adbc_fetch", "pandas_psycopg_row_fetch",
+    "polars_http_client_arrow_stream", "pandas_clickhouse_connect_insert_df", "polars_http_client_native_decoded",
+    "pandas_urllib_parquet",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("path", mine.PATHS, ids=" ".join)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(RECOMMENDED_OFTEN, id="some"),
+        pytest.param({found.name for found in SHOWN} - RECOMMENDED_OFTEN, id="others", marks=pytest.mark.slow),
+    ],
+)
 def test_the_code_of_every_technique_runs_without_framehaul(
-    path: tuple[Database, Direction], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers,
-    tmp_path: Path,
+    path: tuple[Database, Direction], names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected],
+    servers: Servers, tmp_path: Path,
 ) -> None:  # fmt: skip
     data, derived = hostile
+    chosen = [found for found in SHOWN if (found.database, found.direction) == path and found.name in names]
+    assert len(chosen) > 1
     runner = Runner(servers, data, set(), tmp_path)
     try:
-        for found in SHOWN:
-            if (found.database, found.direction) == path:
-                check_snippet(found, code_of(found, derived.table), runner, derived, loaded, servers)
+        check_each(
+            chosen,
+            lambda found: check_snippet(found, code_of(found, derived.table), runner, derived, loaded, servers),
+        )
     finally:
         runner.close()
 
@@ -204,7 +221,14 @@ WITH_HIDDEN_NEEDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("found", [found for found in SHOWN if found.name in WITH_HIDDEN_NEEDS], ids=lambda at: at.name)
+@pytest.mark.parametrize(
+    "found",
+    mostly_slow(
+        [found for found in SHOWN if found.name in WITH_HIDDEN_NEEDS],
+        lambda found: found.name in ("polars_adbc_fetch", "pandas_clickhouse_connect_insert_df_rust"),
+        lambda found: f"{found.direction}-{found.name}",
+    ),
+)
 def test_code_needs_no_more_installed_than_it_says(
     found: Technique, hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
 ) -> None:
@@ -219,9 +243,12 @@ def test_code_needs_no_more_installed_than_it_says(
         runner.close()
 
 
-@pytest.mark.parametrize("found", SHOWN, ids=lambda found: f"{found.database}-{found.direction}-{found.name}")
-def test_code_is_whole_and_says_what_it_needs(found: Technique) -> None:
+def test_code_is_whole_and_says_what_it_needs() -> None:
     table = derive(every_type(), "every", key="id").table
+    check_each(SHOWN, lambda found: check_code_is_whole(found, table))
+
+
+def check_code_is_whole(found: Technique, table: Table) -> None:
     made = snippet(found, table, table.postgres_ddl, "csv")
     tree = ast.parse(made.code)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -236,7 +263,9 @@ def test_code_is_whole_and_says_what_it_needs(found: Technique) -> None:
     assert str(PROJECT) not in made.code
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "arrow", "arrows"])
+@pytest.mark.parametrize(
+    "kind", ["csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("tsv", "arrow", "arrows"))]
+)
 def test_code_reads_the_files_it_was_made_for(kind: str, servers: Servers, tmp_path: Path) -> None:
     path = tmp_path / f"x.{kind}"
     WRITERS[path.name](path)
@@ -361,6 +390,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: 
     return out
 
 
+@pytest.mark.slow
 def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, servers: Servers) -> None:
     rows = store.read(page / "results" / "own_data.csv")
     assert set(zip(rows["database"], rows["direction"], rows["technique"], strict=True)) == {
@@ -374,6 +404,7 @@ def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, serv
     assert not list((page / "reports" / "failed").iterdir())
 
 
+@pytest.mark.slow
 def test_what_make_mine_publishes_holds_no_password_and_no_path(page: Path, servers: Servers) -> None:
     secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(page), "site-packages"]
     for path in page.rglob("*"):

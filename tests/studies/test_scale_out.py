@@ -120,7 +120,10 @@ class Place:
         self.target().drop()
 
 
-@pytest.fixture(params=DATABASES)
+SHARDS_SLOW = [*DATABASES[:2], pytest.param(DATABASES[2], marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=SHARDS_SLOW)
 def place(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Place]:
     yield from _place(request, servers)
 
@@ -275,6 +278,7 @@ def test_pieces_hold_everything_once(pieces: int) -> None:
     assert max(lengths) - min(lengths) <= 1
 
 
+@pytest.mark.parametrize("place", DATABASES, indirect=True)  # each of them in the fast tier, too
 def test_there_and_back_and_again(
     place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
 ) -> None:
@@ -347,6 +351,7 @@ def _delete_half(place: Place) -> None:
         ClickHouseTables(server).run(f"ALTER TABLE {target._live()} DELETE WHERE metric_1 % 2 = 0", mutations_sync=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["write", "read"])
 def test_a_worker_that_is_killed_in_a_partition_loses_and_doubles_nothing(
     single: Place, direction: str, victims: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
@@ -377,6 +382,7 @@ async def give_up(address: str, dask_scheduler: Any = None) -> None:
     await dask_scheduler.remove_worker(address, stimulus_id="test")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_only_thought_dead_adds_nothing(
     servers: Servers, victims: Cluster, files: list[Partition], tmp_path: Path
 ) -> None:
@@ -504,6 +510,7 @@ def test_no_password_is_told(place: Place, cluster: Cluster, files: list[Partiti
     assert not any(secret in logs for secret in secrets)
 
 
+@pytest.mark.slow
 def test_a_scheduler_elsewhere_is_used_by_its_address(servers: Servers, files: list[Partition], tmp_path: Path) -> None:
     import distributed
 
@@ -673,6 +680,7 @@ def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
     assert "PostgreSQL write" in study.readme_blocks(out / "results")["scale-out"]
 
 
+@pytest.mark.slow
 def test_a_directory_of_files_is_taken_as_it_is(small_run: Path, others: list[Partition], servers: Servers) -> None:
     directory = str(others[0].path.parent)
     study.run(rows=1, passes=1, warmup=0, seed=5, workers=[1], partitions=[2], dataset=directory)

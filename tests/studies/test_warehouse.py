@@ -221,6 +221,7 @@ def test_a_run_measures_every_route_into_every_warehouse(out: Path, servers: Ser
         assert connection.execute("SELECT to_regclass('framehaul_buildings')").fetchone() == (None,)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_no_warehouse_is_written_twice(
     servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

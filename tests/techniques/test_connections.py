@@ -16,6 +16,7 @@ from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
+from tests.conftest import mostly_slow, one_for_each_driver
 
 TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
 ROWS = 50
@@ -49,7 +50,14 @@ async def opened_by(technique: Technique, servers: Servers, arguments: tuple[obj
             return before, relay.connections - before
 
 
-@pytest.mark.parametrize("found", techniques(), ids=lambda found: f"{found.database}-{found.name}")
+@pytest.mark.parametrize(
+    "found",
+    mostly_slow(
+        techniques(),
+        lambda found: found.connects_inside or found.connections > 1 or one_for_each_driver(found),
+        lambda found: f"{found.database}-{found.name}",
+    ),
+)
 def test_connecting_is_outside_the_clock_unless_it_is_said(found: Technique, servers: Servers) -> None:
     frames = {"polars": generator.polars_frame, "pandas": generator.pandas_frame}
     table: Table = SOURCE

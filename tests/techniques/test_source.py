@@ -19,10 +19,7 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.source import source
 from framehaul.techniques.streaming import MOVES
-
-
-def named(found: Technique) -> str:
-    return f"{found.database}-{found.direction}-{found.name}"
+from tests.conftest import check_each
 
 
 def imported(text: str, path: Path) -> ModuleType:
@@ -42,11 +39,14 @@ def instructions(function: Any) -> tuple[object, ...]:
     return function.__code__.co_code, function.__code__.co_names, function.__doc__
 
 
-@pytest.mark.parametrize("found", [*techniques(), *MOVES], ids=named)
-def test_the_code_shown_is_the_code_measured_with_all_that_it_uses(found: Technique, tmp_path: Path) -> None:
+def test_the_code_shown_is_the_code_measured_with_all_that_it_uses(tmp_path: Path) -> None:
+    check_each([*techniques(), *MOVES], lambda found: check_code(found, tmp_path))
+
+
+def check_code(found: Technique, tmp_path: Path) -> None:
     shown = source(found.database, found.direction, {found.name: found.driver})
-    module = imported(f"{shown.beneath}\n{shown.code}", tmp_path / "shown.py")
-    function = getattr(module, found.name)
+    path = tmp_path / f"{found.database}_{found.direction}_{found.name}.py"
+    function = vars(module := imported(f"{shown.beneath}\n{shown.code}", path))[found.name]
     assert instructions(function) == instructions(found.function)
     assert shown.module == found.function.__module__
     assert shown.docstring == (inspect.getdoc(found.function) or "")

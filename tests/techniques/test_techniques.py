@@ -19,7 +19,7 @@ from framehaul.studies.summary import published
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.source import source
-from tests.conftest import EXTENSIONS, call
+from tests.conftest import EXTENSIONS, call, check_each
 from tests.second_table import SECOND_TABLE
 
 ROWS = 2000
@@ -91,8 +91,11 @@ def test_technique_moves_exactly_what_it_is_given(found: Technique, key: str, se
             assert sent.difference(returned) is None
 
 
-@pytest.mark.parametrize("found", every_technique())
-def test_name_says_frame_and_driver_and_matches_the_functions_types(found: Technique) -> None:
+def test_name_says_frame_and_driver_and_matches_the_functions_types() -> None:
+    check_each(techniques(), check_name)
+
+
+def check_name(found: Technique) -> None:
     frame, _, rest = found.name.partition("_")
     assert frame == found.frame
     assert rest.startswith(f"{found.driver}_")
@@ -109,8 +112,11 @@ def test_name_says_frame_and_driver_and_matches_the_functions_types(found: Techn
     assert found.client in CLIENTS
 
 
-@pytest.mark.parametrize("found", every_technique())
-def test_source_has_the_function_once_without_its_registration(found: Technique) -> None:
+def test_source_has_the_function_once_without_its_registration() -> None:
+    check_each(techniques(), check_source)
+
+
+def check_source(found: Technique) -> None:
     body = ast.parse(source(found.database, found.direction, {found.name: found.driver}).code).body
     functions = [one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
     (function,) = (one for one in functions if one.name == found.name)

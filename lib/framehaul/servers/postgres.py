@@ -11,9 +11,11 @@ import hashlib
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +30,11 @@ from framehaul.servers.secret import password_in, write_private
 
 USER = DATABASE = "framehaul"
 ACCOUNT_FOR_ROOT = "nobody"
+TEMPLATE = "INITDB_TEMPLATE"
+"""Environment variable with the directory of a cluster that new ones are copied from, as in PostgreSQL's own tests.
+
+Source: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/test/perl/PostgreSQL/Test/Cluster.pm
+"""
 
 # Of every server that is started here: loopback only, no socket, the log where it is looked for.
 ALWAYS = """
@@ -123,7 +130,33 @@ class EmbeddedPostgres:
         fresh = data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
         self.own(fresh)
-        password_file = fresh.with_name("initdb-password")
+        if template := os.environ.get(TEMPLATE):
+            self._copy_template(Path(template), fresh)
+            self._run_single(fresh, f"ALTER ROLE {USER} PASSWORD '{password}'")
+        else:
+            self._initdb(fresh, password)
+        fresh.rename(data)
+
+    def _copy_template(self, template: Path, fresh: Path) -> None:
+        """Copy the cluster at `template` into `fresh`; whoever needs it first makes it."""
+        if not template.exists():
+            made = Path(tempfile.mkdtemp(dir=template.parent))
+            self._give(made)
+            self._initdb(made, secrets.token_urlsafe())
+            try:
+                made.rename(template)
+            except OSError:  # somebody else was first, at the same moment: theirs will do
+                shutil.rmtree(made)
+        # As the account that owns it: root would follow its links.
+        copied = subprocess.run(
+            ["/bin/cp", "-R", f"{template}/.", fresh],
+            capture_output=True, text=True, check=False, **self._account(),
+        )  # fmt: skip
+        if copied.returncode != 0:
+            raise ServerError(f"copying {TEMPLATE}={template} failed: {copied.stderr.strip()}")
+
+    def _initdb(self, fresh: Path, password: str) -> None:
+        password_file = self._home / "initdb-password"
         write_private(password_file, password)
         self._give(password_file)
         try:
@@ -138,13 +171,16 @@ class EmbeddedPostgres:
         if done.returncode != 0:
             raise ServerError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
         # The database of our name, made before the server ever listens.
+        self._run_single(fresh, f"CREATE DATABASE {DATABASE}")
+
+    def _run_single(self, data: Path, statement: str) -> None:
+        """Run a statement on a cluster that no server serves; it stands in no command line, and in no error."""
         single = subprocess.run(
-            [self._binaries / "postgres", "--single", "-D", fresh, "postgres"],
-            input=f"CREATE DATABASE {DATABASE}\n", capture_output=True, text=True, check=False, **self._account(),
+            [self._binaries / "postgres", "--single", "-D", data, "postgres"],
+            input=f"{statement}\n", capture_output=True, text=True, check=False, **self._account(),
         )  # fmt: skip
         if single.returncode != 0:
-            raise ServerError(f"creating the database failed: {single.stderr.strip()}")
-        fresh.rename(data)
+            raise ServerError(f"{' '.join(statement.split()[:3])} failed: {single.stderr.strip()}")
 
     def _end_orphans(self, data: Path) -> None:
         """End backends of a postmaster that was killed: while one lives, PostgreSQL refuses to start."""

@@ -155,14 +155,21 @@ def started(command: list[str]) -> Iterator[Program]:
 
     Raises ProgramError when it cannot be started.
     """
-    with tempfile.TemporaryFile() as errors, opened(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                                    stderr=errors, bufsize=0) as process:  # fmt: skip
+    with (
+        # chDB, for one, keeps files where temporary ones go, and does not remove them when it is killed.
+        tempfile.TemporaryDirectory(prefix="framehaul-program-", ignore_cleanup_errors=True) as directory,
+        tempfile.TemporaryFile() as errors,
+        opened(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
+            env=os.environ | {"TMPDIR": directory},
+        ) as process,
+    ):  # fmt: skip
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)  # a program that does not read keeps nobody waiting
         try:
             yield Program(process, errors)
         finally:
-            # What it is doing has no use any more; it keeps nothing.
+            # What it is doing has no use any more.
             process.kill()
 
 
