@@ -58,6 +58,11 @@ if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
 fi
 # The python of an activated environment stands for the one beneath it, which is what uv builds on.
 [ -z "$python" ] || python=$("$python" -c 'import sys; print(sys._base_executable)')
+# A home that cannot be written, such as a service's, holds no cache of uv.
+cache=$("$uv" cache dir) || true
+if [ -n "$cache" ] && ! { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null; then
+    export UV_CACHE_DIR="$PWD/.framehaul/cache"
+fi
 quiet=--quiet
 [ ! -t 2 ] || quiet= # a terminal shows uv's progress
 if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked $quiet --all-extras --python "${python:->=3.12,<3.$BEYOND}"; then
