@@ -4,6 +4,7 @@ set -eu
 cd "$(dirname "$0")"
 
 UV_VERSION=0.13.8 # any recent one reads the lock; this one is known to
+BEYOND=15 # Python 3.15: some of its wheels are not in uv.lock
 TOOLS=.framehaul/tools
 
 say() { printf 'framehaul: %s\n' "$*" >&2; }
@@ -31,11 +32,14 @@ find_uv() {
     fi
 }
 
-# The first interpreter that runs and is new enough. Some, such as pyenv's shims, are on PATH and do not run.
+# The first interpreter that runs and that uv.lock has wheels for: another has to compile, and is taken only when it is
+# named. Some, such as pyenv's shims, are on PATH and do not run.
 find_python() {
     for candidate in ${FRAMEHAUL_PYTHON:+"$FRAMEHAUL_PYTHON"} python3.13 python3.12 python3.14 python3 python \
-        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.13*/bin/python "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[24-9]*/bin/python; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1; then
+        "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.13*/bin/python "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.1[24-9]*/bin/python; do
+        before=$BEYOND
+        [ "$candidate" != "${FRAMEHAUL_PYTHON:-}" ] || before=99
+        if "$candidate" -c "import sys; sys.exit(not (3, 12) <= sys.version_info < (3, $before))" >/dev/null 2>&1; then
             echo "$candidate"
             return
         fi
@@ -54,10 +58,15 @@ if [ -n "${FRAMEHAUL_PYTHON:-}" ] && [ "$python" != "$FRAMEHAUL_PYTHON" ]; then
 fi
 # The python of an activated environment stands for the one beneath it, which is what uv builds on.
 [ -z "$python" ] || python=$("$python" -c 'import sys; print(sys._base_executable)')
+# A home that cannot be written, such as a service's, holds no cache of uv.
+cache=$("$uv" cache dir) || true
+if [ -n "$cache" ] && ! { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null; then
+    export UV_CACHE_DIR="$PWD/.framehaul/cache"
+fi
 quiet=--quiet
 [ ! -t 2 ] || quiet= # a terminal shows uv's progress
-if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked $quiet --all-extras ${python:+--python "$python"}; then
-    [ -n "$python" ] || say "no Python 3.12 or newer was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
+if ! UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --locked $quiet --all-extras --python "${python:->=3.12,<3.$BEYOND}"; then
+    [ -n "$python" ] || say "no Python from 3.12 to before 3.$BEYOND was found, and uv could not get one: install one, or set FRAMEHAUL_PYTHON to its path"
     exit 1
 fi
 touch .venv/.complete

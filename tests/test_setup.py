@@ -65,6 +65,17 @@ def test_on_a_terminal_uv_shows_its_progress(clone: Path) -> None:
     assert "--quiet" not in (clone / "called").read_text().split()
 
 
+def test_an_interpreter_without_wheels_is_taken_only_when_it_is_named(clone: Path) -> None:
+    program(clone / "bin" / "uv", f'echo "$@" > {clone}/called')
+    newer = clone / "bin" / "python3"
+    program(newer, 'case "$2" in', "  *base_executable*) echo /newer ;;", f'  *) exec {sys.executable} -c "import sys; '
+            'sys.version_info = (3, 15, 0, \'final\', 0); ${2#import sys; }" ;;', "esac")  # fmt: skip
+    assert setup(clone).returncode == 0
+    assert (clone / "called").read_text().split()[-1] == ">=3.12,<3.15"
+    assert setup(clone, FRAMEHAUL_PYTHON=str(newer)).returncode == 0
+    assert (clone / "called").read_text().split()[-1] == "/newer"
+
+
 def test_interpreters_of_pyenv_are_found_though_not_on_the_path(clone: Path) -> None:
     program(clone / "bin" / "uv", f'echo "$@" > {clone}/called')
     (clone / ".pyenv" / "versions" / "3.13.9" / "bin").mkdir(parents=True)
@@ -95,9 +106,10 @@ def test_the_interpreter_may_be_named_in_the_env_file(clone: Path) -> None:
 
 
 def test_no_interpreter_at_all_says_what_to_do(clone: Path) -> None:
-    program(clone / "bin" / "uv", "echo 'no download possible' >&2", "exit 2")
+    program(clone / "bin" / "uv", f'echo "$@" > {clone}/called', "echo 'no download possible' >&2", "exit 2")
     done = setup(clone)
     assert done.returncode != 0
+    assert (clone / "called").read_text().split()[-2:] == ["--python", ">=3.12,<3.15"]
     assert "install one, or set FRAMEHAUL_PYTHON" in done.stderr
     assert not (clone / ".venv" / ".complete").exists()
 
