@@ -21,9 +21,11 @@ import pytest
 from framehaul.__main__ import main
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import called, opened
+from framehaul.reporting.study import Study
 from framehaul.servers import Servers, running
 from framehaul.servers.postgres import TEMPLATE
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
+from framehaul.studies import registry
 from framehaul.studies.drivers.catalog import go_program
 from framehaul.techniques import Technique, techniques
 
@@ -158,25 +160,36 @@ def go_drivers(settings: Settings) -> None:
         go_program(settings, patient=True)
 
 
-@pytest.fixture(scope="session")
-def out(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers, go_drivers: None) -> Path:
+GIVEN: dict[str, dict[str, str | None]] = {
+    "smoke": {},
+    "whole": {"passes": "2", "tried": "all", "concurrency": "1 4 16", "workers": "1 2 4", "partitions": "2 4 8"},
+}
+"""What `make all PRESET=smoke` is given for the tests, beside OUT."""
+WHOLE = pytest.mark.parametrize("out", [pytest.param("whole", marks=pytest.mark.slow)], indirect=True)
+"""For a test that needs rounds, or all techniques of the studies that try only some of them in a look."""
+
+
+@pytest.fixture(scope="session", params=["smoke", pytest.param("whole", marks=pytest.mark.slow)])
+def out(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers,
+    go_drivers: None,
+) -> Path:  # fmt: skip
     """What `make all` leaves at tiny size: results, figures and reports."""
-    directory = tmp_path_factory.mktemp("out")
-    done = run_command(
-        "run",
-        "--rows=300",
-        "--passes=2",
-        "--warmup=1",
-        "--hold=3",
-        "--connections=2",
-        "--duration=0.1",
-        "--warmup-duration=0.05",
-        "--preset=smoke",
-        f"--out={directory}",
-        state_dir=settings.state_dir,
-    )
+    directory = tmp_path_factory.mktemp("out") / str(request.param)
+    given = [f"--{name}={value}" for name, value in GIVEN[request.param].items()]
+    done = run_command("run", "--preset=smoke", *given, f"--out={directory}", state_dir=settings.state_dir)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return directory
+
+
+def values_of(out: Path, study: Study) -> dict[str, Any]:
+    """The parameters that a study had in the run that left `out`."""
+    return registry.values(study, "smoke", GIVEN[out.name])
+
+
+def numbers_of(out: Path) -> range:
+    """The numbers of the passes of the run that left `out`."""
+    return range(1, values_of(out, registry.studies()[1])["passes"] + 1)
 
 
 def mostly_slow(values: Iterable[Any], fast: Callable[[Any], object], name: Callable[[Any], str]) -> list[Any]:

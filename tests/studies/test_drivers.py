@@ -35,7 +35,7 @@ from framehaul.studies.drivers.catalog import Contender, Program, ProgramError, 
 from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.runner import ClickHouseGround, Load, Measurement, PostgresGround, Task
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, RECORDS, Shape
-from tests.conftest import mostly_slow
+from tests.conftest import WHOLE, mostly_slow, numbers_of, values_of
 
 SHAPES = {shape.name: shape for shape in POSTGRES_SHAPES}
 NOT_OFFERED = {("aiopg", "copy"), ("aiopg_dict", "copy"), ("node_pg_native", "copy")}
@@ -53,7 +53,7 @@ def measured(out: Path, study: Study) -> pl.DataFrame:
 def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> None:
     passes = measured(out, POSTGRES)
     expected = {(one.name, shape.name, number) for one in catalog.POSTGRES for shape in POSTGRES_SHAPES
-                for number in (1, 2)}  # fmt: skip
+                for number in numbers_of(out)}  # fmt: skip
     assert set(passes.select("driver", "shape", "pass").rows()) == expected
     assert len(passes) == len(expected)
     missing_tools = {language for language, tool in TOOLS.items() if shutil.which(tool) is None}
@@ -67,7 +67,7 @@ def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> 
 
 def test_figures_of_a_pass_fit_together(out: Path) -> None:
     passes = measured(out, POSTGRES).filter(status="ok")
-    assert len(passes) > 150
+    assert len(passes) > 75 * len(numbers_of(out))
     rows_of = {"integers": 1000, "blobs": 100, "arrays": 100, "copy": 10_000, "insert": 1000, "one": 1}
     for row in passes.to_dicts():
         assert row["queries"] >= 1
@@ -85,13 +85,16 @@ def test_figures_of_a_pass_fit_together(out: Path) -> None:
 def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
     passes = measured(out, CLICKHOUSE)
     assert set(passes["status"]) == {"ok"}, passes.filter(pl.col("status") != "ok")
-    shapes = [("flat", 1), ("flat", 4), ("flat", 16), ("texts", 1), ("nested", 1)]
-    expected = {(one.name, *shape, number) for one in catalog.CLICKHOUSE for shape in shapes for number in (1, 2)}
+    shapes = [*(("flat", count) for count in values_of(out, CLICKHOUSE)["concurrency"]), ("texts", 1), ("nested", 1)]
+    expected = {
+        (one.name, *shape, number) for one in catalog.CLICKHOUSE for shape in shapes for number in numbers_of(out)
+    }
     assert set(passes.select("driver", "shape", "connections", "pass").rows()) == expected
     assert passes.filter(pl.col("queries") != pl.col("connections")).is_empty()
     assert passes.filter(pl.col("rows") != pl.col("connections") * (300 // pl.col("connections"))).is_empty()
 
 
+@WHOLE
 def test_tasks_are_interleaved_and_shuffled(out: Path) -> None:
     for study in STUDIES:
         passes = measured(out, study)

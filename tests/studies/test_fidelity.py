@@ -26,6 +26,7 @@ from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
 from framehaul.techniques import Technique, techniques
+from tests.conftest import WHOLE
 
 # What clickhouse-connect's own frames make of bytes that are not UTF-8 is in `reproductions`. And two connections are
 # two transactions: what the server refuses over one of them does not undo the other.
@@ -39,7 +40,7 @@ REFUSED_BEYOND = ("NULL where none is allowed", "one beyond", "date: 0001", "dat
 
 @pytest.fixture(scope="session")
 def cells(out: Path) -> list[Cell]:
-    """Every technique with every case, as the notebook found them."""
+    """The techniques that a run has tried, with every case, as the notebook found them."""
     return [Cell(**row) for row in store.read_cells(out / "results" / FIDELITY.results).to_dicts()]
 
 
@@ -52,6 +53,7 @@ def test_every_loss_is_explained(cells: list[Cell]) -> None:
     assert unexplained == []
 
 
+@WHOLE
 def test_no_explanation_is_left_over(cells: list[Cell]) -> None:
     used = {cell.why for cell in cells}
     assert [loss.why for loss in LOSSES if loss.why not in used and loss.detail != UNTRIED] == []

@@ -33,14 +33,15 @@ from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings, load_settings
+from framehaul.studies.scale_out import STUDY, model, moves, report, shards, study
 from framehaul.studies.scale_out import cluster as workers
-from framehaul.studies.scale_out import model, moves, report, shards, study
 from framehaul.studies.scale_out.clickhouse import ClickHouseTarget
 from framehaul.studies.scale_out.cluster import Cluster, ClusterError
 from framehaul.studies.scale_out.partitions import Partition, PartitionError, frame_of, make, of_directory, spread
 from framehaul.studies.scale_out.postgres import PostgresTarget
 from framehaul.studies.scale_out.targets import Target, new_run
 from framehaul.techniques import Technique
+from tests.conftest import numbers_of, values_of
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS = 8000, 4
@@ -657,11 +658,13 @@ def small_run(servers: Servers, settings: Settings, tmp_path: Path, monkeypatch:
 
 
 def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
-    passes = store.read(out / "results" / "scale_out.csv", study.Pass)
+    passes, values = store.read(out / "results" / "scale_out.csv", study.Pass), values_of(out, STUDY)
+    workers, partitions = values["workers"], values["partitions"]
+    pairs = {(one, max(partitions)) for one in workers} | {(max(workers), one) for one in partitions}
     expected = {
         (database, direction, *pair, number)
         for database in DATABASES for direction in ("write", "read")
-        for pair in ((1, 8), (2, 8), (4, 8), (4, 4), (4, 2)) for number in (1, 2)
+        for pair in pairs for number in numbers_of(out)
     }  # fmt: skip
     assert set(passes.select("database", "direction", "workers", "partitions", "pass").rows()) == expected
     assert len(passes) == len(expected)
