@@ -62,19 +62,39 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         print(f"\nfor a look at what the tests left: {directory}")
 
 
+LONGEST = (
+    "test_techniques", "test_own_data_code", "test_scale_out", "test_own_data", "test_explorer", "test_faults_cells",
+    "test_properties", "test_sessions", "test_beyond", "test_connections", "test_notebooks", "test_reproductions",
+)  # fmt: skip
+"""Files that come first, so that no worker is left alone with one of them."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What reads a whole run comes first: it takes longest to make."""
-    items.sort(key=lambda item: "out" not in getattr(item, "fixturenames", ()))
+    """What takes longest comes first: what reads a whole run, and then the longest files."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        return "out" not in getattr(item, "fixturenames", ()), places.get(item.path.stem, len(places))
+
+    items.sort(key=place)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers, each with servers of its own, take the tests file by file; one of them all that read a whole run."""
+    """Workers, each with servers of its own, take the tests file by file; one of them all that read a whole run.
+
+    Of slow tests each goes by itself: it takes longer than what a file shares.
+    """
     from xdist.scheduler import LoadScopeScheduling
+
+    slow = config.option.markexpr == "slow"
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # ships no types
         def _split_scope(self, nodeid: str) -> str:
             file, _, rest = nodeid.partition("::")
-            return "a whole run" if rest.partition("[")[0] in readers_of_a_run(PROJECT / file) else file
+            name = rest.partition("[")[0]
+            if name in readers_of_a_run(PROJECT / file):
+                return "a whole run"
+            return f"{file}::{name}" if slow else file
 
     return ByFile(config, log)
 

@@ -46,7 +46,7 @@ def distributions_for(requirements: Iterable[str]) -> set[str]:
 def modules_beside(requirements: Iterable[str]) -> set[str]:
     """Modules of all other distributions than pip installs for these, by their first names."""
     allowed = distributions_for(requirements)
-    return {root for root, owners in _distributions().items() if not {*map(canonical, owners)} & allowed}
+    return {root for root, owners in owners_of_modules().items() if not {*map(canonical, owners)} & allowed}
 
 
-_distributions = cache(packages_distributions)
+owners_of_modules = cache(packages_distributions)

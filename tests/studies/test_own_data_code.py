@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,7 +37,7 @@ from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import EXTENSIONS, check_each, mostly_slow, run_command
-from tests.installed import canonical, distributions_for, modules_beside
+from tests.installed import canonical, distributions_for, modules_beside, owners_of_modules
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import DATABASES, NYCFLIGHTS13, SMALL, WRITERS, every_type
 
@@ -256,7 +255,7 @@ def check_code_is_whole(found: Technique, table: Table) -> None:
     roots = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
     assert "framehaul" not in roots
     named = distributions_for(made.requirements)
-    assert not [root for root in roots if not {canonical(owner) for owner in packages_distributions()[root]} & named]
+    assert not [root for root in roots if not {canonical(owner) for owner in owners_of_modules()[root]} & named]
     for needed in made.requirements:
         assert needed in made.code
     assert f"def {found.name}(" in made.code
