@@ -39,7 +39,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "pgbench_services": "a=postgresql://h", "pgbench_prices": "a=1", "data": str(tmp_path / "file"),
         "scheduler": "tls://h:1", "shared_dir": str(tmp_path), "clickhouse_shards_urls": "http://a,http://b",
         "state_dir": str(tmp_path / "new"),
-        "out": str(tmp_path / "out"), "python": "/bin/python", "fresh": "1",
+        "out": str(tmp_path / "out"), "python": "/bin/python", "fresh": "1", "preset": "smoke",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)
     assert {name: str(getattr(found, name)) for name in Settings.__dataclass_fields__} == given | {"fresh": "True"}
@@ -94,7 +94,7 @@ def test_what_make_was_given_is_named_as_it_was_given() -> None:
 
 def test_only_1_and_0_say_yes_and_no() -> None:
     assert not load_settings({"FRAMEHAUL_FRESH": "0"}, None).fresh
-    with pytest.raises(SettingsError, match="FRAMEHAUL_FRESH='yes' is neither 1, for yes, nor 0"):
+    with pytest.raises(SettingsError, match="FRESH='yes' is neither 1, for yes, nor 0"):
         load_settings({"FRAMEHAUL_FRESH": "yes"}, None)
 
 

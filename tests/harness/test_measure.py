@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import pandas as pd
 import polars as pl
 import psycopg
 import pytest
+from numba.core.event import trigger_event
 
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
@@ -22,6 +25,7 @@ from framehaul.harness.measure import Moved
 from framehaul.harness.meter import Meter
 from framehaul.harness.passes import Failed, Ok, Pass
 from framehaul.harness.rounds import Rounds
+from framehaul.harness.times import Times
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
 from framehaul.studies.transfers import study as transfers
@@ -175,3 +179,28 @@ def test_the_meter_says_nothing_of_a_server_it_cannot_see() -> None:
     meter = Meter(None)
     meter.start()
     assert meter.stop().server_cpu_s is None
+
+
+def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when numba finds nothing in its cache, and there is no warm-up."""
+    reader, calls, times = named("postgres", "read", "polars_psycopg_copy_text"), 0, Times()
+
+    def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            with trigger_event("numba:compile"):
+                time.sleep(0.3)
+        frame: pl.DataFrame = reader.function(connection, table)
+        return frame
+
+    [(_, _, ended)] = run([replace(reader, function=compiling)], servers.postgres, Rounds(1), times=times)
+    assert calls == 2
+    assert isinstance(ended, Ok)
+    assert times.seconds["compilation"] == pytest.approx(0.3, abs=0.1)
+    assert ended.values.seconds <= times.seconds["clock"] + 1e-3
+
+
+def test_garbage_is_collected_again_after_a_run(servers: Servers) -> None:
+    run([named("postgres", "write", "polars_psycopg_copy_text")], servers.postgres, Rounds(1))
+    assert gc.get_freeze_count() == 0

@@ -147,3 +147,25 @@ def test_interval_widens_with_spread(tmp_path: Path) -> None:
 
 def test_run_ids_differ() -> None:
     assert store.new_run_id() != store.new_run_id()
+
+
+def test_of_a_race_those_with_the_most_rows_come_first_and_ratios_are_of_the_same_rows(tmp_path: Path) -> None:
+    frame = passes(
+        result("early", 1, 0.1, rows=100, rows_per_s=9000.0), result("base", 1, 0.1, rows=100, rows_per_s=1000.0),
+        result("leader", 1, 0.1, rows=100, rows_per_s=4000.0, origin="beyond"),
+        *(result("base", n, 1.0) for n in (1, 2)),
+        *(result("leader", n, 0.5, origin="beyond") for n in (1, 2)),
+        directory=tmp_path,
+    )  # fmt: skip
+    summary = statistics.summary(frame)
+    assert summary.select("technique", "rows", "passes").rows() == [
+        ("leader", 1000, 2), ("base", 1000, 2), ("early", 100, 1)
+    ]  # fmt: skip
+    assert summary["ratio"].to_list() == [2.0, 1.0, 9.0]
+
+
+def test_one_round_has_a_ratio_and_no_interval(tmp_path: Path) -> None:
+    frame = passes(result("base", 1, 1.0), result("new", 1, 0.5), directory=tmp_path)
+    found = statistics.ratio(frame.filter(technique="new"), frame.filter(technique="base"))
+    assert str(found) == "2.00x (one round)"
+    assert found.against(1) == "inconclusive"

@@ -16,7 +16,7 @@ STUDY = Study(
         Parameter("rows", 0, "the first rows of it; 0: all"),
         Parameter("key", "", "columns of the primary key"),
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
-        PASSES.at(6), WARMUP, SEED, RACE, SECONDS,
+        PASSES.at(5), WARMUP, SEED, RACE, SECONDS,
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),
     ),

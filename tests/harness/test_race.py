@@ -1,0 +1,76 @@
+"""Who stays in a race: nobody leaves it by chance, and what is fastest is still compared with what it must be."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from framehaul.harness.measure import Moved
+from framehaul.harness.meter import Usage
+from framehaul.harness.passes import Failed, Ok, Pass
+from framehaul.harness.race import Heat, heats, leaders
+from framehaul.harness.recording import result
+from framehaul.harness.rounds import Rounds
+from framehaul.results import store
+from framehaul.techniques import Technique, techniques
+
+ALL = techniques("clickhouse", "write")
+HEAT = Heat(1000, Rounds(2), reach=1.5)
+
+
+def passes(seconds: dict[str, list[float | None]], rows: int = HEAT.rows) -> pl.DataFrame:
+    """Passes of techniques that took so long, or failed."""
+    known = {one.name: one for one in ALL}
+
+    def ended(took: float | None) -> Pass[Moved]:
+        return Failed("a row is missing") if took is None else Ok(Moved(took, Usage(0, 0, 0), store.EXACT))
+
+    made = [
+        result("run", "03_clickhouse_write", known[name], rows, number, ended(one))
+        for name, several in seconds.items() for number, one in enumerate(several, 1)
+    ]  # fmt: skip
+    frame = pl.DataFrame([*map(vars, made)], infer_schema_length=None).rename({"pass_": "pass"})
+    return frame.select(store.SCHEMA.keys()).cast(store.SCHEMA)  # type: ignore[arg-type]
+
+
+def named(seconds: dict[str, list[float | None]], rows: int = HEAT.rows, heat: Heat = HEAT) -> list[str]:
+    return [one.name for one in leaders(ALL, passes(seconds, rows), heat)]
+
+
+def of(frame: str, origin: str) -> list[Technique]:
+    return [one for one in ALL if (one.frame, one.origin) == (frame, origin)]
+
+
+def test_who_is_slow_leaves_and_limits_and_the_best_published_stay() -> None:
+    (first, second, third, *_), (published, slower, *_) = of("polars", "beyond"), of("polars", "published")
+    pandas, limit = of("pandas", "beyond")[0], of("none", "limit")[0]
+    staying = named({
+        first.name: [1.0, 1.1], second.name: [1.4, 1.3], third.name: [9.0, 2.0], published.name: [5.0, 5.0],
+        slower.name: [6.0, 6.0], pandas.name: [30.0, 30.0], limit.name: [40.0, 40.0],
+    })  # fmt: skip
+    assert set(staying) == {first.name, second.name, published.name, pandas.name, limit.name}
+
+
+def test_one_pass_that_was_disturbed_drops_nobody_and_one_that_was_lucky_drops_nobody_else() -> None:
+    names = [one.name for one in of("polars", "beyond")[:6]]
+    usual: dict[str, list[float | None]] = {name: [1.0, 1.1] for name in names}
+    assert set(named(usual | {names[0]: [7.0, 1.0]})) == set(names)
+    assert set(named(usual | {names[0]: [0.01, 1.0]})) == set(names)
+
+
+def test_who_was_wrong_is_out_whatever_its_speed() -> None:
+    wrong, right = (one.name for one in of("polars", "beyond")[:2])
+    assert named({wrong: [0.1, None], right: [1.0, 1.0]}) == [right]
+    assert named({wrong: [None, None]}) == []
+
+
+def test_only_the_passes_of_the_heat_count() -> None:
+    assert named({of("polars", "beyond")[0].name: [1.0]}, rows=10) == []
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(100_000, [6_250, 25_000, 100_000]), (8, [2, 8]), (1, [1])])
+def test_heats_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> None:
+    made = heats(rows, Rounds(3, 1, 7), race=True)
+    assert [heat.rows for heat in made] == sizes
+    assert made[-1].rounds == Rounds(3, 1, 7)
+    assert heats(rows, Rounds(3, 1, 7), race=False) == made[-1:]

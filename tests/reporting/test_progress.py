@@ -1,0 +1,117 @@
+"""What a run says of itself: what runs, what is next, how long it takes, and where an interrupted one goes on."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framehaul.reporting.progress import Plan, duration, logged
+from framehaul.settings import Settings
+from framehaul.studies import registry
+
+
+def plan(out: Path, notebooks: str = "01 02 05", **changes: Any) -> Plan:
+    settings = Settings(out=out, **changes)
+    (out / "results").mkdir(exist_ok=True)
+    given = {"rows": "10"}
+    return Plan([(one, registry.values(one, "quick", given)) for one in registry.chosen(notebooks)], settings)
+
+
+def test_it_says_what_runs_what_is_next_and_how_long_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with plan(tmp_path) as made:
+        before = dict(made.coming)
+        for study, _ in made:
+            assert study.notebook not in made.coming
+        made.end(whole=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("quick: 3 notebooks, about ")
+    assert "01_postgres_write first" in lines[0]
+    assert "reports/index.html" in lines[0]
+    assert lines[1].startswith("== 01_postgres_write (1 of 3; next: 02_postgres_read, about ")
+    assert lines[3].startswith("== 05_summary (3 of 3; about ")
+    assert lines[4].startswith("took ")
+    assert [*before] == ["01_postgres_write", "02_postgres_read", "05_summary"]
+    assert all(when.startswith("to come in about ") for when in before.values())
+
+
+def test_what_took_longer_than_expected_is_expected_to_go_on_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with plan(tmp_path, "01 02") as made:
+        (first, second), lasted = (pair[0] for pair in made.left), 0
+        for study, _ in made:
+            if study is second:
+                assert made._pace == pytest.approx(3)
+            now[0] += 3 * first.seconds[0] if study is first else 1
+            lasted += 1
+        assert lasted == 2
+
+
+def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        with pytest.raises(KeyboardInterrupt), plan(tmp_path) as made:
+            for study, _ in made:
+                made.finished(study)
+                if study.number == "02":
+                    raise KeyboardInterrupt
+
+    interrupted()
+    capsys.readouterr()
+    with plan(tmp_path) as made:
+        assert [study.number for study, _ in made.left] == ["05"]
+    assert "goes on where an interrupted run ended: 01_postgres_write 02_postgres_read" in capsys.readouterr().out
+    assert len(plan(tmp_path, fresh=True).left) == 3
+    assert len(plan(tmp_path, "01 02 03").left) == 3, "another selection is another run"
+    (tmp_path / "results" / "run.partial.json").write_text('{"finished": ["01_')
+    assert len(plan(tmp_path).left) == 3
+    interrupted()
+    with plan(tmp_path) as made:
+        made.end(whole=True)
+    assert len(plan(tmp_path).left) == 3, "nothing is left of a run that ended"
+
+
+def test_what_failed_is_run_again(tmp_path: Path) -> None:
+    with plan(tmp_path) as made:
+        for study, _ in made:
+            if study.number != "01":
+                made.finished(study)
+        made.end(whole=False)
+    assert [study.number for study, _ in plan(tmp_path).left] == ["01", "05"]
+
+
+def test_where_the_time_went_is_kept(tmp_path: Path) -> None:
+    with plan(tmp_path, "01 02") as made:
+        with made.preparing("starting the servers"):
+            pass
+        for _ in made:
+            with made.exporting():
+                pass
+    with (tmp_path / "results" / "timing.csv").open() as file:
+        rows = [(row["notebook"], row["part"]) for row in csv.DictReader(file)]
+    of_each = [(name, part) for name in ("01_postgres_write", "02_postgres_read") for part in ("page", "the rest")]
+    assert rows == [("", "starting the servers"), *of_each]
+
+
+def test_a_log_has_whole_lines_and_what_a_bar_ends_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with logged(tmp_path / "run.log"):
+        print("== 01", flush=True)
+        for part in ("\r10%", "\r50%", "\r100%\n", "unfinished"):
+            sys.stdout.write(part)
+        print("trouble", file=sys.stderr)
+    lines = [line.split(" ", 1)[1] for line in (tmp_path / "run.log").read_text().splitlines()]
+    assert lines == ["== 01", "100%", "trouble"]
+    assert capsys.readouterr().out == "== 01\n\r10%\r50%\r100%\nunfinished"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(8, "8 s"), (89, "89 s"), (720, "12 min"), (12_600, "3.5 h")])
+def test_durations_read_as_a_reader_says_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
