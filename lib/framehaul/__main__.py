@@ -83,7 +83,9 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
                 imported(study.check)(values)
             except ValueError as error:
                 raise SettingsError(str(error)) from error
-    from framehaul.reporting import notebooks  # it imports all of Jupyter; the other commands need none of it
+    # Loading Jupyter takes seconds, and nobody should wait for a word so long; the other commands need none of it.
+    print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
+    from framehaul.reporting import notebooks
 
     ok = notebooks.run(chosen, settings, registry.studies())
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out

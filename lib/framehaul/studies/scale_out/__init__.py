@@ -13,7 +13,7 @@ PARTITIONS = Parameter("partitions", [2, 4, 8], "partitions to compare, with the
 DATASET = Parameter("dataset", "", "a directory of Parquet files with the table's columns, in place of one made here")
 STUDY = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
-    (ROWS, PASSES, WARMUP, SEED, WORKERS, PARTITIONS, DATASET),
+    (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED, WORKERS, PARTITIONS, DATASET),
     "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:readme_blocks",
 )  # fmt: skip
 STUDIES = (STUDY,)
