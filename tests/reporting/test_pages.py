@@ -64,7 +64,8 @@ def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
         *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
         directory=tmp_path,
     )
-    assert "this run is inconclusive" in findings.of_direction(statistics.summary(frame))
+    assert "this run is inconclusive: SECOND." in findings.of_direction(statistics.summary(frame))
+    assert findings.winners(statistics.summary(frame))["tied"].to_list() == [["SECOND"]]
     assert findings.ranking(statistics.summary(frame)).count("FIRST; SECOND") == 1
 
 

@@ -117,8 +117,12 @@ def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: st
 
 
 def tied(rows: Sequence[Mapping[str, Any]], speed: str = "rows_per_s") -> list[Mapping[str, Any]]:
-    """Of medians, fastest first, those whose passes overlap with the first one's: they cannot be told from it."""
-    return [row for row in rows[1:] if row[f"max_{speed}"] >= rows[0][f"min_{speed}"]]
+    """Of medians, fastest first, those whose passes overlap with the first one's: they cannot be told from it.
+
+    One pass tells nobody apart.
+    """
+    overlap = (row[f"max_{speed}"] >= rows[0][f"min_{speed}"] for row in rows[1:])
+    return [row for row, near in zip(rows[1:], overlap, strict=True) if near or rows[0]["passes"] == 1]
 
 
 def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:

@@ -37,6 +37,7 @@ from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 
+FEW_TIES = 4
 ORDER = {
     f"{database} {way}": at for at, (database, way) in enumerate((d, w) for d in DATABASES for w in ("write", "read"))
 }
@@ -49,6 +50,7 @@ def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -
         words("fastest technique", "label"),
         Column("median rows/s", lambda row: speed_text(row, "median_rows_per_s", "{:,.0f}".format)),
         Column("min to max", spread_text),
+        words("not told apart from it", "tied", "; ".join),
         Column("MB on the wire", "wire_bytes", lambda value: f"{value / 1e6:.1f}"),
         Column("dtypes", lambda row: "" if row["direction"] == "write" else dtypes_text(row["dtypes"])),
     ]
@@ -225,13 +227,20 @@ class Summary(Shown):
 load = Summary.load
 
 
+def _ties(labels: list[str]) -> str:
+    """Who is not told apart from a winner, as small print."""
+    few = html.escape("; ".join(labels)) if len(labels) <= FEW_TIES else f"{len(labels)} others"
+    return f"<br><small>not told apart from it: {few}</small>" if labels else ""
+
+
 def headline_html(directory: Path) -> str:
     """The fastest technique of each direction, for the index page; empty when there are no results."""
     passes = read_all(directory)
     if passes.is_empty():
         return ""
     rows = "".join(
-        f"<tr><td>{where(row)}</td><td>{html.escape(row['label'])}</td><td>{row['median_rows_per_s']:,.0f}</td></tr>"
+        f"<tr><td>{where(row)}</td><td>{html.escape(row['label'])}{_ties(row['tied'])}</td>"
+        f"<td>{row['median_rows_per_s']:,.0f}</td></tr>"
         for row in findings.winners(statistics.summary(passes)).to_dicts()
     )
     return f"<table><tr><th>direction</th><th>fastest</th><th>rows/s (median)</th></tr>{rows}</table>"

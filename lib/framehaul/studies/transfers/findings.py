@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from framehaul.reporting.tables import ratio_text, thousands
+from framehaul.results import statistics
 from framehaul.techniques import DRIVERS, FAMILIES
 from framehaul.techniques.registry import DATABASES
 
@@ -44,8 +46,20 @@ def of_direction(summary: pl.DataFrame) -> str:
 
 
 def winners(summary: pl.DataFrame) -> pl.DataFrame:
-    """The fastest technique of every database and direction, in the summary's order."""
-    return raced(summary).group_by("database", "direction", maintain_order=True).first()
+    """The fastest technique of every database and direction, in the summary's order.
+
+    `tied` has the labels of those that cannot be told from it.
+    """
+    first = [
+        group.head(1).with_columns(pl.Series("tied", [[row["label"] for row in rivals(group)]], pl.List(pl.String)))
+        for _, group in raced(summary).group_by("database", "direction", maintain_order=True)
+    ]
+    return pl.concat(first) if first else raced(summary).with_columns(pl.lit([], pl.List(pl.String)).alias("tied"))
+
+
+def rivals(timed: pl.DataFrame) -> Sequence[Mapping[str, Any]]:
+    """Those that cannot be told from the fastest of a direction, which moved as many rows."""
+    return statistics.tied(timed.filter(rows=timed["rows"][0]).to_dicts()) if len(timed) else []
 
 
 def raced(summary: pl.DataFrame) -> pl.DataFrame:
@@ -158,8 +172,9 @@ def _winner(timed: pl.DataFrame) -> list[str]:
         second = rows[1]
         if second["rows"] != best["rows"]:
             text += f" All others fell behind it with fewer rows, {second['label']} last."
-        elif second["max_rows_per_s"] >= best["min_rows_per_s"]:
-            text += f" Its passes overlap with those of {second['label']}: this run is inconclusive."
+        elif near := rivals(timed):
+            names = ", ".join(str(row["label"]) for row in near)
+            text += f" Not told apart from it, so that this run is inconclusive: {names}."
         else:
             speed = thousands(second["median_rows_per_s"])
             text += f" Next: {second['label']}, {speed} rows/s, in every pass below the winner's slowest."

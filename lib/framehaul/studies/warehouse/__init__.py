@@ -8,7 +8,8 @@ PARALLEL = Parameter(
     "parallel", 4, "files, connections or loads that may run at once, on the way to a warehouse", least=1
 )
 STUDY = Study(
-    "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?", (ROWS.at(30_000), PASSES, WARMUP, SEED, PARALLEL),
+    "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
+    (ROWS.at(30_000), PASSES, WARMUP, SEED, PARALLEL),
     "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:readme_blocks",
 )  # fmt: skip
 STUDIES = (STUDY,)
