@@ -182,8 +182,7 @@ SHOWN = [found for found in techniques() if found.frame != "none" and found.orig
 
 RECOMMENDED_OFTEN = {
     "polars_pgpq_copy_binary", "pandas_asyncpg_copy_text", "polars_adbc_fetch", "pandas_psycopg_row_fetch",
-    "polars_http_client_arrow_stream", "pandas_clickhouse_connect_insert_df", "polars_http_client_native_decoded",
-    "pandas_urllib_parquet",
+    "polars_http_client_arrow_stream", "pandas_clickhouse_connect_insert_df", "pandas_urllib_parquet",
 }  # fmt: skip
 
 
@@ -224,7 +223,7 @@ WITH_HIDDEN_NEEDS = {
     "found",
     mostly_slow(
         [found for found in SHOWN if found.name in WITH_HIDDEN_NEEDS],
-        lambda found: found.name in ("polars_adbc_fetch", "pandas_clickhouse_connect_insert_df_rust"),
+        lambda found: found.name == "polars_adbc_fetch",
         lambda found: f"{found.direction}-{found.name}",
     ),
 )
