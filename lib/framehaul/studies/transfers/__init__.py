@@ -10,14 +10,15 @@ RACE = Parameter(
 )  # fmt: skip
 
 
-def _study(number: int, name: str, question: str, rows: int) -> Study:
+def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int]) -> Study:
     """`rows` are so many that the fastest take 0.2 s and more on two cores, where a look is to be quick."""
-    return Study(f"{number:02}_{name}", question, (ROWS.at(rows), PASSES, WARMUP, SEED, RACE), TECHNIQUE_PASSES)
+    parameters = ROWS.at(rows), PASSES, WARMUP, SEED, RACE
+    return Study(f"{number:02}_{name}", question, parameters, TECHNIQUE_PASSES, seconds=seconds)
 
 
 STUDIES = (
-    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 100_000),
-    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 400_000),
-    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 200_000),
-    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 800_000),
+    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 100_000, (60, 1500)),
+    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 400_000, (60, 1500)),
+    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 200_000, (60, 2900)),
+    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 800_000, (60, 1800)),
 )
