@@ -285,7 +285,7 @@ def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
         ([1, 1.1, 0.9], [2, 2.3, 1.7], "faster"),
         ([2, 2.3, 1.7], [1, 1.1, 0.9], "slower"),
         ([1, 2, 3], [3, 2, 1], "inconclusive,"),
-        ([1], [2], "inconclusive, one round"),
+        ([1], [2], "inconclusive, 2.00x (one round)"),
         ([], [1, 2], "not measured"),
     ],
 )

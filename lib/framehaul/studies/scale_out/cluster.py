@@ -130,8 +130,11 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
-        # Neither a dashboard nor its data over HTTP, for any account of this machine could look.
-        dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}),
+        # Neither a dashboard nor its data over HTTP, for any account of this machine could look. And nothing is left.
+        dask.config.set({
+            "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
+            "temporary-directory": scratch,
+        }),
         # TLS with keys of its own: what a scheduler is sent it runs, and any account could send it something.
         distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, security=True,
