@@ -511,6 +511,12 @@ def test_a_build_that_fails_says_why(
     assert str(tmp_path) not in str(raised.value)
 
 
+def test_a_run_does_not_wait_for_a_build_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 0.1)
+    with pytest.raises(UnavailableError, match=r"^it was not built within 0\.1 s\. make tools waits for that$"):
+        catalog.build(["sleep", "1000"], tmp_path, "it was not built")
+
+
 GO = """#!{python}
 import sys
 from pathlib import Path

@@ -228,8 +228,10 @@ def node_program(settings: Settings, *, patient: bool = False) -> Path:
     lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
     installed = target / "node_modules" / ".framehaul"
     if not installed.exists() or installed.read_text() != lock:
-        hurry = [] if patient else ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
-        build(["npm", "ci", "--no-progress", *hurry], target, "Node's drivers were not installed", shown=patient)
+        options = [] if patient else ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
+        if not os.access(os.environ.get("HOME", ""), os.W_OK):  # npm 11 does not end where it cannot make its cache
+            options.append(f"--cache={target / '.npm'}")
+        build(["npm", "ci", "--no-progress", *options], target, "Node's drivers were not installed", shown=patient)
         installed.write_text(lock)
     return target / "main.js"
 
@@ -266,10 +268,13 @@ def find_tool(name: str, what: str) -> None:
 def build(command: list[str], directory: Path, failed: str, *, shown: bool = False) -> None:
     """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine.
 
-    What is `shown` says it at once instead, on standard error.
+    What is `shown` says it at once instead, on standard error, and takes as long as it takes.
     """
-    streams: dict[str, Any] = {"stdout": sys.stderr} if shown else {"capture_output": True}
-    done = subprocess.run(command, cwd=directory, text=True, errors="replace", check=False, **streams)
+    how: dict[str, Any] = {"stdout": sys.stderr} if shown else {"capture_output": True, "timeout": PATIENCE_SECONDS}
+    try:
+        done = subprocess.run(command, cwd=directory, text=True, errors="replace", check=False, **how)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"{failed} within {PATIENCE_SECONDS} s. make tools waits for that") from None
     if done.returncode:
         output = " ".join((done.stderr or done.stdout or "see above").replace(f"{directory}", "").split())[-300:]
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {output}")
