@@ -8,6 +8,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -270,13 +271,19 @@ def build(command: list[str], directory: Path, failed: str, *, shown: bool = Fal
 
     What is `shown` says it at once instead, on standard error, and takes as long as it takes.
     """
-    how: dict[str, Any] = {"stdout": sys.stderr} if shown else {"capture_output": True, "timeout": PATIENCE_SECONDS}
-    try:
-        done = subprocess.run(command, cwd=directory, text=True, errors="replace", check=False, **how)
-    except subprocess.TimeoutExpired:
-        raise UnavailableError(f"{failed} within {PATIENCE_SECONDS} s. make tools waits for that") from None
-    if done.returncode:
-        output = " ".join((done.stderr or done.stdout or "see above").replace(f"{directory}", "").split())[-300:]
+    streams = {"stdout": sys.stderr} if shown else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        command, cwd=directory, text=True, errors="replace", start_new_session=True, **streams
+    ) as process:  # fmt: skip
+        try:
+            out, errors = process.communicate(timeout=None if shown else PATIENCE_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # and the compilers that it has started
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise UnavailableError(f"{failed} within {PATIENCE_SECONDS} s. make tools waits for that") from None
+            raise
+    if process.returncode:
+        output = " ".join((errors or out or "see above").replace(f"{directory}", "").split())[-300:]
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {output}")
 
 
