@@ -292,3 +292,10 @@ def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_d
     assert not partial.with_name("clickhouse_write.csv").exists()
     assert not psutil.wait_procs(family, timeout=60)[1]
     assert not is_kept(state)
+
+
+def test_a_notebook_runs_where_temporary_files_lie_deep(tmp_path: Path) -> None:
+    deep = tmp_path / "long name" / ("x" * 180)
+    deep.mkdir(parents=True)
+    done = run_command("run", "--notebooks=00", f"--out={tmp_path}", state_dir=tmp_path / "state", TMPDIR=str(deep))
+    assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
 
+LONGEST_FOR_SOCKETS = 70
 LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
 """A cell counts as hung when it takes longer than this, and than rows take that move so slowly."""
 
@@ -85,7 +86,7 @@ def _execute(study: Study, values: dict[str, Any], reports: Path, plan: progress
     notebook = NOTEBOOKS / f"{study.notebook}.ipynb"
     unfinished, page = (reports / "failed" / f"{study.notebook}.{ending}" for ending in ("ipynb", "html"))
     problem = None
-    with tempfile.TemporaryDirectory(prefix="framehaul-", ignore_cleanup_errors=True) as sockets:
+    with tempfile.TemporaryDirectory(prefix="framehaul-", dir=_for_sockets(), ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves
         # them behind.
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
@@ -104,6 +105,12 @@ def _execute(study: Study, values: dict[str, Any], reports: Path, plan: progress
         unfinished.replace(reports / unfinished.name)
         page.replace(reports / page.name)
     return problem
+
+
+def _for_sockets() -> str | None:
+    """A directory for sockets, whose paths have at most 107 bytes (unix(7)); None: the usual one is short enough."""
+    usual = tempfile.gettempdir()
+    return None if len(os.fsencode(usual)) <= LONGEST_FOR_SOCKETS else "/var/tmp"  # noqa: S108  a directory of ours in it
 
 
 def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
