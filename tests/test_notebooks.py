@@ -301,3 +301,17 @@ def test_a_notebook_runs_where_temporary_files_lie_deep(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     done = run_command("run", "--notebooks=00", f"--out={tmp_path}", state_dir=tmp_path / "state", TMPDIR=str(deep))
     assert done.returncode == 0, done.stderr
+
+
+def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
+    within: RunsCommand, tmp_path: Path
+) -> None:
+    state, out = tmp_path / "state", tmp_path / "out"
+    gone = [state / "clickhouse" / "data", state / "keeper.log", out / "reports" / "index.html"]
+    gone += [out / "results" / "run.partial.json"]
+    kept = [state / "tools" / "bin" / "json2parquet", out / "results" / "postgres_write.csv"]
+    for path in (*gone, *kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert within("clean", f"--out={out}", state_dir=state).returncode == 0
+    assert [path for path in (*gone, *kept) if path.exists()] == kept

@@ -175,13 +175,20 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
     embedded.stop(settings)
     docker.remove(settings)
-    for path in (settings.state_dir, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
-        shutil.rmtree(path, ignore_errors=True)
+    # What takes minutes to build is no data of servers.
+    states = [path for path in settings.state_dir.glob("*") if path.name not in BUILT]
+    for path in (*states, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     for partial in (settings.out / "results").glob("*.partial.*"):
         partial.unlink()
     return 0
 
 
+BUILT = {"tools", "cache"}
+"""What make clean leaves of the state directory."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
     "compare": _compare, "variables": _variables, "clean": _clean,

@@ -116,6 +116,9 @@ def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]
         row, value = next(iter(values.items()))
         if not sent.odd:
             return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
+    # Rows mostly come as they were sent, and sorting them takes longer than all else.
+    if first_difference(sent, received) is None:
+        return None
     sent, received = sent.in_order(key), received.in_order(key)
     if first_difference(sent, received) is None:
         return None

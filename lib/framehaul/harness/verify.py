@@ -24,7 +24,7 @@ class Expected:
 
     def __init__(self, table: Table, content: pa.Table) -> None:
         self._table, self._content = table, content
-        self._sent = content_of(content, table.columns, nan_is_null=False).in_order(table.key)
+        self._sent = content_of(content, table.columns, nan_is_null=False)
         self._rows_fingerprint: Fingerprint | None = None
 
     def difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
