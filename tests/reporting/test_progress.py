@@ -107,9 +107,11 @@ def test_a_log_has_whole_lines_and_what_a_bar_ends_with(tmp_path: Path, capsys: 
         for part in ("\r10%", "\r50%", "\r100%\n", "unfinished"):
             sys.stdout.write(part)
         print("trouble", file=sys.stderr)
+        taken = sys.stdout
+    print("afterwards", file=taken, flush=True)
     lines = [line.split(" ", 1)[1] for line in (tmp_path / "run.log").read_text().splitlines()]
     assert lines == ["== 01", "100%", "trouble"]
-    assert capsys.readouterr().out == "== 01\n\r10%\r50%\r100%\nunfinished"
+    assert capsys.readouterr().out == "== 01\n\r10%\r50%\r100%\nunfinishedafterwards\n"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(8, "8 s"), (89, "89 s"), (720, "12 min"), (12_600, "3.5 h")])

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import psutil
 import psycopg
 import pytest
 
@@ -519,6 +520,13 @@ def test_a_build_that_fails_says_why(
     with pytest.raises(UnavailableError, match=said) as raised:
         one.command(Settings(state_dir=tmp_path / "state"))
     assert str(tmp_path) not in str(raised.value)
+
+
+def test_a_run_does_not_wait_for_a_build_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 0.1)
+    with pytest.raises(UnavailableError, match=r"^it was not built within 0\.1 s\. make tools waits for that$"):
+        catalog.build(["sh", "-c", "sleep 98761 | sleep 98761"], tmp_path, "it was not built")
+    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "98761"]]
 
 
 GO = """#!{python}

@@ -196,6 +196,8 @@ class _Both(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self._terminal.write(text)
+        if self._log.closed:  # who took hold of it within the block writes on
+            return len(text)
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._log.write(f"{dt.datetime.now():%H:%M:%S} {line.rstrip().rpartition('\r')[2]}\n")
@@ -204,7 +206,8 @@ class _Both(io.TextIOBase):
 
     def flush(self) -> None:
         self._terminal.flush()
-        self._log.flush()
+        if not self._log.closed:
+            self._log.flush()
 
     def isatty(self) -> bool:
         return self._terminal.isatty()

@@ -8,6 +8,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -235,8 +236,10 @@ def node_program(settings: Settings, *, patient: bool = False) -> Path:
     lock = hashlib.sha256((target / "package-lock.json").read_bytes()).hexdigest()
     installed = target / "node_modules" / ".framehaul"
     if not installed.exists() or installed.read_text() != lock:
-        hurry = [] if patient else ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
-        build(["npm", "ci", "--no-progress", *hurry], target, "Node's drivers were not installed", shown=patient)
+        options = [] if patient else ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
+        if not os.access(os.environ.get("HOME", ""), os.W_OK):  # npm 11 does not end where it cannot make its cache
+            options.append(f"--cache={target / '.npm'}")
+        build(["npm", "ci", "--no-progress", *options], target, "Node's drivers were not installed", shown=patient)
         installed.write_text(lock)
     return target / "main.js"
 
@@ -273,12 +276,21 @@ def find_tool(name: str, what: str) -> None:
 def build(command: list[str], directory: Path, failed: str, *, shown: bool = False) -> None:
     """Run what builds or installs a program; raises UnavailableError with what it said, and no path of this machine.
 
-    What is `shown` says it at once instead, on standard error.
+    What is `shown` says it at once instead, on standard error, and takes as long as it takes.
     """
-    streams: dict[str, Any] = {"stdout": sys.stderr} if shown else {"capture_output": True}
-    done = subprocess.run(command, cwd=directory, text=True, errors="replace", check=False, **streams)
-    if done.returncode:
-        output = " ".join((done.stderr or done.stdout or "see above").replace(f"{directory}", "").split())[-300:]
+    streams = {"stdout": sys.stderr} if shown else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        command, cwd=directory, text=True, errors="replace", start_new_session=True, **streams
+    ) as process:  # fmt: skip
+        try:
+            out, errors = process.communicate(timeout=None if shown else PATIENCE_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # and the compilers that it has started
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise UnavailableError(f"{failed} within {PATIENCE_SECONDS} s. make tools waits for that") from None
+            raise
+    if process.returncode:
+        output = " ".join((errors or out or "see above").replace(f"{directory}", "").split())[-300:]
         raise UnavailableError(f"{failed}: {' '.join(command[:2])} said: {output}")
 
 
