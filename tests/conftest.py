@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import getpass
 import os
 import shutil
 import subprocess
@@ -30,8 +29,8 @@ from framehaul.studies.drivers.catalog import go_program
 from framehaul.techniques import Technique, techniques
 
 TEMPORARY = pytest.StashKey[Path]()
-EXPECTED_LEFT = {"template", f"pytest-of-{getpass.getuser()}"}
-"""In the directory for all that is temporary: the cluster to copy, and what pytest keeps for a look."""
+EXPECTED_LEFT = ("template", "pytest-of-*", "uv-*.lock")
+"""In the directory for all that is temporary: the cluster to copy, what pytest keeps for a look, and uv's locks."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +51,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     directory = session.config.stash.get(TEMPORARY, None)
     if directory is None:
         return
-    left = sorted(path.name for path in directory.iterdir() if path.name not in EXPECTED_LEFT)
+    left = sorted(path.name for path in directory.iterdir() if not any(map(path.match, EXPECTED_LEFT)))
     if left and session.exitstatus == pytest.ExitCode.OK:
         print(f"\nleft behind in {directory}: {', '.join(left)}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -35,7 +35,7 @@ def distributions_for(requirements: Iterable[str]) -> set[str]:
             continue
         found.add(name)
         try:
-            further = [Requirement(text) for text in requires(wanted.name) or ()]
+            further = _requirements_of(wanted.name)
         except PackageNotFoundError:  # for another system
             continue
         environments = [{"extra": extra} for extra in ("", *wanted.extras)]
@@ -50,3 +50,8 @@ def modules_beside(requirements: Iterable[str]) -> set[str]:
 
 
 owners_of_modules = cache(packages_distributions)
+
+
+@cache
+def _requirements_of(name: str) -> list[Requirement]:
+    return [Requirement(text) for text in requires(name) or ()]
