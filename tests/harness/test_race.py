@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -64,11 +66,21 @@ def test_who_was_wrong_is_out_whatever_its_speed() -> None:
     assert named({wrong: [None, None]}) == []
 
 
+def test_no_more_than_a_share_stay_but_several_connections_do() -> None:
+    beyond = [one for one in of("polars", "beyond") if one.connections == 1]
+    several = next(one for one in of("polars", "beyond") if one.connections > 1)
+    seconds: dict[str, list[float | None]] = {one.name: [1 + at / 100] for at, one in enumerate(beyond[:10])}
+    heat = replace(HEAT, share=0.5)
+    assert set(named(seconds | {several.name: [2.5]}, heat=heat)) == {*[*seconds][:6], several.name}
+    assert set(named(seconds | {several.name: [9.0]}, heat=heat)) == {*[*seconds][:6]}
+    assert len(named(seconds, heat=replace(HEAT, share=0))) == 4
+
+
 def test_only_the_passes_of_the_heat_count() -> None:
     assert named({of("polars", "beyond")[0].name: [1.0]}, rows=10) == []
 
 
-@pytest.mark.parametrize(("rows", "sizes"), [(100_000, [6_250, 25_000, 100_000]), (8, [2, 8]), (1, [1])])
+@pytest.mark.parametrize(("rows", "sizes"), [(100_000, [25_000, 100_000]), (8, [2, 8]), (1, [1])])
 def test_heats_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> None:
     made = heats(rows, Rounds(3, 1, 7), race=True)
     assert [heat.rows for heat in made] == sizes

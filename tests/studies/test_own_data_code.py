@@ -171,12 +171,6 @@ def check_snippet(
         assert sent[found.database].difference(frame) is None, found.name
 
 
-@pytest.fixture(autouse=True)
-def installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed stays what it is while the tests run, and takes most of a second to list."""
-    monkeypatch.setattr("framehaul.studies.own_data.snippet.packages_distributions", owners_of_modules)
-
-
 def code_of(found: Technique, table: Table, kind: str = "parquet") -> str:
     return snippet(
         found, table, table.postgres_ddl if found.database == "postgres" else table.clickhouse_ddl, kind

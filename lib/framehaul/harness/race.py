@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +14,9 @@ from framehaul.harness.rounds import Rounds
 from framehaul.results import statistics
 from framehaul.techniques import Technique
 
+LEAST = 4
+"""How many of a kind of frame stay in, if they are within reach."""
+
 
 @dataclass(frozen=True)
 class Heat:
@@ -20,28 +24,25 @@ class Heat:
 
     rows: int
     rounds: Rounds
-    reach: float = 1
+    reach: float = 1.5
     """How many times the time of the better half of its kind of frame one may take and stay in."""
+    share: float = 1
+    """How many of a kind of frame stay in at most, but for `LEAST`."""
 
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
-    """The heats up to `rows`; without a race there is one.
-
-    The first are generous: fixed costs weigh more on few rows, and few passes say little.
-    """
-    early = [
-        Heat(rows // 16, Rounds(2, rounds.warmup, rounds.seed), 2.5),
-        Heat(rows // 4, Rounds(2, 0, rounds.seed), 1.3),
-    ]
-    return [*(heat for heat in early if race and heat.rows), Heat(rows, rounds)]
+    """The heats up to `rows`: everybody twice on a quarter, the leaders on all; without a race everybody on all."""
+    first = Heat(rows // 4, Rounds(2, 0, rounds.seed), share=1 / 4)
+    return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
 
 
 def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -> list[Technique]:
-    """Who stays in after a heat: of each kind of frame those within its reach, and the fastest published one.
+    """Who stays in after a heat: of each kind of frame the fastest within its reach, and the fastest published one.
 
     A technique counts by its fastest pass, for other work on the machine makes a pass slower, never faster, and the
-    better half by its median, for one pass may be fast by chance. Limits stay: what is fastest is compared with them.
-    Who was wrong, or could not run, is out.
+    better half by its median, for one pass may be fast by chance. Several connections cost more to begin with and are
+    worth it on many rows: who has them stays in up to twice the reach. So do limits, which what is fastest is compared
+    with. Who was wrong, or could not run, is out.
     """
     timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")
     speeds = {tuple(row[:3]): row[3] for row in timed.select(*statistics.NAMES, "max_rows_per_s").rows()}
@@ -50,8 +51,13 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -
         ranked = sorted((one for one in group if _key(one) in speeds), key=lambda one: speeds[_key(one)], reverse=True)
         if ranked:
             pace = median(speeds[_key(one)] for one in ranked[: (len(ranked) + 1) // 2])
-            staying |= {one for one in ranked if frame == "none" or speeds[_key(one)] * heat.reach >= pace}
+            near = [one for one in ranked if speeds[_key(one)] * heat.reach >= pace]
+            staying |= {*near[: max(LEAST, math.ceil(len(ranked) * heat.share))]}
             staying |= {*[one for one in ranked if one.origin == "published"][:1]}
+            staying |= {
+                one for one in ranked
+                if frame == "none" or (one.connections > 1 and speeds[_key(one)] * 2 * heat.reach >= pace)
+            }  # fmt: skip
     return [one for one in techniques if one in staying]
 
 

@@ -65,7 +65,8 @@ class Racing:
             for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
         )
         seed, left = self.rounds.seed, dict(chosen)
-        for heat in (Heat(sample, Rounds(1, self.rounds.warmup, seed), 2.5), Heat(part, Rounds(1, 0, seed), 1.3)):
+        first = Heat(sample, Rounds(1, self.rounds.warmup, seed), reach=2, share=1 / 2)
+        for heat in (first, Heat(part, Rounds(1, 0, seed), share=1 / 4)):
             for path, techniques in left.items():
                 self._measure(techniques, heat.rows, heat.rounds)
                 left[path] = leaders(techniques, self._exact(), heat)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import packages_distributions, version
 
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, timestamp_types
@@ -52,11 +54,17 @@ def snippet(technique: Technique, table: Table, ddl: str, kind: str) -> Snippet:
     Raises SnippetError when two things of one name are needed.
     """
     used = bundled(f"{_imports(technique, kind)}\n{_main(technique, table, kind)}")
-    known, roots = packages_distributions(), {imported.root for imported in used.imports} - sys.stdlib_module_names
+    known, roots = _installed(), {imported.root for imported in used.imports} - sys.stdlib_module_names
     distributions = {known[root][0] for root in roots} | ALSO_NEEDED.get(technique.client, set())
     requirements = tuple(f"{EXTRAS.get(name, name)}=={version(name)}" for name in sorted(distributions))
     parts = [_heading(technique, table, ddl, requirements) + used.import_lines(), *(text for _, text in used.modules())]
     return Snippet("\n\n\n".join(parts) + "\n", requirements)
+
+
+@cache
+def _installed() -> Mapping[str, list[str]]:
+    """Which distributions bring which packages; to look takes most of a second."""
+    return packages_distributions()
 
 
 def bundled(program: str) -> Uses:
