@@ -121,16 +121,16 @@ def test_a_move_that_fails_is_told_with_its_reason(
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     file = tmp_path / "rows.parquet"
-    with scaling._mover("stream_into_postgres", file) as make_pass:
+    with scaling._mover("stream_into_postgres", file) as mover:
         for _ in range(2):  # a process that has ended says so again for every pass that is left
             with pytest.raises(scaling.MoverError, match="No such file or directory"):  # before anything is sent
-                make_pass()
+                mover.make_pass()
     pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
     with (
-        scaling._mover("stream_into_postgres", file) as make_pass,
+        scaling._mover("stream_into_postgres", file) as mover,
         pytest.raises(scaling.MoverError, match='relation "framehaul_analytics_metrics" does not exist'),
     ):
-        make_pass()
+        mover.make_pass()
 
 
 def test_a_quantity_that_could_not_be_measured_leaves_its_panel_empty(tmp_path: Path) -> None:

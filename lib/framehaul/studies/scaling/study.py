@@ -8,11 +8,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import batched, groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -222,10 +222,14 @@ def _measure_moves(
                     tables.create(table)
                     tables.load(table, content)
                     tables.quiesce()
-                for move in moves:
-                    with _mover(move.name, file) as make_pass:
+                with ExitStack() as stack:
+                    # They take seconds to start: all of them at once, and none while another moves rows.
+                    movers = {move: stack.enter_context(_mover(move.name, file)) for move in moves}
+                    for mover in movers.values():
+                        mover.wait()
+                    for move, mover in movers.items():
                         in_rounds(
-                            [move], Rounds(rounds.passes), partial(_moved, make_pass, tables, table, sent, file),
+                            [move], Rounds(rounds.passes), partial(_moved, mover.make_pass, tables, table, sent, file),
                             record, stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=finished,
                         )  # fmt: skip
             finally:
@@ -253,29 +257,43 @@ class MoverError(RuntimeError):
     """The process of a move ended before its time; the message is the last line that it wrote."""
 
 
+class _Mover:
+    """A process that makes passes of a move."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._name, self._process, self._errors = name, process, errors
+        self._requests, self._answers, self._ready = process.stdin, process.stdout, False
+
+    def wait(self) -> None:
+        """Until it is ready, or has ended, which its first pass tells of."""
+        if not self._ready:
+            self._answers.readline()
+            self._ready = True
+
+    def make_pass(self) -> dict[str, Any]:
+        """The cost of a pass; raises MoverError when the process has ended."""
+        self.wait()
+        with suppress(BrokenPipeError):
+            self._requests.write(b"go\n")
+        if not (answer := self._answers.readline()):
+            self._process.wait()
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise MoverError(lines[-1] if lines else f"the process of {self._name} ended")
+        cost: dict[str, Any] = json.loads(answer)
+        return cost
+
+
 @contextmanager
-def _mover(name: str, file: Path) -> Iterator[Callable[[], dict[str, Any]]]:
-    """A process that makes passes of a move: call what this gives for a pass's cost; that raises MoverError."""
+def _mover(name: str, file: Path) -> Iterator[_Mover]:
+    """A process for one move, which ends with the block."""
     with tempfile.TemporaryFile() as errors, subprocess.Popen(
         [sys.executable, "-m", "framehaul.studies.scaling.mover", name, str(file)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
     ) as process:  # fmt: skip
-        requests, answers = process.stdin, process.stdout
-        assert requests is not None
-        assert answers is not None
-
-        def make_pass() -> dict[str, Any]:
-            with suppress(BrokenPipeError):
-                requests.write(b"go\n")
-            if not (answer := answers.readline()):
-                process.wait()
-                errors.seek(0)
-                lines = errors.read().decode(errors="replace").strip().splitlines()
-                raise MoverError(lines[-1] if lines else f"the process of {name} ended")
-            cost: dict[str, Any] = json.loads(answer)
-            return cost
-
-        yield make_pass
+        yield _Mover(name, process, errors)
 
 
 def read_streams(directory: Path) -> pl.DataFrame:
