@@ -6,12 +6,17 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Stu
 
 LOAD = (
     Parameter("connections", 8, "connections at once", least=1, smoke=2),
-    Parameter("duration", 0.15, "seconds for which a driver answers each shape", smoke=0.05, reference=10.0),
-    Parameter("warmup_duration", 0.05, "seconds of warm-up before", smoke=0.02, reference=1.0),
+    Parameter("duration", 0.1, "seconds for which a driver answers each shape", smoke=0.05, reference=10.0),
+    Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=1.0),
     Parameter("rate", 0.0, "queries/s to send, whatever the driver manages; 0: as fast as answers come"),
 )
 CONCURRENCY = Parameter(
-    "concurrency", [1, 4, 16], "queries at once, the first of them for all tables", least=1, smoke=[1, 2]
+    "concurrency",
+    [1, 4],
+    "queries at once, the first of them for all tables",
+    least=1,
+    smoke=[1, 2],
+    reference=[1, 4, 16],
 )
 _ROWS = "framehaul.studies.drivers.runner:Measurement"
 POSTGRES = Study(
@@ -21,6 +26,6 @@ POSTGRES = Study(
 )  # fmt: skip
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
-    (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED, CONCURRENCY), _ROWS, "driver",
+    (ROWS.at(20_000), PASSES.at(2), WARMUP, SEED, CONCURRENCY), _ROWS, "driver",
 )  # fmt: skip
 STUDIES = (POSTGRES, CLICKHOUSE)

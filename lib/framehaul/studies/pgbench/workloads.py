@@ -118,7 +118,7 @@ def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:
         replace(test, clients=clients, threads=available_cores, seconds=1, sampling_rate=1.0) for test in PUBLISHED
     )
     small = large // LEAST_SCALE
-    sweep = tuple(number for number in sorted({1, 2 * available_cores}) if number < clients)
+    sweep = (1,) if clients > 1 else ()
     return (
         replace(cpu, scale=small, warm_up_length=("-t", str(small * PAGES_PER_SCALE * READS_PER_PAGE)), sweep=sweep),
         *(replace(test, scale=large) for test in io),

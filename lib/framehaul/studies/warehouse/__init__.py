@@ -9,7 +9,7 @@ PARALLEL = Parameter(
 )
 STUDY = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
-    (ROWS.at(30_000), PASSES, WARMUP, SEED, PARALLEL),
+    (ROWS.at(20_000), PASSES.at(2), WARMUP, SEED, PARALLEL),
     "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:readme_blocks",
 )  # fmt: skip
 STUDIES = (STUDY,)
