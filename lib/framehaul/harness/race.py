@@ -32,7 +32,7 @@ class Heat:
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
     """The heats up to `rows`: everybody twice on a quarter, the leaders on all; without a race everybody on all."""
-    first = Heat(rows // 4, Rounds(2, 0, rounds.seed), share=1 / 4)
+    first = Heat(rows // 4, Rounds(2, 0, rounds.seed), share=0.4)
     return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
 
 STUDY = Study(
-    "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?", (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
+    "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
+    (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     "framehaul.studies.json_parquet.runner:Conversion", "converter",
     "framehaul.studies.json_parquet.study:readme_blocks",
 )  # fmt: skip

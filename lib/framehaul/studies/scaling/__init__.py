@@ -10,5 +10,6 @@ STUDY = Study(
     (ROWS.at(30_000), PASSES.at(2), WARMUP.at(0), SEED),
     TECHNIQUE_PASSES,
     blocks="framehaul.studies.scaling.study:readme_blocks",
+    seconds=(40, 1800),
 )
 STUDIES = (STUDY,)
