@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from framehaul.reporting.study import Study
 
-STUDY = Study("07_ablations", "What to change first?", only_reads=True)
+STUDY = Study("07_ablations", "What to change first?", only_reads=True, seconds=(5, 5))
 STUDIES = (STUDY,)

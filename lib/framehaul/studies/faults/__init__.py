@@ -10,5 +10,6 @@ HOLD = Parameter(
 STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED.at("directions"), HOLD),
     blocks="framehaul.studies.faults.study:readme_blocks", patience="framehaul.studies.faults.study:patience",
+    seconds=(30, 420),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from framehaul.reporting.study import TRIED, Study
 
 STUDY = Study(
-    "08_fidelity", "Which values does a path change?", (TRIED,), blocks="framehaul.studies.fidelity.study:readme_blocks"
+    "08_fidelity",
+    "Which values does a path change?",
+    (TRIED,),
+    blocks="framehaul.studies.fidelity.study:readme_blocks",
+    seconds=(45, 150),
 )
 STUDIES = (STUDY,)

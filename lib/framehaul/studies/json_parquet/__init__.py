@@ -9,5 +9,6 @@ STUDY = Study(
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     "framehaul.studies.json_parquet.runner:Conversion", "converter",
     "framehaul.studies.json_parquet.study:readme_blocks",
+    seconds=(28, 1500),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -17,5 +17,6 @@ STUDY = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
     (ROWS.at(30_000), PASSES.at(2), WARMUP.at(0), SEED, WORKERS, PARTITIONS, DATASET),
     "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:readme_blocks",
+    seconds=(50, 5000),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -1,7 +1,7 @@
 """The process that a streamed move is measured in: memory that another pass has used would hide what this one uses.
 
-`python -m framehaul.studies.scaling.mover MOVE FILE` says in a line that it is ready; then it makes one pass for each line
-on its standard input, and answers with its cost as a line of JSON.
+`python -m framehaul.studies.scaling.mover MOVE FILE` says in a line that it is ready; then it makes one pass for each
+line on its standard input, and answers with its cost as a line of JSON.
 """
 
 from __future__ import annotations

@@ -10,5 +10,6 @@ STUDY = Study(
     blocks="framehaul.studies.summary.study:readme_blocks",
     headline="framehaul.studies.summary.study:headline_html",
     only_reads=True,
+    seconds=(6, 8),
 )
 STUDIES = (STUDY,)
