@@ -381,5 +381,5 @@ load = Pgbench.load
 
 
 def patience(values: Mapping[str, Any]) -> int | None:
-    """For how many seconds more a cell may take: the published tests take hours, most of them to make data."""
-    return None if values.get("workload") == "published" else 0
+    """For how many seconds more a cell may take: longer tests take hours, those published most of them to make data."""
+    return None if values.get("workload") in ("longer", "published") else 0
