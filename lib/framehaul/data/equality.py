@@ -116,8 +116,11 @@ def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]
         row, value = next(iter(values.items()))
         if not sent.odd:
             return f"column {name}, row {row}: {_shown(value)} is no {sent.frame[name].dtype}"
-    # Rows mostly come as they were sent, and sorting them takes longer than all else.
+    # Sorting takes longer than all else: rows may have come as they were sent, or hash to the same sum.
     if first_difference(sent, received) is None:
+        return None
+    whole = not (sent.odd or received.odd) and sent.frame.schema == received.frame.schema
+    if whole and content_fingerprint(sent.frame) == content_fingerprint(received.frame):
         return None
     sent, received = sent.in_order(key), received.in_order(key)
     if first_difference(sent, received) is None:

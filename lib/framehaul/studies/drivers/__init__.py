@@ -5,7 +5,7 @@ from __future__ import annotations
 from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
 
 LOAD = (
-    Parameter("connections", 8, "connections at once", least=1, smoke=2),
+    Parameter("connections", 4, "connections at once", least=1, smoke=2, reference=8),
     Parameter("duration", 0.1, "seconds for which a driver answers each shape", smoke=0.05, reference=10.0),
     Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=1.0),
     Parameter("rate", 0.0, "queries/s to send, whatever the driver manages; 0: as fast as answers come"),

@@ -8,7 +8,7 @@ HOLD = Parameter(
     "hold", 5, "seconds for which the load is held at the end of the study of faults", least=1, smoke=1, reference=120
 )
 STUDY = Study(
-    "09_faults", "What is left when something breaks on the way?", (TRIED.at("directions"), HOLD),
+    "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
     blocks="framehaul.studies.faults.study:readme_blocks", patience="framehaul.studies.faults.study:patience",
     seconds=(30, 420),
 )  # fmt: skip

@@ -9,6 +9,6 @@ STUDY = Study(
     "Which values does a path change?",
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:readme_blocks",
-    seconds=(45, 150),
+    seconds=(20, 150),
 )
 STUDIES = (STUDY,)
