@@ -62,18 +62,18 @@ def all_techniques() -> list[Technique]:
 
 
 def chosen_techniques(tried: str) -> list[Technique]:
-    """Of those `all`, or of each direction and origin the first, or the first of each of its `families`.
+    """Of those `all`, or of each of the `directions` and origins the first of each of its kinds of frame or `families`.
 
     Raises ValueError for another word than `all`, `families` and `directions`.
     """
-    kinds: dict[str, Callable[[Technique], str]] = {
-        "all": lambda one: one.name, "families": lambda one: one.family, "directions": lambda _: ""
+    kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
+        "all": lambda one: (one.name,), "families": lambda one: (one.family,), "directions": lambda one: (one.frame,)
     }  # fmt: skip
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
-        first.setdefault((one.database, one.direction, one.origin, kinds[tried](one)), one)
+        first.setdefault((one.database, one.direction, one.origin, *kinds[tried](one)), one)
     return [*first.values()]
 
 

@@ -56,9 +56,9 @@ class Plan:
         count = len({study.notebook for study, _ in self._all})
         what = f"{self._settings.preset}: {count} notebook{'s' if count > 1 else ''}"
         first = f", {self.left[0][0].notebook} first" if count > 1 else ""
-        pages = self._settings.out / "reports" / "index.html"
-        shown = pages.relative_to(PROJECT) if pages.is_relative_to(PROJECT) else pages
-        print(f"{what}, about {duration(self._expected(self.left))} on two cores{first}; pages as they come: {shown}")
+        about = duration(self._expected(self.left))
+        where = "" if self._settings.out == PROJECT else " in OUT"
+        print(f"{what}, about {about} on two cores{first}; pages as they come: reports/index.html{where}")
         if self._done:
             names = " ".join(sorted(self._done))
             print(f"goes on where an interrupted run ended: {names} are there; FRESH=1 starts anew")

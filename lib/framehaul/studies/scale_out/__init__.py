@@ -10,12 +10,12 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Stu
 
 WORKERS = Parameter("workers", [1, 2], "workers to compare, with the most partitions", least=1, reference=[1, 2, 4])
 PARTITIONS = Parameter(
-    "partitions", [2, 4], "partitions to compare, with the most workers", least=1, smoke=[2], reference=[2, 4, 8]
+    "partitions", [4], "partitions to compare, with the most workers", least=1, smoke=[2], reference=[2, 4, 8]
 )
 DATASET = Parameter("dataset", "", "a directory of Parquet files with the table's columns, in place of one made here")
 STUDY = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
-    (ROWS.at(30_000), PASSES.at(2), WARMUP.at(0), SEED, WORKERS, PARTITIONS, DATASET),
+    (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED, WORKERS, PARTITIONS, DATASET),
     "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:readme_blocks",
     seconds=(50, 5000),
 )  # fmt: skip
