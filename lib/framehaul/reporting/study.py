@@ -83,8 +83,8 @@ ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, referen
 PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=9)
 WARMUP = Parameter("warmup", 1, "rounds before them, which are thrown away")
 TRIED = Parameter(
-    "tried", "directions", "techniques that edge cases and faults are tried with: all, one of each family and "
-    "origin, or one of each direction, origin and kind of frame", choices=("all", "families", "directions"), reference="all",
+    "tried", "directions", "techniques that edge cases and faults are tried with: all, one of each family and origin, "
+    "or one of each direction, origin and kind of frame", choices=("all", "families", "directions"), reference="all",
 )  # fmt: skip
 SEED = Parameter("seed", 20260407, "of the data, and of the order within a round")
 
