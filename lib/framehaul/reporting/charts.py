@@ -115,11 +115,12 @@ def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic
 
 def bar(
     axes: Axes, at: float, row: Row, of: str, colour: str, *, text: str | None = None, height: float = 0.72,
-    hatch: str | None = None, size: float | None = None,
+    hatch: str | None = None, size: float | None = None, further: str = "",
 ) -> None:  # fmt: skip
     """A median as a bar, from the slowest to the fastest pass as a whisker; or why there is none.
 
-    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it.
+    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it, or the median with what
+    is `further` to be said.
     """
     median, stem = row[of], of.removeprefix("median_")
     if median is None:
@@ -132,7 +133,7 @@ def bar(
     axes.plot([low, high], [at, at], color=INK, linewidth=1.2)
     for end in (low, high):
         axes.plot([end] * 2, [at - height / 4, at + height / 4], color=INK, linewidth=1.2)
-    mark = " (unstable)" if row["unstable"] else ""
+    mark = further or (" (unstable)" if row["unstable"] else "")
     note(axes, max(median, high), at, f"{thousands(median)}{mark}" if text is None else text, INK, size)
 
 
@@ -154,18 +155,18 @@ def bars(summary: pl.DataFrame) -> Figure:
     Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
     """
     rows = summary.sort(pl.col("origin") != "limit", maintain_order=True).to_dicts()
+    most = max((row["rows"] for row in rows), default=0)
     with panels(1, height=0.8 + 0.31 * len(rows)) as (figure, [axes]):
         for at, row in enumerate(rows):
             hatch = "////" if row["origin"] == "limit" else None
-            bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch)
-        most = max((row["rows"] for row in rows), default=0)
-        labels = [row["label"] + (f" ({row['rows']:,} rows)" if row["rows"] < most else "") for row in rows]
-        name_lines(axes, labels, [row["origin"] for row in rows])
+            fewer = f" of {row['rows']:,} rows" if row["rows"] < most else ""
+            bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch, further=fewer)
+        name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
         limits = sum(row["origin"] == "limit" for row in rows)
         if 0 < limits < len(rows):
             axes.axhline(limits - 0.5, color=FAINT, linewidth=0.8)
         fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
-        axes.set_xlim(0, float(fastest) * 1.2)  # room for the number behind the bar
+        axes.set_xlim(0, float(fastest) * 1.3)  # room for the number behind the bar
         quantities(axes.xaxis)
         axes.set_xlabel(
             "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
