@@ -119,8 +119,8 @@ def bar(
 ) -> None:  # fmt: skip
     """A median as a bar, from the slowest to the fastest pass as a whisker; or why there is none.
 
-    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it, or the median with what
-    is `further` to be said.
+    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it, or the median with
+    what is `further` to be said.
     """
     median, stem = row[of], of.removeprefix("median_")
     if median is None:
