@@ -53,6 +53,13 @@ def test_who_is_slow_leaves_and_limits_and_the_best_published_stay() -> None:
     assert set(staying) == {first.name, second.name, published.name, pandas.name, limit.name}
 
 
+def test_a_limit_decides_nothing_for_those_that_race() -> None:
+    limit, (first, second, *_) = of("polars", "limit")[0], of("polars", "beyond")
+    seconds: dict[str, list[float | None]] = {limit.name: [0.1], first.name: [1.0], second.name: [1.1]}
+    assert set(named(seconds)) == {*seconds}
+    assert named({limit.name: [0.1]}) == [limit.name]
+
+
 def test_one_pass_that_was_disturbed_drops_nobody_and_one_that_was_lucky_drops_nobody_else() -> None:
     names = [one.name for one in of("polars", "beyond")[:6]]
     usual: dict[str, list[float | None]] = {name: [1.0, 1.1] for name in names}

@@ -62,7 +62,7 @@ def cells_of(broken: BreakableServers, chosen: list[Technique], faults: tuple[Fa
 def test_every_technique_met_every_fault(cells: pl.DataFrame, out: Path) -> None:
     tried = set(cells.select("database", "direction", "technique").unique().rows())
     asked = chosen_techniques(values_of(out, FAULTS_STUDY)["tried"])
-    everything = {(t.database, t.direction, t.name) for t in asked}
+    everything = {one.key for one in asked}
     assert {name for _, _, name in everything - tried} <= {t.name for t in techniques() if t.family == "pg_parquet"}
     faults = {fault.name for fault in FAULTS}
     assert set(cells["fault"]) >= faults - {"disk full"}

@@ -78,7 +78,6 @@ def run(
     try:
         with times.spent("preparation"):
             expected = Expected(table, content)
-        with times.spent("preparation"):
             if "write" in directions:
                 expected.keep_reference(tables, reference)
             if "read" in directions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import median
 
 import polars as pl
@@ -41,25 +40,18 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -
 
     A technique counts by its fastest pass, for other work on the machine makes a pass slower, never faster, and the
     better half by its median, for one pass may be fast by chance. Several connections cost more to begin with and are
-    worth it on many rows: who has them stays in up to twice the reach. So do limits, which what is fastest is compared
-    with. Who was wrong, or could not run, is out.
+    worth it on many rows: who has them stays in up to twice the reach. Limits stay, for what is fastest is compared
+    with them. Who was wrong, or could not run, is out.
     """
     timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")
     speeds = {tuple(row[:3]): row[3] for row in timed.select(*statistics.NAMES, "max_rows_per_s").rows()}
-    staying: set[Technique] = set()
-    for frame, group in groupby(sorted(techniques, key=lambda one: one.frame), lambda one: one.frame):
-        ranked = sorted((one for one in group if _key(one) in speeds), key=lambda one: speeds[_key(one)], reverse=True)
-        if ranked:
-            pace = median(speeds[_key(one)] for one in ranked[: (len(ranked) + 1) // 2])
-            near = [one for one in ranked if speeds[_key(one)] * heat.reach >= pace]
-            staying |= {*near[: max(LEAST, math.ceil(len(ranked) * heat.share))]}
-            staying |= {*[one for one in ranked if one.origin == "published"][:1]}
-            staying |= {
-                one for one in ranked
-                if frame == "none" or (one.connections > 1 and speeds[_key(one)] * 2 * heat.reach >= pace)
-            }  # fmt: skip
+    ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: speeds[one.key], reverse=True)
+    racing, staying = [one for one in ranked if one.origin != "limit"], {one for one in ranked if one.origin == "limit"}
+    for frame in {one.frame for one in racing}:
+        group = [one for one in racing if one.frame == frame]
+        slowest = median(speeds[one.key] for one in group[: (len(group) + 1) // 2]) / heat.reach
+        near = [one for one in group if speeds[one.key] >= slowest]
+        staying |= {*near[: max(LEAST, math.ceil(len(group) * heat.share))]}
+        staying |= {*[one for one in group if one.origin == "published"][:1]}
+        staying |= {one for one in group if one.connections > 1 and speeds[one.key] >= slowest / 2}
     return [one for one in techniques if one in staying]
-
-
-def _key(technique: Technique) -> tuple[str, ...]:
-    return technique.database, technique.direction, technique.name

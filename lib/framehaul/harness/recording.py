@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from tqdm import tqdm
 
-from framehaul.harness import environment
+from framehaul.data.schema import Table
+from framehaul.harness import environment, measure
 from framehaul.harness.measure import Moved
 from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
+from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times
 from framehaul.results import store
+from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
-    import polars as pl
     from _typeshed import DataclassInstance
 
 
@@ -52,14 +56,11 @@ class Recording:
 
     def __init__(self, settings: Settings, writer: store.Writer, bar: Any) -> None:
         self.settings, self.run_id, self.write = settings, writer.run_id, writer.write
-        self._read = writer.read
+        self.so_far = writer.read
+        """Gives the passes that are written, those of an interrupted run that this one goes on from among them."""
         self.metadata: dict[str, Any] = {}
         self.times = Times()
         self._finished, self._bar = writer.finished, bar
-
-    def so_far(self) -> pl.DataFrame:
-        """The passes that are written, those of an interrupted run that this one goes on from among them."""
-        return self._read()
 
     def expect(self, steps: int) -> None:
         """How many steps there will be, from here on."""
@@ -95,6 +96,17 @@ class Recording:
         return self.passes(
             lambda technique, number, outcome: result(self.run_id, notebook, technique, rows, number, outcome)
         )
+
+    def measure(
+        self, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer, table: Table,
+        content: pa.Table, rounds: Rounds, stop: threading.Event,
+    ) -> None:  # fmt: skip
+        """`measure.run`, with its passes and times recorded here."""
+        record, finished = self.techniques(notebook, content.num_rows)
+        measure.run(
+            techniques, server, table, content, rounds, record,
+            stop=stop, progress=self.progress, finished=finished, times=self.times,
+        )  # fmt: skip
 
 
 NOTHING = Skipped("")

@@ -82,9 +82,7 @@ def trials[C: Tried](
     notebook: str, file: str, kind: type[C], unit: str, tried: str
 ) -> Iterator[tuple[Recording, Trials[C]]]:
     """As `recording`, for cells of the techniques `tried`, in whose order they are in the end."""
-    place: dict[tuple[str, ...], int] = {
-        (one.database, one.direction, one.name): at for at, one in enumerate(all_techniques())
-    }
+    place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
     with recording(notebook, file, kind, unit, {"tried": tried}, lambda row: place[tuple(row[:3])]) as this_run:
 
         def write(cell: C) -> None:

@@ -44,11 +44,6 @@ class Parameter:
         return self.default if other is None else other
 
     @property
-    def text(self) -> str:
-        """The default, as it would be given."""
-        return as_given(self.default)
-
-    @property
     def meaning(self) -> Parameter:
         """What is the same in every study that has it: all but the values of presets."""
         return replace(self, default=type(self.default)(), smoke=None, reference=None)
@@ -82,6 +77,10 @@ def as_given(value: Value) -> str:
 ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
 PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=9)
 WARMUP = Parameter("warmup", 1, "rounds before them, which are thrown away")
+RACE = Parameter(
+    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all", smoke=0,
+    reference=0,
+)  # fmt: skip
 TRIED = Parameter(
     "tried", "directions", "techniques that edge cases and faults are tried with: all, one of each family and origin, "
     "or one of each direction, origin and kind of frame", choices=("all", "families", "directions"), reference="all",

@@ -105,8 +105,14 @@ class Technique:
         """`frame_driver_method`, unique for its database and direction."""
         return self.function.__name__
 
+    @property
+    def key(self) -> Key:
+        """What tells it apart: the columns `statistics.NAMES` of results."""
+        return self.database, self.direction, self.name
 
-_TECHNIQUES: dict[tuple[Database, Direction, str], Technique] = {}
+
+type Key = tuple[Database, Direction, str]
+_TECHNIQUES: dict[Key, Technique] = {}
 
 
 def technique[F: Callable[..., Any]](

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from framehaul.reporting.study import PASSES, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
+from framehaul.reporting.study import PASSES, RACE, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
 
-RACE = Parameter(
-    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all", smoke=0,
-    reference=0,
-)  # fmt: skip
 SECONDS = Parameter("seconds", 75.0, "of a race: after how many there is a first answer")
 STUDY = Study(
     "20_own_data", "Which path is the fastest for a dataframe of your own?",

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import polars as pl
 import psycopg
@@ -15,7 +14,6 @@ import pyarrow as pa
 
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
-from framehaul.harness import measure
 from framehaul.harness.race import Heat, leaders
 from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds
@@ -59,7 +57,7 @@ class Racing:
         `answer` gets the passes when there is a first answer: after a round of the leaders on the whole frame or, where
         that takes too long, before it.
         """
-        every, answered = self.content.num_rows, False
+        every = self.content.num_rows
         sample, part = (
             min(every, max(least, min(most, every // share)))
             for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
@@ -70,24 +68,22 @@ class Racing:
             for path, techniques in left.items():
                 self._measure(techniques, heat.rows, heat.rounds)
                 left[path] = leaders(techniques, self._exact(), heat)
-        if time.monotonic() - self.began + self._expected(left, part) > self.seconds:
+        slow = time.monotonic() - self.began + self._expected(left, part) > self.seconds
+        if slow:
             answer(self.this_run.so_far())
-            answered = True
         for number in range(1, self.rounds.passes + 1):
             for path, techniques in left.items():
                 self._measure(techniques, every, Rounds(number, 0, seed))
                 if number >= FIRST_ROUNDS:
                     left[path] = self._not_told_apart(techniques)
-            if not answered:
+            if number == 1 and not slow:
                 answer(self.this_run.so_far())
-                answered = True
 
     def _expected(self, left: Mapping[Path, list[Technique]], rows: int) -> float:
         """About how many seconds a round of those that are left takes on the whole frame, all around it included."""
-        passes = self._exact().filter(rows=rows)
-        names = [one.name for techniques in left.values() for one in techniques]
-        once = passes.filter(pl.col("technique").is_in(names)).group_by(statistics.NAMES).agg(pl.col("seconds").min())
-        seconds = math.fsum(once["seconds"])
+        once = self._exact().filter(rows=rows).group_by(statistics.NAMES).agg(pl.col("seconds").min())
+        going = {one.key for techniques in left.values() for one in techniques}
+        seconds = math.fsum(row[-1] for row in once.rows() if row[:-1] in going)
         return float(2 * seconds * self.content.num_rows / rows)
 
     def _exact(self) -> pl.DataFrame:
@@ -96,32 +92,27 @@ class Racing:
 
     def _not_told_apart(self, techniques: Iterable[Technique]) -> list[Technique]:
         """Of each kind of frame the fastest, and those whose passes overlap with its own; nobody where it is alone."""
-        passes = self._exact().filter(rows=self.content.num_rows)
+        known = {one.key: one for one in techniques}
+        timed = statistics.summary(self._exact().filter(rows=self.content.num_rows)).drop_nulls("median_rows_per_s")
+        rows = [row for row in timed.to_dicts() if tuple(row[name] for name in statistics.NAMES) in known]
         going: list[Technique] = []
-        for frame, group in groupby(sorted(techniques, key=lambda one: one.frame), lambda one: one.frame):
-            known = {(one.database, one.direction, one.name): one for one in group}
-            ranked = [
-                row for row in statistics.summary(passes.filter(frame=frame)).drop_nulls("median_rows_per_s").to_dicts()
-                if (row["database"], row["direction"], row["technique"]) in known
-            ]  # fmt: skip
-            rivals = statistics.tied(ranked) if ranked else []
-            of_rows = [*ranked[:1], *rivals] if rivals else []
-            going += [known[row["database"], row["direction"], row["technique"]] for row in of_rows]
+        for frame in dict.fromkeys(row["frame"] for row in rows):
+            ranked = [row for row in rows if row["frame"] == frame]
+            if rivals := statistics.tied(ranked):
+                going += [known[row["database"], row["direction"], row["technique"]] for row in (ranked[0], *rivals)]
         return going
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
-        if not techniques:
-            return
-        database = techniques[0].database
-        record, finished = self.this_run.techniques(STUDY.notebook, rows)
+        _, finished = self.this_run.techniques(STUDY.notebook, rows)
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
+        database = left[0].database
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
-            measure.run(
-                left, self.both.of(database), self.tables[database], self.content.slice(0, rows), rounds, record,
-                stop=self.stop, progress=self.this_run.progress, finished=finished, times=self.this_run.times,
+            self.this_run.measure(
+                STUDY.notebook, left, self.both.of(database), self.tables[database], self.content.slice(0, rows),
+                rounds, self.stop,
             )  # fmt: skip
         except (psycopg.Error, ReferenceTableError) as error:
             raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error

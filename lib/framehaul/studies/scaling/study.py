@@ -23,7 +23,6 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness import measure
 from framehaul.harness.environment import server_versions
 from framehaul.harness.measure import Moved
 from framehaul.harness.meter import Usage
@@ -185,14 +184,10 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
         def work(stop: threading.Event) -> None:
             for size, rounds_of_size in of_size.items():
                 content = generator.arrow_table(table, size, seed)
-                record, finished = this_run.techniques(STUDY.notebook, size)
                 for (database, direction), names in COMPARED.items():
                     known = techniques(cast("Database", database), cast("Direction", direction))
-                    measure.run(
-                        [one for one in known if one.name in names], both.of(database), table, content,
-                        rounds_of_size, record, stop=stop, progress=this_run.progress, finished=finished,
-                        times=this_run.times,
-                    )  # fmt: skip
+                    compared = [one for one in known if one.name in names]
+                    this_run.measure(STUDY.notebook, compared, both.of(database), table, content, rounds_of_size, stop)
             for size in ends:
                 _measure_moves(this_run, both, table, size, rounds, stop)
 

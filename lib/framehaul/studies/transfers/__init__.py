@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from framehaul.reporting.study import PASSES, ROWS, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
-
-RACE = Parameter(
-    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all", smoke=0,
-    reference=0,
-)  # fmt: skip
+from framehaul.reporting.study import PASSES, RACE, ROWS, SEED, TECHNIQUE_PASSES, WARMUP, Study
 
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int]) -> Study:
-    """`rows` are so many that the fastest take 0.2 s and more on two cores, where a look is to be quick."""
+    """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
     parameters = ROWS.at(rows), PASSES, WARMUP, SEED, RACE
     return Study(f"{number:02}_{name}", question, parameters, TECHNIQUE_PASSES, seconds=seconds)
 

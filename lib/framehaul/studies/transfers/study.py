@@ -11,7 +11,6 @@ import polars as pl
 from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness import measure
 from framehaul.harness.race import heats, leaders
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
@@ -88,11 +87,7 @@ def run(
             content, left = generator.arrow_table(table, rows, seed), chosen
             for heat in heats(rows, rounds, race=bool(race)):
                 this_run.expect(1 + len(left) * (heat.rounds.warmup + heat.rounds.passes))
-                record, finished = this_run.techniques(study.notebook, heat.rows)
-                measure.run(
-                    left, server, table, content.slice(0, heat.rows), heat.rounds, record,
-                    stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-                )  # fmt: skip
+                this_run.measure(study.notebook, left, server, table, content.slice(0, heat.rows), heat.rounds, stop)
                 left = leaders(left, this_run.so_far(), heat)
 
         interruptible(work)
