@@ -27,7 +27,8 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
 
 def size_text(run: dict[str, Any]) -> str:
     """How much a run measured."""
+    race = " at most, in a race" if run.get("race") else ""
     what: str = run.get("what") or (
-        f"{run['rows']:,} rows, {run['passes']} passes after {run['warmup']} warm-up, seed {run['seed']}"
+        f"{run['rows']:,} rows{race}, {run['passes']} passes after {run['warmup']} warm-up, seed {run['seed']}"
     )
     return what
