@@ -92,7 +92,10 @@ def tests(workload: str) -> tuple[Test, ...]:
         return small
     if workload == "longer":
         return tuple(replace(test, seconds=LONGER_SECONDS) for test in small)
-    return tuple(replace(test, scale=1, clients=2, threads=2, sweep=()) for test in small)
+    return tuple(
+        replace(test, scale=1, clients=2, threads=2, sweep=(), warm_up_length=test.warm_up_length and ("-t", "1"))
+        for test in small
+    )
 
 
 def commands(workload: str) -> str:
