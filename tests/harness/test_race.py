@@ -43,21 +43,21 @@ def of(frame: str, origin: str) -> list[Technique]:
     return [one for one in ALL if (one.frame, one.origin) == (frame, origin)]
 
 
-def test_who_is_slow_leaves_and_limits_and_the_best_published_stay() -> None:
+def test_who_is_slow_leaves_and_baselines_and_the_best_published_stay() -> None:
     (first, second, third, *_), (published, slower, *_) = of("polars", "beyond"), of("polars", "published")
-    pandas, limit = of("pandas", "beyond")[0], of("none", "limit")[0]
+    pandas, baseline = of("pandas", "beyond")[0], of("none", "baseline")[0]
     staying = named({
         first.name: [1.0, 1.1], second.name: [1.4, 1.3], third.name: [9.0, 2.0], published.name: [5.0, 5.0],
-        slower.name: [6.0, 6.0], pandas.name: [30.0, 30.0], limit.name: [40.0, 40.0],
+        slower.name: [6.0, 6.0], pandas.name: [30.0, 30.0], baseline.name: [40.0, 40.0],
     })  # fmt: skip
-    assert set(staying) == {first.name, second.name, published.name, pandas.name, limit.name}
+    assert set(staying) == {first.name, second.name, published.name, pandas.name, baseline.name}
 
 
-def test_a_limit_decides_nothing_for_those_that_race() -> None:
-    limit, (first, second, *_) = of("polars", "limit")[0], of("polars", "beyond")
-    seconds: dict[str, list[float | None]] = {limit.name: [0.1], first.name: [1.0], second.name: [1.1]}
+def test_a_baseline_decides_nothing_for_those_that_race() -> None:
+    baseline, (first, second, *_) = of("polars", "baseline")[0], of("polars", "beyond")
+    seconds: dict[str, list[float | None]] = {baseline.name: [0.1], first.name: [1.0], second.name: [1.1]}
     assert set(named(seconds)) == {*seconds}
-    assert named({limit.name: [0.1]}) == [limit.name]
+    assert named({baseline.name: [0.1]}) == [baseline.name]
 
 
 def test_one_pass_that_was_disturbed_drops_nobody_and_one_that_was_lucky_drops_nobody_else() -> None:
@@ -74,8 +74,9 @@ def test_who_was_wrong_is_out_whatever_its_speed() -> None:
 
 
 def test_no_more_than_a_share_stay_but_several_connections_do() -> None:
-    beyond = [one for one in of("polars", "beyond") if one.connections == 1]
-    several = next(one for one in of("polars", "beyond") if one.connections > 1)
+    appending = [one for one in of("polars", "beyond") if one.contract and one.contract.kind == "append"]
+    beyond = [one for one in appending if one.connections == 1]
+    several = next(one for one in appending if one.connections > 1)
     seconds: dict[str, list[float | None]] = {one.name: [1 + at / 100] for at, one in enumerate(beyond[:10])}
     heat = replace(HEAT, share=0.5)
     assert set(named(seconds | {several.name: [2.5]}, heat=heat)) == {*[*seconds][:6], several.name}
@@ -93,3 +94,11 @@ def test_heats_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> N
     assert [heat.rows for heat in made] == sizes
     assert made[-1].rounds == Rounds(3, 1, 7)
     assert heats(rows, Rounds(3, 1, 7), race=False) == made[-1:]
+
+
+def test_who_loads_in_bulk_races_with_its_own_class() -> None:
+    """However fast, it is no answer for somebody who appends."""
+    bulk = next(one for one in of("polars", "beyond") if one.contract and one.contract.kind == "bulk_load")
+    first, second = (one for one in of("polars", "published")[:2])
+    seconds: dict[str, list[float | None]] = {bulk.name: [0.1], first.name: [1.0], second.name: [1.1]}
+    assert set(named(seconds)) == {*seconds}

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from framehaul.errors import ReportError
+from framehaul.harness.rounds import never
 from framehaul.reporting import charts, pages
 from framehaul.reporting.tables import dtypes_text, of_techniques, thousands
 from framehaul.results import committed, statistics
@@ -120,7 +121,7 @@ def test_the_larger_reference_run_skipped_nothing() -> None:
     assert set(frame["rows"]) == {1_000_000}
 
 
-def past_and_limits(tmp_path: Path) -> pl.DataFrame:
+def past_and_baselines(tmp_path: Path) -> pl.DataFrame:
     return statistics.summary(
         passes(
             *(result("old", n, 1.0, wire_bytes=10_000_000) for n in (1, 2, 3)),
@@ -130,33 +131,33 @@ def past_and_limits(tmp_path: Path) -> pl.DataFrame:
                 for n in (1, 2, 3)
             ),
             *(result("new", n, 0.5, origin="beyond", wire_bytes=1_000_000) for n in (1, 2, 3)),
-            *(result("alone", n, 0.1, origin="limit", dtypes=None) for n in (1, 2, 3)),
+            *(result("alone", n, 0.1, origin="baseline", dtypes=None) for n in (1, 2, 3)),
             directory=tmp_path,
         )
     )
 
 
 def test_only_exact_techniques_are_counted_as_past_the_published_ones(tmp_path: Path) -> None:
-    (past,) = findings.past_published(past_and_limits(tmp_path))
+    (past,) = findings.past_published(past_and_baselines(tmp_path))
     assert (past.published["technique"], past.beyond["technique"]) == ("old", "new_two_connections")
     assert past.beyond["ratio"] == pytest.approx(4)
     assert past.single_connection is not None
     assert past.single_connection["technique"] == "new"
-    assert [row["technique"] for row in past.limits] == ["alone"]
+    assert [row["technique"] for row in past.baselines] == ["alone"]
 
 
-def test_a_limit_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
-    summary = past_and_limits(tmp_path)
+def test_a_baseline_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
+    summary = past_and_baselines(tmp_path)
     assert findings.winners(summary)["technique"].to_list() == ["drifting"]
     assert "ALONE" not in findings.ranking(summary)
-    assert "The fastest path reaches 50% of that" in findings.of_direction(summary)
+    assert "of which the fastest path reaches 50%" in findings.of_direction(summary)
     bars = charts.bars(summary).axes[0]
     assert bars.get_yticklabels()[0].get_text() == "ALONE"
     assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
 
 
 def test_a_slow_network_prefers_few_bytes(tmp_path: Path) -> None:
-    chosen = {case: row["technique"] for case, row, _ in findings.choices(past_and_limits(tmp_path))}
+    chosen = {case: row["technique"] for case, row, _ in findings.choices(past_and_baselines(tmp_path), never)}
     assert chosen["Polars frame"] == "new_two_connections"
     assert chosen["one connection, Polars"] == "new"
-    assert chosen["network of 100 Mbit/s"] == "new"
+    assert chosen["network of 100 Mbit/s (estimate)"] == "new"

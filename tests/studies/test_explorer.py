@@ -58,7 +58,7 @@ def test_it_finds_the_committed_runs_and_that_of_out(tmp_path: Path, monkeypatch
 def test_every_filter_leaves_what_it_names(explorer: Explorer) -> None:
     assert {name: options(control) for name, control in explorer.filters.items() if name != "family"} == {
         "database": {"postgres", "clickhouse"}, "direction": {"write", "read"}, "frame": {"pandas", "polars", "none"},
-        "origin": {"published", "beyond", "limit"}, "rows": {1_000_000},
+        "origin": {"published", "beyond", "baseline"}, "rows": {1_000_000},
     }  # fmt: skip
     assert WRITE_FAST in explorer.charts.value
     assert READ_FAST not in explorer.charts.value
@@ -108,7 +108,7 @@ def test_nothing_that_fits_is_said_with_the_remedy(explorer: Explorer) -> None:
 
 def test_a_technique_is_shown_with_its_bar_its_numbers_and_its_code(explorer: Explorer) -> None:
     explorer.tabs.selected_index = 1
-    (chosen,) = [key for label, key in explorer.technique.options if label == WRITE_FAST]
+    (chosen,) = [key for label, key in explorer.technique.options if label == f"{WRITE_FAST} (bulk load)"]
     explorer.technique.value = chosen
     code = text_of(explorer.code.value).replace(" ", "")
     (technique,) = [found for found in techniques("postgres", "write") if found.label == WRITE_FAST]
@@ -123,14 +123,14 @@ def test_a_technique_is_shown_with_its_bar_its_numbers_and_its_code(explorer: Ex
     assert f"median rows/s {row['median_rows_per_s']:,.0f} " in detail
     assert ratio_text(row) in detail
     assert "pgpq COPY, then the primary key" in detail
-    # Beside the fastest, the fastest published one, and the fastest limit.
+    # Beside the fastest, the fastest published one, and the fastest baseline.
     assert explorer.detail.value.count("<svg") == 1
     assert "asyncpg COPY FROM STDIN" in detail
-    assert "limit: INSERT ... SELECT" in detail
+    assert "baseline: INSERT ... SELECT" in detail
 
 
 def test_the_chosen_technique_stays_where_the_filters_leave_it(explorer: Explorer) -> None:
-    (chosen,) = [key for label, key in explorer.technique.options if label == WRITE_FAST]
+    (chosen,) = [key for label, key in explorer.technique.options if label == f"{WRITE_FAST} (bulk load)"]
     explorer.technique.value = chosen
     explorer.filters["frame"].value = ["polars"]
     assert explorer.technique.value == chosen

@@ -46,7 +46,7 @@ def run_clickhouse(servers: Servers, query: str) -> None:
 
 
 def readers() -> list[Any]:
-    every = [found for found in techniques(direction="read") if found.origin != "limit"]
+    every = [found for found in techniques(direction="read") if found.origin != "baseline"]
     return mostly_slow(every, one_for_each_driver, lambda found: f"{found.database}-{found.origin}-{found.name}")
 
 

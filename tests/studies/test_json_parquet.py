@@ -21,7 +21,6 @@ from framehaul.errors import UnavailableError
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
 from framehaul.harness.rounds import Rounds
 from framehaul.results import store
-from framehaul.results.statistics import Ratio
 from framehaul.settings import Settings
 from framehaul.studies.drivers.catalog import Commands, ProgramError
 from framehaul.studies.json_parquet import STUDY, catalog, runner
@@ -450,7 +449,7 @@ def test_tables_and_chart_can_be_made_of_a_run(study: JsonToParquet) -> None:
     table = str(study.table())
     assert table.count("\n") == 1 + 8
     fastest = next(line for line in table.splitlines() if "| snappy | " in line)
-    assert "| 1.00x (1.00 to 1.00) |" in fastest
+    assert "| 1.00x (1.00 to 1.00 in 2 rounds) |" in fastest
     assert "| snappy | Missing | skipped |" in table
     assert "| snappy | Wrong | failed |" in table
     for made in (study.cores(), study.outputs(), study.writes()):
@@ -497,10 +496,10 @@ def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
 
 def test_ratios_are_of_time() -> None:
     passes = passes_of({"clickhouse": [1.0, 1.0], "pyarrow": [2.0, 2.0], "awkward": [1.5, 1.5], "polars": [0.5, 0.5]})
-    assert json_parquet.times(passes, "snappy", "pyarrow", "clickhouse") == Ratio(2.0, 2.0, 2.0)
+    assert str(json_parquet.times(passes, "snappy", "pyarrow", "clickhouse")) == "2.00x (2.00 to 2.00 in 2 rounds)"
     lines = str(json_parquet.times_table(passes)).splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == ["polars", "clickhouse", "awkward", "pyarrow"]
-    assert "| 4.00x (4.00 to 4.00) | 2.00x (2.00 to 2.00) |" in lines[-1]
+    assert "| 4.00x (4.00 to 4.00 in 2 rounds) | 2.00x (2.00 to 2.00 in 2 rounds) |" in lines[-1]
     said = str(json_parquet.published_table(passes))
     assert "| pyarrow | 2.000 | 1.38x | 2.00x (2.00 to 2.00) | slower |" in said
     assert "| awkward | 1.500 | 1.5x | 1.50x (1.50 to 1.50) | inconclusive |" in said

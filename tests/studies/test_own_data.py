@@ -632,7 +632,7 @@ def test_real_flights_get_a_recommendation_with_code(own_settings: Settings, ser
     assert rows.filter(technique="polars_urllib_csv")["status"].to_list() == ["failed"] * 2
     assert len({choice.path for choice in study.choices}) == 8
     for choice in study.choices:
-        assert choice.technique.origin != "limit"
+        assert choice.technique.origin != "baseline"
         assert choice.best["dtypes"] == EXACT
         speeds = [choice.best, *choice.behind]
         assert speeds == sorted(speeds, key=lambda row: -row["median_rows_per_s"])

@@ -177,7 +177,7 @@ def code_of(found: Technique, table: Table, kind: str = "parquet") -> str:
     ).code
 
 
-SHOWN = [found for found in techniques() if found.frame != "none" and found.origin != "limit"]
+SHOWN = [found for found in techniques() if found.frame != "none" and found.origin != "baseline"]
 
 
 RECOMMENDED_OFTEN = {

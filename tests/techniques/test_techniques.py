@@ -80,12 +80,12 @@ def test_technique_moves_exactly_what_it_is_given(found: Technique, key: str, se
         if returned is None:
             assert sent.difference_on_server(tables) is None
         else:
-            assert (found.origin, returned) == ("limit", ROWS)
+            assert (found.origin, returned) == ("baseline", ROWS)
     else:
         tables.load(table, content)
         returned = call_or_skip(found, servers, table)
         if isinstance(returned, int):
-            assert found.origin == "limit"
+            assert found.origin == "baseline"
             assert returned >= ROWS
         else:
             assert sent.difference(returned) is None
@@ -102,7 +102,7 @@ def check_name(found: Technique) -> None:
     library = {"pandas": "pd.DataFrame", "polars": "pl.DataFrame", "none": None}[found.frame]
     annotations = inspect.get_annotations(found.function)
     if library is None:
-        assert found.origin == "limit"
+        assert found.origin == "baseline"
         assert annotations["source"] == "Table" if found.direction == "write" else annotations["return"] == "int"
     else:
         assert annotations["frame" if found.direction == "write" else "return"] == library

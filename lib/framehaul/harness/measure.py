@@ -39,7 +39,7 @@ SERVER_RETURN_SECONDS = 30
 
 type Frame = pl.DataFrame | pd.DataFrame
 type Returned = Frame | int | None
-"""What a technique gives back: a frame, or for a limit that keeps nothing, how many rows or bytes there were."""
+"""What a technique gives back: a frame, or for a baseline that keeps nothing, how many rows or bytes there were."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _Passes:
     def _checked(self, returned: Returned) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
-            # A limit that keeps nothing tells how many rows, or bytes, there were.
+            # A baseline that keeps nothing tells how many rows, or bytes, there were.
             return right(None, None if returned >= self._rows else f"only {returned} of {self._rows} rows moved")
         if returned is None:
             return right(EXACT, self._expected.difference_on_server(self._tables))

@@ -36,22 +36,28 @@ def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
 
 
 def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -> list[Technique]:
-    """Who stays in after a heat: of each kind of frame the fastest within its reach, and the fastest published one.
+    """Who stays in after a heat: of each kind of frame and class the fastest within its reach, and the best published.
 
     A technique counts by its fastest pass, for other work on the machine makes a pass slower, never faster, and the
     better half by its median, for one pass may be fast by chance. Several connections cost more to begin with and are
-    worth it on many rows: who has them stays in up to twice the reach. Limits stay, for what is fastest is compared
-    with them. Who was wrong, or could not run, is out.
+    worth it on many rows: who has them stays in up to twice the reach. Baselines stay, for what is fastest is
+    compared with them. Who was wrong, or could not run, is out.
     """
     timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")
     speeds = {tuple(row[:3]): row[3] for row in timed.select(*statistics.NAMES, "max_rows_per_s").rows()}
     ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: speeds[one.key], reverse=True)
-    racing, staying = [one for one in ranked if one.origin != "limit"], {one for one in ranked if one.origin == "limit"}
-    for frame in {one.frame for one in racing}:
-        group = [one for one in racing if one.frame == frame]
+    racing = [one for one in ranked if one.origin != "baseline"]
+    staying = {*ranked} - {*racing}
+    for kind in {_kind(one) for one in racing}:
+        group = [one for one in racing if _kind(one) == kind]
         slowest = median(speeds[one.key] for one in group[: (len(group) + 1) // 2]) / heat.reach
         near = [one for one in group if speeds[one.key] >= slowest]
         staying |= {*near[: max(LEAST, math.ceil(len(group) * heat.share))]}
         staying |= {*[one for one in group if one.origin == "published"][:1]}
         staying |= {one for one in group if one.connections > 1 and speeds[one.key] >= slowest / 2}
     return [one for one in techniques if one in staying]
+
+
+def _kind(technique: Technique) -> tuple[str, str]:
+    """Who races with whom: the kind of frame and, of a write, whether it appends or loads in bulk."""
+    return technique.frame, technique.contract.kind if technique.contract else ""

@@ -57,8 +57,8 @@ class Trials[C: Tried]:
 
 
 def all_techniques() -> list[Technique]:
-    """The techniques that move a frame: all but the limits."""
-    return [technique for technique in techniques() if technique.origin != "limit"]
+    """The techniques that move a frame: all but the baselines."""
+    return [technique for technique in techniques() if technique.origin != "baseline"]
 
 
 def chosen_techniques(tried: str) -> list[Technique]:

@@ -154,23 +154,23 @@ def bars(summary: pl.DataFrame) -> Figure:
     Limits come first, apart and hatched. Names of published techniques are grey, of those beyond them black.
     Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
     """
-    rows = summary.sort(pl.col("origin") != "limit", maintain_order=True).to_dicts()
+    rows = summary.sort(pl.col("origin") != "baseline", maintain_order=True).to_dicts()
     most = max((row["rows"] for row in rows), default=0)
     with panels(1, height=0.8 + 0.31 * len(rows)) as (figure, [axes]):
         for at, row in enumerate(rows):
-            hatch = "////" if row["origin"] == "limit" else None
+            hatch = "////" if row["origin"] == "baseline" else None
             fewer = f" of {row['rows']:,} rows" if row["rows"] < most else ""
             bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch, further=fewer)
         name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
-        limits = sum(row["origin"] == "limit" for row in rows)
-        if 0 < limits < len(rows):
-            axes.axhline(limits - 0.5, color=FAINT, linewidth=0.8)
+        baselines = sum(row["origin"] == "baseline" for row in rows)
+        if 0 < baselines < len(rows):
+            axes.axhline(baselines - 0.5, color=FAINT, linewidth=0.8)
         fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
         axes.set_xlim(0, float(fastest) * 1.3)  # room for the number behind the bar
         quantities(axes.xaxis)
         axes.set_xlabel(
             "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
-            "names in grey: published techniques, in black: beyond them; hatched: limits"
+            "names in grey: published techniques, in black: beyond them; hatched: baselines, the server alone"
         )
         title(axes, _title(summary))
         present = {row["family"] for row in rows}

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from framehaul.reporting.tables import Column, Listing, Row, ratio_text, thousands, where, words
+from framehaul.reporting.tables import Column, Listing, Row, thousands, where, words
 from framehaul.results.compare import FAMILY_LEVEL, LEAST_PASSES, Comparison, Run, Verdict
 
 Format = Literal["text", "markdown", "csv"]
@@ -82,7 +82,8 @@ def sums(comparison: Comparison) -> list[str]:
 def _ratio(row: Row) -> str | None:
     if row["ratio"] is None:
         return None
-    return ratio_text(row) if row["ratio_low"] is not None else f"{row['ratio']:.2f}x"
+    ends = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if row["ratio_low"] is not None else ""
+    return f"{row['ratio']:.2f}x{ends}"
 
 
 def _made(run: Run) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.results import statistics
+from framehaul.results import ratios
 from framehaul.techniques.registry import CONNECT_IN_CALL, DATABASES, DRIVERS
 
 type Row = Mapping[str, Any]
@@ -186,8 +186,9 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
     connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
     inside = f" Connecting is on the clock with {' and '.join(connecting)} alone." if connecting else ""
     note = (
-        "± : coefficient of variation over 10%, read with care. Ratio: of medians, with a bootstrap 95% interval over "
-        "rounds. CPU and wire bytes: medians; RSS: growth during a pass. An empty cell could not be measured." + inside
+        "± : coefficient of variation over 10%, read with care. Ratio: the middle of the rounds' own ratios, with "
+        "their range, from six rounds on with a 95% interval. CPU: medians; peak RSS (its growth) and wire bytes: of "
+        "the warm-up. An empty cell could not be measured." + inside
     )
     columns = [
         words("technique", "label"), words("origin", "origin"),
@@ -195,7 +196,7 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
         *(Column(name, f"{name}_rows_per_s", "{:,.0f}") for name in ("mean", "min", "max")),
         Column("avg s", "avg_s", "{:.4f}"),
         Column("ratio to best published", "ratio", "{:.2f}x"),
-        Column("95% interval", interval_text),
+        Column("its range or interval", interval_text),
         words("dtypes", lambda row: dtypes_text(row["dtypes"] or "")),
         Column("client CPU s", "client_cpu_s", "{:.2f}"), Column("server CPU s", "server_cpu_s", "{:.2f}"),
         Column("peak RSS", "peak_rss_bytes", megabytes), Column("wire", "wire_bytes", megabytes),
@@ -212,13 +213,24 @@ def of_techniques(summary: pl.DataFrame) -> Listing:
 
 
 def interval_text(row: Row) -> str | None:
-    """The interval of a row's ratio, as `1.10 to 1.31`."""
-    return None if row["ratio"] is None else statistics.interval_text(row["ratio_low"], row["ratio_high"])
+    """The ends of a row's ratio, as `1.10 to 1.31 in 3 rounds`."""
+    if row["ratio"] is None:
+        return None
+    return ratios.interval_text(row["ratio_low"], row["ratio_high"], row["ratio_rounds"])
 
 
 def ratio_text(row: Row) -> str:
-    """A row's ratio with its interval, as `1.23x (1.10 to 1.31)`."""
+    """A row's ratio with its ends, as `1.23x (1.10 to 1.31 in 3 rounds)`."""
     return "" if row["ratio"] is None else f"{row['ratio']:.2f}x ({interval_text(row)})"
+
+
+CLASSES = {"append": "append", "bulk_load": "bulk load", None: ""}
+"""The classes of writes, of their contracts' kinds; reads have none."""
+
+
+def where_and_class(row: Row) -> str:
+    """The database, direction and class of a row, as `PostgreSQL write, append`."""
+    return ", ".join(filter(None, (where(row), CLASSES[row["contract"]])))
 
 
 def bullets(sentences: Iterable[str]) -> str:

@@ -1,14 +1,16 @@
-"""Medians, spreads and ratios of passes."""
+"""Medians and spreads of passes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+
+from framehaul.results.ratios import ratio_at_same_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,69 +21,9 @@ UNSTABLE_VARIATION = 0.10
 """Coefficient of variation from which a technique's figures are marked as unstable."""
 
 
-class Ratio(NamedTuple):
-    """A ratio of medians with its bootstrap 95% interval; all NaN where one side has nothing to compare.
-
-    From one round the interval is everything there is, from 0 to infinity.
-    """
-
-    ratio: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        """`1.23x (1.10 to 1.31)`, and nothing where it is not known."""
-        return "" if math.isnan(self.ratio) else f"{self.ratio:.2f}x ({interval_text(self.low, self.high)})"
-
-    def against(self, bound: float, above: str = "holds", below: str = "does not hold") -> str:
-        """What the interval shows of a bound, and never more than that: `above`, `below`, or inconclusive."""
-        return verdict(self.low, self.high, bound, above, below)
-
-
-def interval_text(low: float, high: float) -> str:
-    """`1.10 to 1.31`, or that one round has no interval."""
-    return f"{low:.2f} to {high:.2f}" if math.isfinite(high) else "one round"
-
-
-def verdict(
-    low: float | None, high: float | None, bound: float, above: str = "holds", below: str = "does not hold"
-) -> str:
-    """What an interval shows of a bound."""
-    if low is None or high is None or math.isnan(low):
-        return "not measured"
-    return above if low > bound else below if high < bound else "inconclusive"
-
-
-def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s", resamples: int = 2_000) -> Ratio:
-    """The ratio of medians of the column `speed` of two sets of passes of one run.
-
-    What ever failed has no speed. Rounds are resampled, not passes: within a round both ran on the machine in the same
-    state. With three rounds the interval is about as wide as their spread, and says no more than that.
-    """
-    one, other = (
-        side.filter((pl.col("status") != "failed").all(), status="ok").select("pass", speed) for side in (left, right)
-    )
-    pairs = one.join(other, on="pass", maintain_order="left", suffix="_of_other")
-    if pairs.is_empty():
-        return Ratio(math.nan, math.nan, math.nan)
-    a, b = pairs[speed].to_numpy(), pairs[f"{speed}_of_other"].to_numpy()
-    if len(a) == 1:
-        return Ratio(float(a[0] / b[0]), 0, math.inf)
-    rounds = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
-    ratios = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    return Ratio(float(np.median(a) / np.median(b)), float(low), float(high))
-
-
 def of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
     """Of each technique the passes with the most rows that it moved: who falls behind in a race moves fewer."""
     return passes.filter(pl.col("rows") == pl.col("rows").max().over(NAMES))
-
-
-def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
-    """The ratio of two techniques' rows/s, of the most rows that both moved."""
-    rows = max(set(left["rows"]) & set(right["rows"]), default=0)
-    return ratio(left.filter(rows=rows), right.filter(rows=rows))
 
 
 def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -92,7 +34,8 @@ def never_wrong(passes: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: str = "rows_per_s") -> pl.DataFrame:
     """One row for each combination of keys, in order of appearance: medians over passes, `unstable`, and `also`.
 
-    The column `speed` has a `min_`, a `max_` and a `variation` (coefficient of) as well, and tells who was unstable.
+    The column `speed` has a `min_`, a `max_` and a `variation` (coefficient of) as well, and tells who was unstable;
+    `rounds` has the `speed` of each `pass`, from which ratios are made.
     Who ever failed or was skipped has no figures, and its reason: `failed`, when both.
     """
     apart = {*keys, "pass", *(one.meta.output_name() for one in also)}
@@ -108,21 +51,13 @@ def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: st
         pl.when(good).then(fast.min()).alias(f"min_{speed}"),
         pl.when(good).then(fast.max()).alias(f"max_{speed}"),
         pl.when(good).then(fast.std() / fast.mean()).alias("variation"),
+        pl.when(good).then(pl.struct("pass", fast.alias("speed")).implode()).alias("rounds"),
         (good & (fast.std() / fast.mean() > UNSTABLE_VARIATION)).fill_null(False).alias("unstable"),
         (status == "ok").sum().alias("passes"),
         ended.alias("status"),
         pl.col("reason").drop_nulls().first(),
         *also,
     )
-
-
-def tied(rows: Sequence[Mapping[str, Any]], speed: str = "rows_per_s") -> list[Mapping[str, Any]]:
-    """Of medians, fastest first, those whose passes overlap with the first one's: they cannot be told from it.
-
-    One pass tells nobody apart.
-    """
-    overlap = (row[f"max_{speed}"] >= rows[0][f"min_{speed}"] for row in rows[1:])
-    return [row for row, near in zip(rows[1:], overlap, strict=True) if near or rows[0]["passes"] == 1]
 
 
 def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:
@@ -144,8 +79,8 @@ def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFra
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """`statistics` of each database and direction, fastest first, those without a time last.
 
-    Of a race: those first that moved the most rows. Adds the ratio of medians to the fastest published technique with
-    its interval, of the most rows that both moved.
+    Of a race: those first that moved the most rows. Adds the ratio to the fastest published technique, its ends and of
+    how many rounds it is, of the most rows that both moved.
     """
     timed = statistics(of_most_rows(passes))
     ordered = timed.join(_ratios(passes, timed), on=NAMES, how="left", maintain_order="left").with_columns(
@@ -162,11 +97,13 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
         base = group.filter(origin="published")["technique"].to_list()[:1]
         here = passes.filter(database=where[0], direction=where[1]).partition_by("technique", as_dict=True)
         rows += [
-            (*where, name, *ratio_at_same_rows(here[name,], here[best,]))
+            (*where, name, one.ratio, one.low, one.high, one.rounds)
             for best in base
             for name in group["technique"]
+            for one in [ratio_at_same_rows(here[name,], here[best,])]
         ]
-    columns = dict.fromkeys(NAMES, pl.String) | dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
+    ends = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
+    columns = {**dict.fromkeys(NAMES, pl.String), **ends, "ratio_rounds": pl.Int64}
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 

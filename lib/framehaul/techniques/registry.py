@@ -12,8 +12,8 @@ from framehaul.techniques.contract import APPEND, Contract
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "none"]
-"""`none` is for limits: nothing of a dataframe is in them."""
-Origin = Literal["published", "beyond", "limit"]
+"""`none` is for baselines: nothing of a dataframe is in them."""
+Origin = Literal["published", "beyond", "baseline"]
 """Of the published comparison, faster or otherwise better than it, or what the server alone can do."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}

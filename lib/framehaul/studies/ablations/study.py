@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -12,9 +11,9 @@ from matplotlib.figure import Figure
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
+from framehaul.reporting.tables import Column, Listing, interval_text, where, words
 from framehaul.results import store
-from framehaul.results.statistics import ratio_at_same_rows, verdict
+from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
@@ -110,14 +109,25 @@ ABLATIONS = (
 
 
 def ratios(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per ablation: its ratio of rows/s, changed over base, with its interval; largest first in a direction."""
-    rows = []
+    """One row per ablation: its ratio of rows/s, changed over base, and what it shows; largest first in a direction."""
+    compared = []
     for ablation in ABLATIONS:
         here = passes.filter(database=ablation.database, direction=ablation.direction)
         base, changed = (here.filter(technique=name) for name in (ablation.base, ablation.changed))
         if all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
-            ratio, low, high = ratio_at_same_rows(changed, base)
-            rows.append(asdict(ablation) | {"ratio": ratio, "ratio_low": low, "ratio_high": high})
+            compared.append((ablation, ratio_at_same_rows(changed, base)))
+    said = verdicts([(one, 1) for _, one in compared], "faster", "slower")
+    rows = [
+        asdict(ablation)
+        | {
+            "ratio": one.ratio,
+            "ratio_low": one.low,
+            "ratio_high": one.high,
+            "ratio_rounds": one.rounds,
+            "reading": word,
+        }
+        for (ablation, one), word in zip(compared, said, strict=True)
+    ]
     return pl.DataFrame(rows).sort("database", "direction", "ratio", descending=True) if rows else pl.DataFrame()
 
 
@@ -128,19 +138,19 @@ def ablations_table(ratios: pl.DataFrame) -> Listing:
             words("ablation", lambda row: f"{where(row)}: {row['what']}"),
             words("change", "change"),
             Column("rows/s, changed over base", "ratio", "{:.2f}x"),
-            Column("95% interval", interval_text),
-            words("reading", _reading),
+            Column("its range or interval", interval_text),
+            words("reading", "reading"),
         ],
         ratios,
     )
 
 
 def first_to_change(ratios: pl.DataFrame) -> str:
-    """One sentence for each direction: the ablations whose interval is above 1, largest first."""
+    """One sentence for each direction: the ablations that are told to be faster, largest first."""
     lines = []
     for _, group in ratios.group_by("database", "direction", maintain_order=True):
         rows = group.to_dicts()
-        helpful = [f"{row['change']} ({row['ratio']:.2f}x)" for row in rows if row["ratio_low"] > 1]
+        helpful = [f"{row['change']} ({row['ratio']:.2f}x)" for row in rows if row["reading"] == "faster"]
         text = "; ".join(helpful[:3]) if helpful else "no change stands out of the noise in this run"
         lines.append(f"- **{where(rows[0])}**: {text}.")
     return "\n".join(lines)
@@ -150,23 +160,17 @@ def figure(ratios: pl.DataFrame) -> Figure:
     """The ratios with their intervals."""
     with charts.panels(1, height=0.9 + 0.3 * len(ratios)) as (drawn, [axes]):
         for at, row in enumerate(ratios.to_dicts()):
-            colour = COLOURS[_reading(row)]
-            if math.isfinite(row["ratio_high"]):
-                axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
+            colour = COLOURS[row["reading"]]
+            axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
         charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in ratios.to_dicts()])
         axes.set_xscale("log", base=2)
         charts.quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
-        axes.set_xlabel("rows/s, changed over base (line: 95% interval)")
+        axes.set_xlabel("rows/s, changed over base (line: range of the rounds, from six on a 95% interval)")
         charts.title(axes, "One change at a time")
     return drawn
-
-
-def _reading(row: Row) -> str:
-    """Never claims a difference inside the interval."""
-    return verdict(row["ratio_low"], row["ratio_high"], 1, "faster", "slower")
 
 
 class Ablations(Shown):

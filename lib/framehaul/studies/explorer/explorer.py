@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts, comparison
 from framehaul.reporting.sources import source_html
-from framehaul.reporting.tables import Column, Listing, dtypes_text, of_techniques, ratio_text, where, words
+from framehaul.reporting.tables import CLASSES, Column, Listing, dtypes_text, of_techniques, ratio_text, where, words
 from framehaul.reporting.versions import versions_text
 from framehaul.results import compare, statistics
 from framehaul.results.compare import KEY, Comparison, Run
@@ -35,7 +35,7 @@ LABELS: dict[str, dict[str, str]] = {"database": DATABASES, "family": FAMILIES}
 """How a reader knows the values of a column; the others are written as they are."""
 CAPTIONS = {"rows": "size"}
 ORDER = {"database": [*DATABASES], "direction": ["write", "read"], "family": [*FAMILIES],
-         "frame": ["pandas", "polars", "none"], "origin": ["published", "beyond", "limit"]}  # fmt: skip
+         "frame": ["pandas", "polars", "none"], "origin": ["published", "beyond", "baseline"]}  # fmt: skip
 FILTERS = {
     "database": "110px", "direction": "90px", "family": "260px", "frame": "90px", "origin": "110px", "rows": "140px",
 }  # fmt: skip
@@ -277,7 +277,7 @@ class Explorer:
         options = [(_name(row, several), tuple(row[name] for name in KEY)) for row in chosen.to_dicts()]
         if options != list(self.technique.options):
             keys = [key for _, key in options]
-            moved = chosen.filter(pl.col("origin") != "limit").select(KEY).rows()
+            moved = chosen.filter(pl.col("origin") != "baseline").select(KEY).rows()
             before = self.technique.value
             with self._quietly():
                 self.technique.options = options
@@ -304,7 +304,8 @@ class Explorer:
         panel = self._summary.filter(**{name: key[name] for name in PANEL})
         row = panel.filter(technique=key["technique"]).row(0, named=True)
         numbers = [{"name": text, "value": row[name]} for name, text in NUMBERS.items()]
-        numbers += [{"name": "ratio to the best published (95% interval)", "value": ratio_text(row)},
+        numbers += [{"name": "class of write", "value": CLASSES[row["contract"]]}] if row["contract"] else []
+        numbers += [{"name": "ratio to the best published", "value": ratio_text(row)},
                     {"name": "dtypes", "value": dtypes_text(row["dtypes"] or "")}]  # fmt: skip
         problem = "" if row["status"] == "ok" else _problem(f"{row['status']}: {row['reason']}")
         table = Listing([words("", "name"), Column("this technique", "value", _number)], numbers)
@@ -358,9 +359,10 @@ def _written(column: str, value: Any) -> str:
 
 def _name(row: dict[str, Any], several: bool) -> str:
     """A technique in a list, with its direction, size and study where there are several of those."""
+    label = f"{row['label']} ({CLASSES['bulk_load']})" if row["contract"] == "bulk_load" else str(row["label"])
     if not several:
-        return str(row["label"])
-    return f"{row['label']} · {where(row)}, {row['rows']:,} rows, notebook {row['notebook'][:2]}"
+        return label
+    return f"{label} · {where(row)}, {row['rows']:,} rows, notebook {row['notebook'][:2]}"
 
 
 def _number(value: float | str) -> str:
@@ -380,10 +382,12 @@ def _problem(text: str) -> str:
 
 
 def _beside(panel: pl.DataFrame, technique: str) -> Figure:
-    """A technique's bar with those that it is judged by: the fastest, the fastest published one, the fastest limit."""
+    """A technique's bar with the fastest, of its own class of writes too, the best published, the server alone."""
     timed = panel.filter(pl.col("median_rows_per_s").is_not_null())
-    company = [timed.filter(part).head(1) for part in (pl.col("origin") != "limit", pl.col("origin") == "published",
-                                                        pl.col("origin") == "limit")]  # fmt: skip
+    kind = panel.filter(technique=technique)["contract"].to_list()[0]
+    moving, alone = pl.col("origin") != "baseline", pl.col("origin") == "baseline"
+    parts = moving, moving & pl.col("contract").eq_missing(kind), pl.col("origin") == "published", alone
+    company = [timed.filter(part).head(1) for part in parts]
     names = [technique, *pl.concat(company)["technique"]]
     shown = panel.filter(pl.col("technique").is_in(names))
     figure = charts.bars(shown)

@@ -29,7 +29,8 @@ from framehaul.reporting.tables import (
     words,
 )
 from framehaul.results import store
-from framehaul.results.statistics import Ratio, medians, ratio
+from framehaul.results.ratios import Ratio, ratio, verdicts
+from framehaul.results.statistics import medians
 from framehaul.studies.drivers.catalog import Commands
 from framehaul.studies.json_parquet import STUDY, json_lines
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
@@ -139,8 +140,8 @@ def times_table(passes: pl.DataFrame) -> Listing:
         words("codec", "codec"), words("tool", "label"),
         Column("seconds", "seconds", "{:.3f}"), Column("rows/s", "rows_per_s", thousands),
         Column("slowest to fastest pass", spread_text),
-        Column("time over the fastest's (95% interval)", partial(over, base="fastest")),
-        Column("time over ClickHouse's (95% interval)", partial(over, base="base")),
+        Column("time over the fastest's", partial(over, base="fastest")),
+        Column("time over ClickHouse's", partial(over, base="base")),
     ]  # fmt: skip
     fastest = pl.col("converter").first().over("codec").alias("fastest")
     return Listing(columns, summary(passes).with_columns(fastest, base=pl.lit(BASE)))
@@ -190,24 +191,18 @@ def writes_table(passes: pl.DataFrame) -> Listing:
 
 def published_table(passes: pl.DataFrame) -> Listing:
     """Published and measured times over ClickHouse's; tools that were not published have that empty."""
-
-    def against(row: Row) -> str | None:
-        """What an interval says of a published ratio; never more than it shows."""
-        published = PUBLISHED_TIMES.get(row["converter"])
-        if published is None or row["converter"] == BASE:
-            return None
-        verdict: str = row["measured"].against(published, "slower", "faster")
-        return verdict
-
     rows = [
         row | {"measured": times(passes, PUBLISHED_CODEC, row["converter"], BASE)}
         for row in summary(passes).filter(codec=PUBLISHED_CODEC).to_dicts()
     ]
+    compared = [row for row in rows if row["converter"] in PUBLISHED_TIMES and row["converter"] != BASE]
+    said = verdicts([(row["measured"], PUBLISHED_TIMES[row["converter"]]) for row in compared], "slower", "faster")
+    against = dict(zip((row["converter"] for row in compared), said, strict=True))
     columns = [
         words(f"tool, {PUBLISHED_CODEC}", "label"), Column("seconds", "seconds", "{:.3f}"),
         words("published time over ClickHouse's", lambda row: PUBLISHED_TIMES.get(row["converter"]),
               lambda published: f"{round(published, 2):g}x"),
-        Column("measured (95% interval)", "measured"), words("against the published", against),
+        Column("measured", "measured"), words("against the published", lambda row: against.get(row["converter"])),
     ]  # fmt: skip
     return Listing(columns, rows)
 

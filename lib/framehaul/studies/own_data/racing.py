@@ -18,6 +18,7 @@ from framehaul.harness.race import Heat, leaders
 from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds
 from framehaul.results import statistics
+from framehaul.results.ratios import tied
 from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.studies.own_data import STUDY
@@ -91,14 +92,14 @@ class Racing:
         return self.this_run.so_far().filter((pl.col("dtypes") == EXACT) | pl.col("dtypes").is_null())
 
     def _not_told_apart(self, techniques: Iterable[Technique]) -> list[Technique]:
-        """Of each kind of frame the fastest, and those whose passes overlap with its own; nobody where it is alone."""
+        """Of each kind of frame and class the fastest, and who cannot be told from it; nobody where it is alone."""
         known = {one.key: one for one in techniques}
         timed = statistics.summary(self._exact().filter(rows=self.content.num_rows)).drop_nulls("median_rows_per_s")
         rows = [row for row in timed.to_dicts() if tuple(row[name] for name in statistics.NAMES) in known]
         going: list[Technique] = []
-        for frame in dict.fromkeys(row["frame"] for row in rows):
-            ranked = [row for row in rows if row["frame"] == frame]
-            if rivals := statistics.tied(ranked):
+        for group in dict.fromkeys((row["frame"], row["contract"]) for row in rows):
+            ranked = [row for row in rows if (row["frame"], row["contract"]) == group]
+            if rivals := tied(ranked):
                 going += [known[row["database"], row["direction"], row["technique"]] for row in (ranked[0], *rivals)]
         return going
 

@@ -22,9 +22,19 @@ from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, bullets, dtypes_text, missing, of_techniques, thousands, words
+from framehaul.reporting.tables import (
+    Column,
+    Listing,
+    bullets,
+    dtypes_text,
+    missing,
+    of_techniques,
+    thousands,
+    where_and_class,
+    words,
+)
 from framehaul.results import statistics, store
-from framehaul.results.statistics import ratio_at_same_rows
+from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.results.store import EXACT
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files
@@ -32,7 +42,7 @@ from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import Snippet, snippet
-from framehaul.studies.transfers.findings import raced
+from framehaul.studies.transfers.findings import classes, raced
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
 
@@ -171,7 +181,7 @@ def _digest(content: pa.Table) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest technique for one path and kind of frame that is exact in values and dtypes, and those behind it."""
+    """The fastest technique for one path, class of writes and kind of frame that is exact, and those behind it."""
 
     technique: Technique
     best: dict[str, Any]
@@ -180,27 +190,26 @@ class Choice:
 
     @property
     def path(self) -> str:
-        """`PostgreSQL write, Polars`."""
-        return f"{DATABASES[self.technique.database]} {self.technique.direction}, {FRAMES[self.technique.frame]}"
+        """`PostgreSQL write, append, Polars`."""
+        return f"{where_and_class(self.best)}, {FRAMES[self.technique.frame]}"
 
     @property
     def file(self) -> str:
         """What the file with its code is called."""
-        return f"{self.technique.database}_{self.technique.direction}_{self.technique.frame}.py"
+        kind = "_bulk_load" if self.best["contract"] == "bulk_load" else ""
+        return f"{self.technique.database}_{self.technique.direction}_{self.technique.frame}{kind}.py"
 
 
 def choices(passes: pl.DataFrame) -> list[Choice]:
-    """For each path and kind of frame the fastest technique that is exact, where there is one."""
+    """For each path, class of writes and kind of frame the fastest technique that is exact, where there is one."""
     chosen = []
     exact = raced(statistics.summary(passes)).filter(dtypes=EXACT)
     for database, direction in PATHS:
         here = {technique.name: technique for technique in techniques(database, direction)}
         measured = passes.filter(database=database, direction=direction).partition_by("technique", as_dict=True)
-        for frame in FRAMES:
-            ranked = exact.filter(database=database, direction=direction, frame=frame).to_dicts()
-            if not ranked:
-                continue
-            best, *others = ranked
+        of_path = exact.filter(database=database, direction=direction)
+        for group in (group for frame in FRAMES for group in classes(of_path.filter(frame=frame))):
+            best, *others = group.to_dicts()
             behind = [
                 row | {"ratio": ratio_at_same_rows(measured[best["technique"],], measured[row["technique"],])}
                 for row in others[:RUNNERS_UP]
@@ -304,13 +313,21 @@ def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
             words("needs", "needs"),
             Column("seconds", lambda row: row["rows"] / row["median_rows_per_s"], "{:,.3g}"),
             Column("rows/s", "median_rows_per_s", thousands),
+            words("locks", "locks"),
+            words("others see, while it runs", "others_see"),
+            words("a failure leaves", "after_failure"),
         ],
         [
-            choice.best | {"path": choice.path, "needs": ", ".join(f"`{name}`" for name in script.requirements)}
+            choice.best
+            | (vars(choice.technique.contract) if choice.technique.contract else {})
+            | {"path": choice.path, "needs": ", ".join(f"`{name}`" for name in script.requirements)}
             for choice, script in zip(chosen, snippets, strict=True)
         ],
     )
-    lines = [f"**{choice.path}**: {_behind_text(choice)}" for choice in chosen]
+    behind = [row for choice in chosen for row in choice.behind]
+    said = verdicts([(row["ratio"], 1) for row in behind])
+    near = [row for row, one in zip(behind, said, strict=True) if one != "holds"]
+    lines = [f"**{choice.path}**: {_behind_text(choice, near)}" for choice in chosen]
     with_choice = {(choice.technique.database, choice.technique.direction, choice.technique.frame) for choice in chosen}
     lines += [
         f"{DATABASES[database]} {direction}, {frame}: no technique carries this frame exactly; "
@@ -322,13 +339,12 @@ def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
     return f"{table}\n\n{bullets(lines)}{note}"
 
 
-def _behind_text(choice: Choice) -> str:
+def _behind_text(choice: Choice, near: list[dict[str, Any]]) -> str:
     if not choice.behind:
         return "the only one that is exact."
-    tied = statistics.tied([choice.best, *choice.behind])
     costs = [
         f"{row['label']} takes {row['ratio']} the time"
-        + (", its passes overlap with the fastest one's: this run is inconclusive" if row in tied else "")
+        + (", which cannot be told from the fastest one's: this run is inconclusive" if row in near else "")
         for row in choice.behind
     ]
     return "; ".join(costs) + "."

@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import batched
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,8 +27,8 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_text, words
-from framehaul.results import statistics, store
-from framehaul.results.statistics import Ratio
+from framehaul.results import ratios, statistics, store
+from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.store import EXACT
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.parquet import STUDY
@@ -166,7 +167,7 @@ def published_share(counts: Mapping[str, int]) -> float:
 def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> Ratio:
     """How many times as fast one trial is as another at `what` (`write`, `read`)."""
     speeds = passes.with_columns((pl.col("rows") / pl.col(f"{what}_seconds")).alias("rows_per_s"))
-    return statistics.ratio(speeds.filter(trial=left), speeds.filter(trial=right))
+    return ratios.ratio(speeds.filter(trial=left), speeds.filter(trial=right))
 
 
 # Tables
@@ -254,7 +255,7 @@ def _speeds_over(title: str, base: Callable[[Row], str], passes: pl.DataFrame) -
     def over(row: Row, what: str) -> Ratio | None:
         return None if row["trial"] == base(row) else ratio(passes, row["trial"], base(row), what)
 
-    return [Column(f"{what}s, over {title} (95% interval)", partial(over, what=what)) for what in ("write", "read")]
+    return [Column(f"{what}s, over {title}", partial(over, what=what)) for what in ("write", "read")]
 
 
 def published_table(chunks: pl.DataFrame) -> Listing:
@@ -316,10 +317,20 @@ def _spread(values: Iterable[int]) -> str:
 
 
 def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:
-    """What stands out, as sentences; a difference of times inside its interval is not claimed."""
+    """What stands out, as sentences; a difference of times that cannot be told from noise is not claimed."""
     good = summary(passes).filter(status="ok")
     defaults = good.filter(part="defaults").sort("bytes_per_row")
-    return [*_on_sizes(defaults), *_on_chunks(defaults, chunks), *_on_codecs(passes, good), *_on_columns(passes, good)]
+    compared = [*_codecs_compared(good), *_columns_compared(good)]
+    speeds = [ratio(passes, row["trial"], base["trial"], what) for row, base in compared for what in ("write", "read")]
+    said = verdicts([(speed, 1) for speed in speeds], "faster", "slower")
+    texts = [f"{one}, {speed}".removesuffix(", ") for one, speed in zip(said, speeds, strict=True)]
+    times = {
+        (row["trial"], base["trial"]): f"writing {written}, reading {read}"
+        for (row, base), (written, read) in zip(compared, batched(texts, 2, strict=True), strict=True)
+    }
+    return [
+        *_on_sizes(defaults), *_on_chunks(defaults, chunks), *_on_codecs(good, times), *_on_columns(good, times)
+    ]  # fmt: skip
 
 
 def _on_sizes(defaults: pl.DataFrame) -> Iterator[str]:
@@ -364,43 +375,42 @@ def _on_chunks(defaults: pl.DataFrame, chunks: pl.DataFrame) -> Iterator[str]:
         yield f"The column `{name}` holds {share:.0%} of the bytes of pyarrow's file."
 
 
-def _on_codecs(passes: pl.DataFrame, good: pl.DataFrame) -> Iterator[str]:
+def _codecs_compared(good: pl.DataFrame) -> Iterator[tuple[Row, Row]]:
+    """pyarrow's file of each codec, and that of Snappy."""
     mine = {row["trial"]: row for row in good.filter(writer=PYARROW.name).to_dicts()}
     base = mine.get(trial_name(PYARROW, SNAPPY))
     for codec in PYARROW.offers:
         row = mine.get(trial_name(PYARROW, codec))
         if base is not None and row is not None and codec != SNAPPY:
-            yield (
-                f"pyarrow, {codec.text} against Snappy: {row['file_bytes'] / base['file_bytes']:.2f} times the bytes; "
-                f"{_times_text(passes, row, base)}."
-            )
+            yield row, base
 
 
-def _on_columns(passes: pl.DataFrame, good: pl.DataFrame) -> Iterator[str]:
+def _columns_compared(good: pl.DataFrame) -> Iterator[tuple[Row, Row]]:
+    """Each file with codecs by column, and the one that it is compared with."""
     named = {row["trial"]: row for row in good.to_dicts()}
     for row in named.values():
         base = named.get(row["against"])
-        if row["part"] != "per_column" or base is None:
-            continue
+        if row["part"] == "per_column" and base is not None:
+            yield row, base
+
+
+def _on_codecs(good: pl.DataFrame, times: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    for row, base in _codecs_compared(good):
+        yield (
+            f"pyarrow, {_codec_text(row)} against Snappy: {row['file_bytes'] / base['file_bytes']:.2f} times the "
+            f"bytes; {times[row['trial'], base['trial']]}."
+        )
+
+
+def _on_columns(good: pl.DataFrame, times: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    for row, base in _columns_compared(good):
         if row["columns"] is None:
             yield f"{_codec_text(base)}: no column asks for another codec."
         else:
             yield (
                 f"{_choice_text(row)}, all else {_codec_text(base)}: "
-                f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%} bytes; {_times_text(passes, row, base)}."
+                f"{row['file_bytes'] / base['file_bytes'] - 1:+.2%} bytes; {times[row['trial'], base['trial']]}."
             )
-
-
-def _times_text(passes: pl.DataFrame, row: Row, base: Row) -> str:
-    written, read = (_verdict(ratio(passes, row["trial"], base["trial"], what)) for what in ("write", "read"))
-    return f"writing {written}, reading {read}"
-
-
-def _verdict(speed: Ratio) -> str:
-    """What an interval of a ratio of speeds shows."""
-    if speed.low == speed.high:
-        return f"inconclusive, one round, {speed}"  # its interval is a point
-    return f"{speed.against(1, 'faster', 'slower')}, {speed}".removesuffix(", ")
 
 
 def _listed(names: list[str]) -> str:

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, missing, speed_text, spread_text, words
-from framehaul.results import statistics, store
-from framehaul.results.statistics import Ratio
+from framehaul.results import ratios, statistics, store
+from framehaul.results.ratios import Ratio, tied, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.pgbench import STUDY, workloads
 from framehaul.studies.pgbench.runs import SPREAD, Result, Spread, measure
@@ -93,7 +93,7 @@ def _timed(passes: pl.DataFrame) -> pl.DataFrame:
 def ratio(passes: pl.DataFrame, test: str, service: str, base: str) -> Ratio:
     """Transactions a second of a service over another's in a test with its own number of clients."""
     here = _main(passes).filter(test=test)
-    return statistics.ratio(here.filter(service=service), here.filter(service=base), "tps")
+    return ratios.ratio(here.filter(service=service), here.filter(service=base), "tps")
 
 
 def _base(passes: pl.DataFrame) -> str:
@@ -133,7 +133,7 @@ def speeds_table(passes: pl.DataFrame) -> Listing:
         *PLACE, words("clients", "clients"), Column("TPS", "tps", TPS),
         UNSTABLE,
         Column("slowest to fastest pass", lambda row: spread_text(row, "tps", TPS.format)),
-        Column(f"over {base} (95% interval)", lambda row: ratio(passes, row["test"], row["service"], base)),
+        Column(f"over {base}", lambda row: ratio(passes, row["test"], row["service"], base)),
         *(Column(title, f"latency_{name}_ms", "{:.2f}") for title, name in latencies.items()),
     ]  # fmt: skip
     return Listing(columns, summary(_main(passes)))
@@ -181,7 +181,7 @@ def published_table(passes: pl.DataFrame) -> Listing:
             f"here: {UNLIMITED} to {LIMITED}, TPS", "here",
             lambda both: " to ".join(map(TPS.format, both)) if all(both) else "not measured",
         ),
-        Column("ratio (95% interval)", lambda row: ratio(passes, row["test"], UNLIMITED, LIMITED)),
+        Column("ratio", lambda row: ratio(passes, row["test"], UNLIMITED, LIMITED)),
     ]  # fmt: skip
     return Listing(columns, rows)
 
@@ -199,17 +199,18 @@ def _of_test(passes: pl.DataFrame, test: str, base: str, cores: int) -> Iterator
         return
     best = rows[0]
     over = f", {ratio(passes, test, best['service'], base)} of {base}" if best["service"] != base else ""
-    near = ", ".join(row["service"] for row in statistics.tied(rows, "tps"))
+    near = ", ".join(row["service"] for row in tied(rows))
     yield (
         f"**{LABELS[test]}**: most transactions on {best['service']}, {best['tps']:,.0f} TPS (median){over}"
         f"{f'; inconclusive from {near}' if near else ''}."
     )
-    freed = ratio(passes, test, UNLIMITED, LIMITED)
-    if freed.low > 1:
+    freed = {each: ratio(passes, each, UNLIMITED, LIMITED) for each in _names(passes, "test")}
+    said = verdicts([(one, 1) for one in freed.values()])
+    if dict(zip(freed, said, strict=True))[test] == "holds":
         held = next(row for row in rows if row["service"] == LIMITED)
         yield (
-            f"The limit on IOPS is all that parts {UNLIMITED} from {LIMITED}: {freed} the transactions. With it the "
-            f"disk did {held['disk_reads_per_s']:,.0f} reads and {held['disk_writes_per_s']:,.0f} writes a second."
+            f"The limit on IOPS is all that parts {UNLIMITED} from {LIMITED}: {freed[test]} the transactions. With it "
+            f"the disk did {held['disk_reads_per_s']:,.0f} reads and {held['disk_writes_per_s']:,.0f} writes a second."
         )
     server, client = best["server_cpu_s"], best["client_cpu_s"]
     if server is not None:

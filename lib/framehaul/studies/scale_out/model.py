@@ -47,7 +47,7 @@ class Fit:
     kind: str
 
     def at(self, workers: int) -> tuple[float, float, float]:
-        """Predicted rows/s with a bootstrap 95% interval over rounds."""
+        """Predicted rows/s, and between which 95% of the laws of resampled rounds are: of few rounds no interval."""
         where = np.array([float(workers)])
         spread = [float(law.rows_per_s(where)[0]) for law in self.resampled]
         low, high = np.quantile(spread, [0.025, 0.975])

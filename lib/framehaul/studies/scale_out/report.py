@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from framehaul.reporting import charts
 from framehaul.reporting.tables import Column, Listing, Row, bullets, missing, speed_text, spread_text, thousands, words
-from framehaul.results.statistics import Ratio, medians, never_wrong, ratio
+from framehaul.results.ratios import Ratio, ratio, verdicts
+from framehaul.results.statistics import medians, never_wrong
 from framehaul.studies.scale_out.model import BUSY, Cost, Fit, fitted
 from framehaul.techniques.registry import DATABASES
 
@@ -117,7 +118,7 @@ def speed_table(passes: pl.DataFrame) -> Listing:
         words("direction", where), Column("workers", "workers"), Column("partitions", "partitions"),
         Column("seconds", lambda row: speed_text(row, "seconds", "{:.2f}".format)),
         Column("rows/s", "rows_per_s", thousands), Column("min to max", spread_text),
-        Column("speed-up over the fewest workers (95% interval)", "faster"),
+        Column("speed-up over the fewest workers", "faster"),
         Column("efficiency", "efficiency", "{:.0%}"),
     ]  # fmt: skip
     return Listing(columns, rows)
@@ -154,7 +155,7 @@ def model_table(passes: pl.DataFrame, machine: Machine) -> Listing:
             rows.append({"direction": sweep.name, "machines": count, "predicted": predicted, "bound": bound})
     columns = [
         words("direction", "direction"), Column("N", "machines"),
-        Column("N workers here, rows/s (95% interval)", "predicted"),
+        Column("N workers here, rows/s (range of resampled rounds)", "predicted"),
         Column("N machines, bound", "bound", lambda bound: f"at most {thousands(bound)}"),
     ]  # fmt: skip
     return Listing(columns, rows)
@@ -181,17 +182,25 @@ def _law_sentence(sweep: Sweep, machine: Machine) -> str:
 
 def findings_text(passes: pl.DataFrame, machine: Machine) -> str:
     """For each database and direction the fastest number of workers, what it gains, and what it waits for."""
-    return bullets(f"**{sweep.name}**: {_finding(sweep, machine)}" for sweep in sweeps(passes)) or "Nothing ran."
+    shown = [*sweeps(passes)]
+    said = verdicts([(sweep.speed_up(sweep.best), 1) for sweep in shown])
+    return (
+        bullets(
+            f"**{sweep.name}**: {_finding(sweep, machine, clear=one == 'holds')}"
+            for sweep, one in zip(shown, said, strict=True)
+        )
+        or "Nothing ran."
+    )
 
 
-def _finding(sweep: Sweep, machine: Machine) -> str:
+def _finding(sweep: Sweep, machine: Machine, *, clear: bool) -> str:
     fewest, best, partitions = sweep.fewest, sweep.best, sweep.across("partitions")
     fastest = f"no number of workers is faster than {fewest['workers']}"
     if best["workers"] != fewest["workers"]:
         faster = sweep.speed_up(best)
-        clear = "" if faster.low > 1 else ", which is within what passes vary"
+        vague = "" if clear else ", which is within what passes vary"
         fastest = (
-            f"fastest with {best['workers']} workers, {faster} of {fewest['workers']}{clear}, "
+            f"fastest with {best['workers']} workers, {faster} of {fewest['workers']}{vague}, "
             f"efficiency {sweep.efficiency(best):.0%}"
         )
     finding = f"{fastest}; saturated there: {machine.cost(best).verdict}."
@@ -232,7 +241,7 @@ def readme_table(passes: pl.DataFrame) -> Listing:
         Column("one worker, rows/s", lambda row: row["fewest"]["rows_per_s"], thousands),
         Column("best, rows/s", lambda row: row["best"]["rows_per_s"], thousands),
         Column("workers", lambda row: row["best"]["workers"]),
-        Column("speed-up (95% interval)", faster),
+        Column("speed-up", faster),
     ]
     return Listing(columns, rows)
 

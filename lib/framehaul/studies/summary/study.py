@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -23,6 +24,7 @@ from framehaul.reporting.tables import (
     spread_text,
     thousands,
     where,
+    where_and_class,
     words,
 )
 from framehaul.reporting.versions import versions_text
@@ -35,7 +37,9 @@ from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, published
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
+from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.source import Source, source
 
 FEW_TIES = 4
 ORDER = {
@@ -44,9 +48,12 @@ ORDER = {
 
 
 def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> Listing:
-    """Winners: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases."""
+    """Winners: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases.
+
+    Writes that append and those that load in bulk have winners of their own.
+    """
     columns = [
-        words("direction", where),
+        words("direction", where_and_class),
         words("fastest technique", "label"),
         Column("median rows/s", lambda row: speed_text(row, "median_rows_per_s", "{:,.0f}".format)),
         Column("min to max", spread_text),
@@ -59,35 +66,39 @@ def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -
     return Listing(columns, findings.winners(summary))
 
 
-def past_table(summary: pl.DataFrame) -> Listing:
-    """Best published against best exact technique beyond, with the server's limits."""
+def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
+    """Best published against best exact technique beyond, with what the server does alone and the bound of `cores`."""
 
     def speed(of: str) -> Any:
         return lambda row: f"{row[of]['label']}: {thousands(row[of]['median_rows_per_s'])}"
 
-    def limits(row: Row) -> str:
+    def of_baselines(row: Row) -> str:
         best = row["beyond"]["median_rows_per_s"]
-        return "; ".join(f"{best / limit['median_rows_per_s']:.0%}" for limit in row["limits"])
+        return "; ".join(f"{best / one['median_rows_per_s']:.0%}" for one in row["baselines"])
+
+    def of_bound(row: Row) -> float | None:
+        return float(row["beyond"]["median_rows_per_s"] / row["bound"].both) if row["bound"] else None
 
     return Listing(
         [
-            words("direction", where),
+            words("direction", where_and_class),
             words("best published, rows/s", speed("published")),
             words("best beyond with exact dtypes, rows/s", speed("beyond")),
-            Column("ratio (95% interval)", lambda row: ratio_text(row["beyond"])),
+            Column("ratio", lambda row: ratio_text(row["beyond"])),
             Column("over one connection", "single_connection", ratio_text),
-            Column("share of the server's limits", limits),
+            Column("of the server alone", of_baselines),
+            Column("of the bound of these cores", of_bound, "{:.0%}"),
             Column("cores busy", lambda row: findings.busy_cores(row["beyond"]), "{:.1f}"),
         ],
-        map(vars, findings.past_published(summary)),
+        map(vars, findings.past_published(summary, cores)),
     )
 
 
-def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> Listing:
-    """Which technique to use for which case; `streams` are the passes of the streamed moves."""
+def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> Listing:
+    """Which technique to use for which case, and on which terms; `streams` are the passes of the streamed moves."""
     rows: list[dict[str, Any]] = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        for case, row, figure in findings.choices(group):
+        for case, row, figure in findings.choices(group, lambda row: _source(row).codec_lines > 0):
             rows.append(row | {"case": case, "function": row["technique"], "speed": figure})
         streamed = streams.filter(database=database, direction=direction)
         largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
@@ -99,15 +110,39 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame) -> Listing:
                 | {"case": "more than fits in memory", "function": f"streaming.{first['technique']}"}
                 | {"speed": f"{speed} rows/s at {first['rows']:,} rows"}
             )
-    return Listing(
-        [
-            words("case", lambda row: f"{where(row)}: {row['case']}"),
-            words("technique", "label"),
-            words("function", "function", "`{}`"),
-            Column("speed", "speed"),
-        ],
-        rows,
-    )
+
+    def term(name: str) -> Callable[[Row], str | None]:
+        return lambda row: _terms(row).get(name)
+
+    def needs(row: Row) -> str:
+        code = _source(row)
+        own = [f"{code.codec_lines} lines of this project's codecs"] if code.codec_lines else []
+        return ", ".join([*code.packages, *own])
+
+    columns = [
+        words("case", lambda row: f"{where(row)}: {row['case']}"),
+        words("technique", "label"),
+        words("function", "function", "`{}`"),
+        Column("speed", "speed"),
+        words("needs", needs),
+        words("locks", term("locks")),
+        words("others see, while it runs", term("others_see")),
+        words("a failure leaves", term("after_failure")),
+    ]
+    if fidelity is not None:
+        columns.append(words("edge cases", lambda row: counts.survival(fidelity, dict(row))))
+    return Listing(columns, rows)
+
+
+def _source(row: Row) -> Source:
+    return source(row["database"], row["direction"], {row["technique"]: row["driver"]})
+
+
+def _terms(row: Row) -> dict[str, str]:
+    """What a write asks of others and leaves; nothing of a read, or of a technique that is there no more."""
+    known = {one.key: one for one in techniques(row["database"], row["direction"])}
+    technique = known.get((row["database"], row["direction"], row["technique"]))
+    return vars(technique.contract) if technique and technique.contract else {}
 
 
 def agreement_table(summary: pl.DataFrame) -> Listing:
@@ -192,12 +227,12 @@ class Summary(Shown):
         return winners_table(self.summary, self._fidelity)
 
     def past_published(self) -> Listing:
-        """How far past the published techniques one gets, and how far that is from the server's own limits."""
-        return past_table(self.summary)
+        """How far past the published techniques one gets, and how far that is from what the machine can do."""
+        return past_table(self.summary, self.metadata.get("machine", {}).get("cores"))
 
     def choices(self) -> Listing:
         """Which technique to use for which case."""
-        return choices_table(self.summary, self._streams)
+        return choices_table(self.summary, self._streams, self._fidelity)
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""
@@ -239,7 +274,7 @@ def headline_html(directory: Path) -> str:
     if passes.is_empty():
         return ""
     rows = "".join(
-        f"<tr><td>{where(row)}</td><td>{html.escape(row['label'])}{_ties(row['tied'])}</td>"
+        f"<tr><td>{where_and_class(row)}</td><td>{html.escape(row['label'])}{_ties(row['tied'])}</td>"
         f"<td>{row['median_rows_per_s']:,.0f}</td></tr>"
         for row in findings.winners(statistics.summary(passes)).to_dicts()
     )
@@ -282,7 +317,7 @@ def _matrix(summary: pl.DataFrame) -> str:
         words("technique", "label"),
         Column("avg s", "avg_s", "{:.4f}"),
         *(Column(name, f"{name.split()[0]}_rows_per_s", "{:,.0f}") for name in ("mean rows/s", "min", "max")),
-        Column("ratio to best (95% interval)", ratio_text),
+        Column("ratio to best", ratio_text),
         Column("published rows/s", "published_rows_per_s", "{:,.0f}"),
     ]
     return "\n\n".join(

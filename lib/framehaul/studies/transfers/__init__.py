@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from framehaul.reporting.study import PASSES, RACE, ROWS, SEED, TECHNIQUE_PASSES, WARMUP, Study
+from framehaul.reporting.study import PASSES, RACE, ROWS, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
+
+PRECISION = Parameter(
+    "precision", 0.0, "percent to which the ratio of the fastest to the best published is to be known: the two go on, "
+    "beyond PASSES, until it is; 0: they do not",
+)  # fmt: skip
+BUDGET = Parameter("budget", 120, "seconds that PRECISION may take in a notebook", reference=1800)
 
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int]) -> Study:
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
-    parameters = ROWS.at(rows), PASSES, WARMUP, SEED, RACE
+    parameters = ROWS.at(rows), PASSES, WARMUP, SEED, RACE, PRECISION, BUDGET
     return Study(f"{number:02}_{name}", question, parameters, TECHNIQUE_PASSES, seconds=seconds)
 
 

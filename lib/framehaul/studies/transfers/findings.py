@@ -4,37 +4,55 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from framehaul.reporting.tables import ratio_text, thousands
-from framehaul.results import statistics
+from framehaul.reporting.tables import CLASSES, ratio_text, thousands, where_and_class
+from framehaul.results import ratios
 from framehaul.techniques import DRIVERS, FAMILIES
-from framehaul.techniques.registry import DATABASES
 
 
 @dataclass(frozen=True)
 class Past:
-    """One database and direction: rows of the summary that say how far past the published techniques one can get."""
+    """How far past the published techniques one can get: rows of the summary, of one direction and class of writes."""
 
     database: str
     direction: str
+    contract: str | None
     published: dict[str, Any]
     beyond: dict[str, Any]
     single_connection: dict[str, Any] | None
-    limits: list[dict[str, Any]]
+    baselines: list[dict[str, Any]]
+    bound: Bound | None
 
 
-def of_direction(summary: pl.DataFrame) -> str:
-    """Bullet points about one database and direction, from the winner to what went wrong."""
+@dataclass(frozen=True)
+class Bound:
+    """The most rows/s that a direction can come to on this machine, from the least CPU time a row took of each side.
+
+    A technique takes at least the server's time and the client's, and the cores give no more: with the server free all
+    of them work for the client (`client`), with the client free for the server, at best both share them all (`both`).
+    """
+
+    server: float
+    client: float
+    both: float
+
+
+def of_direction(summary: pl.DataFrame, cores: int | None = None) -> str:
+    """Bullet points about one database and direction, from the winner to what went wrong.
+
+    `cores` are those of the machine of the run, where they are known.
+    """
     timed = raced(summary)
     points = [
         *_winner(timed),
-        *_beyond(timed),
-        *_limits(summary),
+        *_beyond(timed, cores),
+        *_baselines(summary),
+        *_bound(summary, cores),
         *_cpu(timed),
         *_families(timed),
         *_pairs(timed),
@@ -46,44 +64,93 @@ def of_direction(summary: pl.DataFrame) -> str:
 
 
 def winners(summary: pl.DataFrame) -> pl.DataFrame:
-    """The fastest technique of every database and direction, in the summary's order.
+    """The fastest technique of every database, direction and class of writes, in the summary's order.
 
     `tied` has the labels of those that cannot be told from it.
     """
     first = [
         group.head(1).with_columns(pl.Series("tied", [[row["label"] for row in rivals(group)]], pl.List(pl.String)))
-        for _, group in raced(summary).group_by("database", "direction", maintain_order=True)
+        for group in classes(raced(summary))
     ]
     return pl.concat(first) if first else raced(summary).with_columns(pl.lit([], pl.List(pl.String)).alias("tied"))
 
 
+def classes(summary: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The techniques of every direction, those that append apart from those that load in bulk, in this order.
+
+    What wants an empty table, or one of its own, is no answer for somebody who appends.
+    """
+    for _, group in summary.group_by("database", "direction", maintain_order=True):
+        for kind in sorted(group["contract"].unique(), key=str):
+            yield group.filter(pl.col("contract").eq_missing(kind))
+
+
 def rivals(timed: pl.DataFrame) -> Sequence[Mapping[str, Any]]:
     """Those that cannot be told from the fastest of a direction, which moved as many rows."""
-    return statistics.tied(timed.filter(rows=timed["rows"][0]).to_dicts()) if len(timed) else []
+    return ratios.tied(timed.filter(rows=timed["rows"][0]).to_dicts()) if len(timed) else []
 
 
 def raced(summary: pl.DataFrame) -> pl.DataFrame:
-    """The techniques that have a time and move a dataframe: all but the limits, in the summary's order."""
-    return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") != "limit"))
+    """The techniques that have a time and move a dataframe: all but the baselines, in the summary's order."""
+    return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") != "baseline"))
 
 
-def timed_limits(summary: pl.DataFrame) -> pl.DataFrame:
-    """The limits that have a time, in the summary's order."""
-    return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") == "limit"))
+def timed_baselines(summary: pl.DataFrame) -> pl.DataFrame:
+    """What the server does alone that has a time, in the summary's order."""
+    return summary.filter(pl.col("median_rows_per_s").is_not_null() & (pl.col("origin") == "baseline"))
 
 
-def past_published(summary: pl.DataFrame) -> list[Past]:
-    """For every database and direction: the best published technique, and how far past it the others get."""
+def past_published(summary: pl.DataFrame, cores: int | None = None) -> list[Past]:
+    """For every direction and class of writes: the best published technique, and how far past it the others get."""
     past = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        timed = raced(group)
-        published = timed.filter(origin="published").to_dicts()
-        beyond = timed.filter(origin="beyond", dtypes="exact").to_dicts()
-        if published and beyond:
+        published = raced(group).filter(origin="published").to_dicts()[:1]
+        baselines, limit = timed_baselines(group).to_dicts(), bound(group, cores)
+        for best, kind in itertools.product(published, classes(raced(group))):
+            beyond = kind.filter(origin="beyond", dtypes="exact").to_dicts()
             single = next((row for row in beyond if row["connections"] == 1), None)
-            limits = timed_limits(group).to_dicts()
-            past.append(Past(str(database), str(direction), published[0], beyond[0], single, limits))
+            past += [
+                Past(str(database), str(direction), row["contract"], best, row, single, baselines, limit)
+                for row in beyond[:1]
+            ]
     return past
+
+
+def _known(past: Past) -> tuple[ratios.Ratio, float]:
+    """The ratio of the fastest to the best published, and to how many percent it is known: infinite without one."""
+    one = ratios.ratio_of_rows(past.beyond, past.published)
+    return one, 100 * (math.sqrt(one.high / one.low) - 1) if one.rounds >= ratios.LEAST_ROUNDS else math.inf
+
+
+def known_less_than(summary: pl.DataFrame, percent: float) -> set[str]:
+    """The techniques of whose ratio to the best published, and that one, not so much is known."""
+    loose = [past for past in past_published(summary) if _known(past)[1] > percent]
+    return {row["technique"] for past in loose for row in (past.beyond, past.published)}
+
+
+def reached(summary: pl.DataFrame, percent: float) -> str:
+    """Bullet points: which precision came of what was asked for."""
+    points = []
+    for past in past_published(summary):
+        one, known = _known(past)
+        enough = "" if known <= percent else "; time, or rounds, ran out before"
+        got = f"±{known:.1f}%" if math.isfinite(known) else "without an interval"
+        points.append(
+            f"Asked for ±{percent:g}%: {past.beyond['label']} over {past.published['label']} is known to {got}, "
+            f"after {one.rounds} rounds{enough}."
+        )
+    return "\n".join(f"- {point}" for point in points)
+
+
+def bound(summary: pl.DataFrame, cores: int | None) -> Bound | None:
+    """The bound of a direction; None where CPU times, or the machine's cores, are not known."""
+    times = raced(summary).select(pl.col("client_cpu_s", "server_cpu_s") / pl.col("rows")).drop_nulls()
+    if cores is None or times.is_empty():
+        return None
+    client, server = times.min().row(0)
+    if not client or not server:
+        return None
+    return Bound(cores / server, cores / client, cores / (server + client))
 
 
 def busy_cores(row: dict[str, Any]) -> float | None:
@@ -94,41 +161,56 @@ def busy_cores(row: dict[str, Any]) -> float | None:
     return busy
 
 
-def choices(summary: pl.DataFrame) -> list[tuple[str, dict[str, Any], str]]:
-    """Which technique to use for which case: (case, technique's row, its figure), one database and direction.
+def choices(
+    summary: pl.DataFrame, own_code: Callable[[dict[str, Any]], bool]
+) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Which technique to use for which case: (case, technique's row, its figure), of one database and direction.
 
-    Only techniques that give back what was sent with exact dtypes are recommended.
+    Only techniques that give back what was sent with exact dtypes are recommended. `own_code` says whether a row's
+    technique needs codecs of this project, which nobody has without it.
     """
-    exact = [row for row in raced(summary).to_dicts() if row["dtypes"] == "exact"]
-    cases: list[tuple[str, list[dict[str, Any]]]] = [
-        ("Polars frame", [row for row in exact if row["frame"] == "polars"]),
-        ("pandas frame", [row for row in exact if row["frame"] == "pandas"]),
-        ("one connection, Polars", [row for row in exact if row["frame"] == "polars" and row["connections"] == 1]),
-        ("no driver but the usual one", [row for row in exact if row["driver"] in USUAL_DRIVERS]),
-    ]
-    recommended = [(case, rows[0], f"{thousands(rows[0]['median_rows_per_s'])} rows/s") for case, rows in cases if rows]
+    for group in classes(raced(summary).filter(dtypes="exact")):
+        rows = group.to_dicts()
+        of = CLASSES[rows[0]["contract"]]
+        cases = {f"{library} frame": [row for row in rows if row["frame"] == library.lower()] for library in FRAMES}
+        if rows[0]["contract"] != "bulk_load":
+            cases["one connection, Polars"] = [row for row in cases["Polars frame"] if row["connections"] == 1]
+            cases["no driver but the usual one"] = [
+                row for row in rows if row["driver"] in USUAL_DRIVERS and not own_code(row)
+            ]
+        for case, found in cases.items():
+            for row in found[:1]:
+                yield ", ".join(filter(None, (of, case))), row, f"{thousands(row['median_rows_per_s'])} rows/s"
+        if rows[0]["contract"] != "bulk_load":
+            yield from _networks(rows, of)
+
+
+def _networks(rows: list[dict[str, Any]], of: str) -> Iterator[tuple[str, dict[str, Any], str]]:
     for name, bits_per_s in NETWORKS.items():
         # A network adds the time its bytes take; how much of that overlaps differs, so nothing is assumed to.
         timed = [
             (1 / row["median_rows_per_s"] + 8 * row["wire_bytes"] / row["rows"] / bits_per_s, row)
-            for row in exact
-            if row["wire_bytes"] and row["family"] != "pg_parquet"
-        ]
+            for row in rows if row["wire_bytes"] and row["family"] != "pg_parquet"
+        ]  # fmt: skip
         if timed:
             seconds, row = min(timed, key=lambda pair: pair[0])
-            recommended.append((f"network of {name}", row, f"about {thousands(1 / seconds)} rows/s"))
-    return recommended
+            case = ", ".join(filter(None, (of, f"network of {name} (estimate)")))
+            yield case, row, f"about {thousands(1 / seconds)} rows/s, not measured"
 
 
+FRAMES = ("Polars", "pandas")
 USUAL_DRIVERS = {"psycopg", "http_client", "urllib"}
 """What is there without looking for it: PostgreSQL's usual driver, and Python's own HTTP clients."""
 NETWORKS = {"1 Gbit/s": 1e9, "100 Mbit/s": 1e8}
-"""Networks slower than loopback, in bits a second."""
+"""Networks slower than loopback, in bits a second: what they cost is computed, not measured."""
 
 
 def takeaway(summary: pl.DataFrame) -> str:
     """How far the databases are apart, from their winners; only for directions that both have."""
-    best = {(row["database"], row["direction"]): row for row in winners(summary).to_dicts()}
+    best = {
+        (row["database"], row["direction"]): row
+        for row in winners(summary.filter(pl.col("contract").eq_missing("bulk_load").not_())).to_dicts()
+    }
     points = []
     for direction, way in (("write", "into"), ("read", "out of")):
         postgres, clickhouse = best.get(("postgres", direction)), best.get(("clickhouse", direction))
@@ -142,18 +224,11 @@ def takeaway(summary: pl.DataFrame) -> str:
 
 
 def ranking(summary: pl.DataFrame) -> str:
-    """The practical ranking: techniques in tiers, a tier being all whose interval reaches the tier's first."""
+    """The practical ranking: techniques in tiers, a tier being all that cannot be told from its first."""
     parts = []
-    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        rows = raced(group).to_dicts()
-        tiers: list[list[dict[str, Any]]] = []
-        for row in rows:
-            first = tiers[-1][0] if tiers else None
-            if first and row["rows"] == first["rows"] and row["max_rows_per_s"] >= first["min_rows_per_s"]:
-                tiers[-1].append(row)
-            else:
-                tiers.append([row])
-        parts.append(f"**{DATABASES[str(database)]} {direction}**\n")
+    for group in classes(raced(summary)):
+        tiers = [*_tiers(group.to_dicts())]
+        parts.append(f"**{where_and_class(group.row(0, named=True))}**\n")
         parts += [
             f"{number}. {'; '.join(row['label'] for row in tier)} ({thousands(tier[0]['median_rows_per_s'])} rows/s)"
             for number, tier in enumerate(tiers[:5], 1)
@@ -162,32 +237,45 @@ def ranking(summary: pl.DataFrame) -> str:
     return "\n".join(parts)
 
 
+def _tiers(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while rows:
+        near = [row["technique"] for row in ratios.tied([row for row in rows if row["rows"] == rows[0]["rows"]])]
+        tier = [rows[0], *itertools.takewhile(lambda row: row["technique"] in near, rows[1:])]  # noqa: B023
+        yield tier
+        rows = rows[len(tier) :]
+
+
 def _winner(timed: pl.DataFrame) -> list[str]:
     if timed.is_empty():
         return ["No technique ran to its end."]
-    rows = timed.to_dicts()
-    best = rows[0]
-    text = f"Fastest: **{best['label']}**, {thousands(best['median_rows_per_s'])} rows/s (median)."
-    if len(rows) > 1:
-        second = rows[1]
-        if second["rows"] != best["rows"]:
-            text += f" All others fell behind it with fewer rows, {second['label']} last."
-        elif near := rivals(timed):
-            names = ", ".join(str(row["label"]) for row in near)
-            text += f" Not told apart from it, so that this run is inconclusive: {names}."
-        else:
-            speed = thousands(second["median_rows_per_s"])
-            text += f" Next: {second['label']}, {speed} rows/s, in every pass below the winner's slowest."
-    return [text]
+    return [_fastest(group.to_dicts(), rivals(group)) for group in classes(timed)]
 
 
-def _beyond(timed: pl.DataFrame) -> list[str]:
+def _fastest(rows: list[dict[str, Any]], near: Sequence[Mapping[str, Any]]) -> str:
+    best, *others = rows
+    of = CLASSES[best["contract"]]
+    text = (
+        f"Fastest{f' {of}' if of else ''}: **{best['label']}**, {thousands(best['median_rows_per_s'])} rows/s (median)."
+    )
+    if near:
+        names = ", ".join(str(row["label"]) for row in near)
+        return f"{text} Not told apart from it, so that this run is inconclusive: {names}."
+    if others and others[0]["rows"] != best["rows"]:
+        return f"{text} All others fell behind it with fewer rows, {others[0]['label']} last."
+    if others:
+        speed = thousands(others[0]["median_rows_per_s"])
+        return f"{text} Next: {others[0]['label']}, {speed} rows/s, told apart from it."
+    return text
+
+
+def _beyond(timed: pl.DataFrame, cores: int | None) -> list[str]:
     """How far past the published techniques the others get."""
     points = []
-    for past in past_published(timed):
+    for past in past_published(timed, cores):
         best = past.beyond
+        of = f", {CLASSES[past.contract]}" if past.contract else ""
         points.append(
-            f"Past the published comparison: {best['label']} moves **{ratio_text(best)}** the rows/s of the best "
+            f"Past the published comparison{of}: {best['label']} moves **{ratio_text(best)}** the rows/s of the best "
             f"published technique, {past.published['label']}, with exact dtypes."
         )
         single = past.single_connection
@@ -196,16 +284,29 @@ def _beyond(timed: pl.DataFrame) -> list[str]:
     return points
 
 
-def _limits(summary: pl.DataFrame) -> list[str]:
-    """What the server alone does, and how much of it the fastest path reaches."""
+def _baselines(summary: pl.DataFrame) -> list[str]:
+    """What the server does alone, which is no limit: a client may ask it for less work."""
     timed = raced(summary)
     if timed.is_empty():
         return []
     best = timed["median_rows_per_s"][0]
     return [
-        f"{row['label'].removeprefix('limit: ')}: {thousands(row['median_rows_per_s'])} rows/s. "
-        f"The fastest path reaches {best / row['median_rows_per_s']:.0%} of that."
-        for row in timed_limits(summary).to_dicts()
+        f"The server alone, {row['label'].split(': ', 1)[-1]}: {thousands(row['median_rows_per_s'])} rows/s, of which "
+        f"the fastest path reaches {best / row['median_rows_per_s']:.0%}."
+        for row in timed_baselines(summary).to_dicts()
+    ]
+
+
+def _bound(summary: pl.DataFrame, cores: int | None) -> list[str]:
+    """What cannot be passed here, and how near the fastest path is."""
+    limit = bound(summary, cores)
+    if limit is None:
+        return []
+    best = raced(summary)["median_rows_per_s"][0]
+    return [
+        f"The least CPU time that a row took of the server would let all {cores} cores move {thousands(limit.server)} "
+        f"rows/s, the least of a client {thousands(limit.client)}; both perfectly overlapped {thousands(limit.both)}, "
+        f"and no path passes that on this machine. The fastest one reaches {best / limit.both:.0%} of it."
     ]
 
 
@@ -238,26 +339,28 @@ def _pairs(timed: pl.DataFrame) -> list[str]:
     ways: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in timed.to_dicts():
         ways.setdefault((row["driver"], _method(row), row["rows"]), {})[row["frame"]] = row["median_rows_per_s"]
-    ratios = [speeds["polars"] / speeds["pandas"] for speeds in ways.values() if {"polars", "pandas"} <= speeds.keys()]
+    over = [speeds["polars"] / speeds["pandas"] for speeds in ways.values() if {"polars", "pandas"} <= speeds.keys()]
     points = []
-    if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        faster = sum(ratio > 1 for ratio in ratios)
+    if over:
+        mean = math.exp(sum(map(math.log, over)) / len(over))
+        faster = sum(one > 1 for one in over)
         points.append(
-            f"Polars against pandas on the same path: {mean:.2f}x as a geometric mean of {len(ratios)} pairs, "
+            f"Polars against pandas on the same path: {mean:.2f}x as a geometric mean of {len(over)} pairs, "
             f"faster in {faster} of them."
         )
     by_method: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in timed.to_dicts():
         by_method.setdefault((row["frame"], _method(row)), []).append(row)
-    for (frame, method), rows in by_method.items():
-        for left, right in itertools.pairwise(rows):
-            if left["rows"] == right["rows"] and left["min_rows_per_s"] > right["max_rows_per_s"]:
-                factor = left["median_rows_per_s"] / right["median_rows_per_s"]
-                points.append(
-                    f"{method.replace('_', ' ')} with {frame}: {DRIVERS[left['driver']]} moves {factor:.2f}x the "
-                    f"rows/s of {DRIVERS[right['driver']]}, in every pass."
-                )
+    pairs = [
+        (left, right, ratios.ratio_of_rows(left, right))
+        for rows in by_method.values() for left, right in itertools.pairwise(rows) if left["rows"] == right["rows"]
+    ]  # fmt: skip
+    said = ratios.verdicts([(ratio, 1) for *_, ratio in pairs])
+    points += [
+        f"{_method(left).replace('_', ' ')} with {left['frame']}: {DRIVERS[left['driver']]} moves {ratio} the rows/s "
+        f"of {DRIVERS[right['driver']]}."
+        for (left, right, ratio), one in zip(pairs, said, strict=True) if one == "holds"
+    ]  # fmt: skip
     return points
 
 

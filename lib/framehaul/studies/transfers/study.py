@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from pathlib import Path
 from typing import cast
 
 import polars as pl
+from IPython.display import Markdown
 
 from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness.race import heats, leaders
+from framehaul.harness.race import Heat, heats, leaders
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
@@ -19,12 +22,16 @@ from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.study import Study
 from framehaul.reporting.tables import Listing, words
 from framehaul.results import statistics, store
+from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.transfers import STUDIES, findings
-from framehaul.techniques import techniques
+from framehaul.techniques import Technique, techniques
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import REQUIREMENTS, Database, Direction, Requirement
+
+ADDED_ROUNDS = 3
+"""How many more the fastest and the best published make, before it is asked again whether that is enough."""
 
 
 def terms(passes: pl.DataFrame) -> Listing:
@@ -32,7 +39,7 @@ def terms(passes: pl.DataFrame) -> Listing:
     database, direction = passes.select("database", "direction").row(0)
     rows: dict[tuple[Contract, tuple[Requirement, ...]], list[str]] = {}
     for technique in techniques(database, direction):
-        if technique.contract is not None and technique.origin != "limit":
+        if technique.contract is not None and technique.origin != "baseline":
             rows.setdefault((technique.contract, technique.requires), []).append(f"`{technique.name}`")
     most = max(map(len, rows.values()))
     return Listing(
@@ -55,7 +62,12 @@ class Transfers(Shown):
 
     table = view(lambda passes: tables.of_techniques(statistics.summary(passes)))
     chart = chart(lambda passes: charts.bars(statistics.summary(passes)))
-    findings = view(lambda passes: findings.of_direction(statistics.summary(passes)))
+
+    def findings(self) -> Markdown:
+        """What stands out."""
+        summary, asked = self.summary, self.run_metadata.get("precision", 0)
+        text = findings.of_direction(summary, self.metadata.get("machine", {}).get("cores"))
+        return Markdown(f"{text}\n{findings.reached(summary, asked)}" if asked else text)
 
     @property
     def summary(self) -> pl.DataFrame:
@@ -65,17 +77,22 @@ class Transfers(Shown):
 
 def run(
     database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int, race: int = 0,
-    table: Table = ANALYTICS_METRICS,
+    precision: float = 0, budget: float = 0, table: Table = ANALYTICS_METRICS,
 ) -> Transfers:  # fmt: skip
     """Measure every technique of a database and direction, in a `race` if that is 1, and write its results.
+
+    With a `precision`, in percent, the fastest and the best published go on until their ratio is known to it, for
+    `budget` seconds at most.
 
     Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
     ResultsError for what their names say.
     """
     check(ROWS=(rows, 1), RACE=(race, 0))
+    if not (0 <= precision < math.inf and 0 <= budget < math.inf):
+        raise ValueError(f"PRECISION={precision!r}, BUDGET={budget!r}: give numbers of at least 0")
     rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, "race": race, **vars(rounds)}
+    terms = {"rows": rows, "race": race, "precision": precision, "budget": budget, **vars(rounds)}
     with (
         recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -85,10 +102,21 @@ def run(
 
         def work(stop: threading.Event) -> None:
             content, left = generator.arrow_table(table, rows, seed), chosen
+
+            def measure(some: list[Technique], heat: Heat) -> None:
+                this_run.expect(1 + len(some) * (heat.rounds.warmup + heat.rounds.passes))
+                this_run.measure(study.notebook, some, server, table, content.slice(0, heat.rows), heat.rounds, stop)
+
             for heat in heats(rows, rounds, race=bool(race)):
-                this_run.expect(1 + len(left) * (heat.rounds.warmup + heat.rounds.passes))
-                this_run.measure(study.notebook, left, server, table, content.slice(0, heat.rows), heat.rounds, stop)
+                measure(left, heat)
                 left = leaders(left, this_run.so_far(), heat)
+            deadline, number = time.monotonic() + budget, rounds.passes
+            while precision and time.monotonic() < deadline:
+                loose = findings.known_less_than(statistics.summary(this_run.so_far()), precision)
+                if not (going := [one for one in left if one.name in loose]):
+                    break
+                number = max(LEAST_ROUNDS, number + ADDED_ROUNDS)
+                measure(going, Heat(rows, Rounds(number, 0, seed)))
 
         interruptible(work)
     return load(database, direction, this_run.settings)

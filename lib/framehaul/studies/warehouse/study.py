@@ -28,8 +28,8 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, megabytes, speed_text, thousands, words
-from framehaul.results import statistics, store
-from framehaul.results.statistics import Ratio
+from framehaul.results import ratios, statistics, store
+from framehaul.results.ratios import Ratio
 from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
@@ -222,7 +222,7 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
 def ratio(passes: pl.DataFrame, warehouse: str, route: str, base: str = BASE) -> Ratio:
     """Rows/s of a route over another's into the same warehouse."""
     here = passes.filter(warehouse=warehouse)
-    return statistics.ratio(here.filter(route=route), here.filter(route=base))
+    return ratios.ratio(here.filter(route=route), here.filter(route=base))
 
 
 WAY = [words("warehouse", "warehouse", LABELS.__getitem__), words("route", "label")]
@@ -238,7 +238,7 @@ def routes_table(passes: pl.DataFrame) -> Listing:
         *WAY, Column("seconds", "seconds", "{:.2f}"), UNSTABLE,
         Column("of them for the files", "files_s", "{:.2f}"), Column("for the load", "load_s", "{:.2f}"),
         Column("rows/s", "rows_per_s", thousands),
-        Column("over CSV with gzip (95% interval)", lambda row: ratio(passes, row["warehouse"], row["route"])),
+        Column("over CSV with gzip", lambda row: ratio(passes, row["warehouse"], row["route"])),
         Column("MB of files", lambda row: row["file_bytes"] / 1e6, "{:.1f}"),
         Column("bytes per row", lambda row: row["file_bytes"] / row["rows"], "{:.0f}"),
     ]  # fmt: skip
@@ -275,7 +275,7 @@ def published_table(passes: pl.DataFrame) -> Listing:
     columns = [
         words("warehouse", "warehouse"),
         Column(
-            "Parquet (ClickHouse, with a copy) over CSV with gzip, rows/s (95% interval)", "ratio",
+            "Parquet (ClickHouse, with a copy) over CSV with gzip, rows/s", "ratio",
             lambda value: str(value) or "not measured",
         ),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from framehaul.techniques.registry import technique
 FASTEST: dict[str, str | int] = {"max_insert_threads": 2, "min_insert_block_size_rows": 262_144}
 
 
-@technique(family="server", label="limit: INSERT ... SELECT inside the server (no client, no parsing)")
+@technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_http_client_insert_select(connection: HttpConnection, table: Table, source: Table) -> None:
     """Rows in the order in which the server has them, which is sorted by key within a partition."""
     connection.post(
@@ -27,7 +27,7 @@ def none_http_client_insert_select(connection: HttpConnection, table: Table, sou
 
 @technique(
     family="server",
-    label="limit: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)",
+    label="baseline: INSERT ... SELECT inside the server, shuffled first (no client, no parsing)",
     requires=("key",),
 )
 def none_http_client_insert_select_unsorted(connection: HttpConnection, table: Table, source: Table) -> None:
@@ -39,7 +39,7 @@ def none_http_client_insert_select_unsorted(connection: HttpConnection, table: T
     ).read()
 
 
-@technique(family="server", label="limit: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
+@technique(family="server", label="baseline: INSERT FORMAT ArrowStream into null(), from Polars (parsed, never stored)")
 def polars_http_client_arrow_discarded(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> int:
     """Everything but sorting, compressing and writing; gives the number of rows that the server says it took."""
     query = f"INSERT INTO FUNCTION null({quote_clickhouse_text(table.clickhouse_structure)}) FORMAT ArrowStream"

@@ -10,7 +10,7 @@ from framehaul.data.schema import Table
 from framehaul.techniques.registry import technique
 
 
-@technique(family="server", label="limit: INSERT ... SELECT inside the server (no client, no parsing)")
+@technique(family="server", label="baseline: INSERT ... SELECT inside the server (no client, no parsing)")
 def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:
     """Rows in the order in which the frame has them, the primary key maintained as they come."""
     connection.execute(
@@ -21,7 +21,7 @@ def none_psycopg_insert_select(connection: psycopg.Connection[Any], table: Table
 
 @technique(
     family="server",
-    label="limit: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)",
+    label="baseline: INSERT ... SELECT ... ORDER BY key inside the server (no client, no parsing)",
     requires=("key",),
 )
 def none_psycopg_insert_select_sorted(connection: psycopg.Connection[Any], table: Table, source: Table) -> None:

@@ -13,7 +13,7 @@ from framehaul.techniques.beyond.postgres_read import page_ranges, pages_query
 from framehaul.techniques.registry import technique
 
 
-@technique(family="server", label="limit: COPY TO STDOUT, text, discarded (no decoding)")
+@technique(family="server", label="baseline: COPY TO STDOUT, text, discarded (no decoding)")
 def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
     """PostgreSQL's own text format; gives the number of bytes thrown away."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT"
@@ -21,7 +21,7 @@ def none_psycopg_copy_text_discarded(connection: psycopg.Connection[Any], table:
         return sum(map(len, copy))
 
 
-@technique(family="server", label="limit: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
+@technique(family="server", label="baseline: COPY TO STDOUT (FORMAT binary), discarded (no decoding)")
 def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], table: Table) -> int:
     """PostgreSQL's binary format; gives the number of bytes thrown away."""
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) TO STDOUT WITH (FORMAT binary)"
@@ -31,7 +31,7 @@ def none_psycopg_copy_binary_discarded(connection: psycopg.Connection[Any], tabl
 
 @technique(
     family="server",
-    label="limit: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)",
+    label="baseline: COPY TO STDOUT (FORMAT binary) over two connections, discarded (no decoding)",
     client="asyncpg_pair",
     connections=2,
 )
@@ -54,7 +54,7 @@ async def none_asyncpg_copy_binary_two_connections(
     return sum(await asyncio.gather(*map(discard, connections, page_ranges(pages))))
 
 
-@technique(family="server", label="limit: SELECT serialised as binary inside the server (no wire, no decoding)")
+@technique(family="server", label="baseline: SELECT serialised as binary inside the server (no wire, no decoding)")
 def none_psycopg_serialize(connection: psycopg.Connection[Any], table: Table) -> int:
     """EXPLAIN ANALYZE runs the scan and the output functions and sends nothing; gives the number of rows.
 

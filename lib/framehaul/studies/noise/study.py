@@ -1,0 +1,214 @@
+"""What notebook 16 calls: the best techniques of each direction, each as it is, once more under another name, and cold.
+
+Where nothing differs, nothing may be told apart: how often it is here, with real noise, is what the rule of all pages
+(`results.ratios`) is worth on this machine. A process in service has its memory already, one that has just started asks
+the kernel for it: the same function is measured as both.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import polars as pl
+
+from framehaul import servers
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness import measure
+from framehaul.harness.environment import server_versions
+from framehaul.harness.measure import Moved
+from framehaul.harness.passes import Ok, Pass, columns_of
+from framehaul.harness.recording import recording
+from framehaul.harness.rounds import Rounds, check, interruptible
+from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.tables import UNSTABLE, Column, Listing, Row, thousands, where, words
+from framehaul.results import ratios, statistics, store
+from framehaul.results.store import Status
+from framehaul.studies.noise import STUDY
+from framehaul.studies.scaling.study import COMPARED
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Key
+
+AS_IT_IS, AGAIN, COLD = "as it is", "again", "cold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One pass of a technique as one of its variants; a missing number is None, never 0."""
+
+    run_id: str
+    database: str
+    direction: str
+    technique: str
+    label: str
+    variant: str
+    rows: int
+    pass_: int
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    client_cpu_s: float | None = None
+    client_system_s: float | None = None
+    minor_faults: int | None = None
+    other_cpu_s: float | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+def variants(one: Technique) -> dict[str, Technique]:
+    """A technique as it is, under another name, and to be measured cold: the same code three times."""
+    return {AS_IT_IS: one} | {name: replace(one, function=_named(one.function, name)) for name in (AGAIN, COLD)}
+
+
+def _named(function: Any, name: str) -> FunctionType:
+    copy = FunctionType(
+        function.__code__, function.__globals__, f"{function.__name__}_{name}", function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Noise:
+    """Measure the variants of the best published and the best other technique of each direction, and write the results.
+
+    Raises what `transfers.study.run` raises.
+    """
+    check(ROWS=(rows, 1))
+    rounds = Rounds(passes, warmup, seed)
+    terms = {"rows": rows, **vars(rounds)}
+    with (
+        recording(STUDY.notebook, STUDY.results, Result, "pass", terms) as this_run,
+        servers.running(this_run.settings) as both,
+    ):
+        this_run.metadata |= terms | {
+            "servers": both.mode,
+            "server": {"version": "; ".join(server_versions(both).values())},
+        }
+
+        def work(stop: threading.Event) -> None:
+            content = generator.arrow_table(table, rows, seed)
+            for (database, direction), names in COMPARED.items():
+                known = [one for one in techniques() if (one.database, one.direction) == (database, direction)]
+                chosen = {
+                    changed.key: (one, name, changed)
+                    for one in known if one.name in names for name, changed in variants(one).items()
+                }  # fmt: skip
+
+                def row(task: Technique, number: int, outcome: Pass[Moved]) -> Result:
+                    one, name, _ = chosen[task.key]  # noqa: B023
+                    return _row(this_run.run_id, one, name, rows, number, outcome)
+
+                record, finished = this_run.passes(row)
+                this_run.expect(1 + len(chosen) * (warmup + passes))
+                measure.run(
+                    [changed for *_, changed in chosen.values()], both.of(database), table, content, rounds, record,
+                    stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
+                    cold={key for key, (_, name, _) in chosen.items() if name == COLD},
+                )  # fmt: skip
+
+        interruptible(work)
+    return Noise.load(this_run.settings)
+
+
+def _row(run_id: str, one: Technique, variant: str, rows: int, number: int, outcome: Pass[Moved]) -> Result:
+    values: dict[str, Any] = {}
+    if isinstance(outcome, Ok):
+        moved = outcome.values
+        taken = {**vars(moved), **vars(moved.usage), "rows_per_s": rows / moved.seconds}
+        values = {name: taken[name] for name in taken.keys() & {field.name for field in fields(Result)}}
+    ended = columns_of(Ok(values) if isinstance(outcome, Ok) else outcome)
+    return Result(
+        run_id=run_id, database=one.database, direction=one.direction, technique=one.name, label=one.label,
+        variant=variant, rows=rows, pass_=number, **ended,
+    )  # fmt: skip
+
+
+def medians(passes: pl.DataFrame) -> dict[tuple[Key, str], Row]:
+    """The row of `statistics.medians` of each technique and variant that is right."""
+    who = ["database", "direction", "technique", "label", "variant"]
+    rows = statistics.medians(passes, who).filter(status="ok").to_dicts()
+    return {((row["database"], row["direction"], row["technique"]), row["variant"]): row for row in rows}
+
+
+def against(passes: pl.DataFrame, variant: str) -> list[dict[str, Any]]:
+    """Each technique that has both, with `ratio`, the variant's speed over its own, and what is `said` of it."""
+    rows = medians(passes)
+    pairs = [
+        (rows[key, AS_IT_IS], row) for (key, name), row in rows.items() if name == variant and (key, AS_IT_IS) in rows
+    ]
+    measured = [ratios.ratio_of_rows(other, one) for one, other in pairs]
+    said = ratios.verdicts([(ratio, 1) for ratio in measured], "faster", "slower")
+    return [
+        {**one, "other": other, "ratio": ratio, "said": words}
+        for (one, other), ratio, words in zip(pairs, measured, said, strict=True)
+    ]
+
+
+def same_table(passes: pl.DataFrame) -> Listing:
+    """The same technique under two names."""
+    columns = [
+        words("direction", where), words("technique", "label"),
+        Column("rows/s", "rows_per_s", thousands), UNSTABLE,
+        Column("again", lambda row: row["other"]["rows_per_s"], thousands),
+        Column("again over the first", "ratio"), words("what the rule says", "said"),
+    ]  # fmt: skip
+    return Listing(columns, against(passes, AGAIN))
+
+
+def said_text(passes: pl.DataFrame) -> str:
+    """How often the rule of all pages claimed a difference where there is none."""
+    rows = against(passes, AGAIN)
+    if not rows:
+        return "Nothing was measured twice."
+    false = sum(row["said"] in ("faster", "slower") for row in rows)
+    widest = max(abs(row["ratio"].ratio - 1) for row in rows)
+    rounds = rows[0]["ratio"].rounds
+    return (
+        f"Of {len(rows)} techniques that were measured under two names, {false} {'was' if false == 1 else 'were'} told "
+        f"apart from itself, which is a false alarm: of pages like this, at most one in twenty should have any. "
+        f"Without the rule, {rounds} rounds part the same code by up to {widest:.0%}."
+    )
+
+
+def cold_table(passes: pl.DataFrame) -> Listing:
+    """Speed with memory that the process has, and with memory that the kernel hands out in the pass."""
+
+    def pair(column: str, form: str) -> Any:
+        def both(row: Row) -> str | None:
+            values = row[column], row["other"][column]
+            return None if None in values else " -> ".join(form.format(value) for value in values)
+
+        return both
+
+    columns = [
+        words("direction", where), words("technique", "label"),
+        Column("warm, rows/s", "rows_per_s", thousands),
+        Column("cold, rows/s", lambda row: row["other"]["rows_per_s"], thousands),
+        Column("cold over warm", "ratio"), words("cold is", "said"),
+        Column("minor faults", pair("minor_faults", "{:,.0f}")),
+        Column("system time of the client, s", pair("client_system_s", "{:.3f}")),
+    ]  # fmt: skip
+    return Listing(columns, against(passes, COLD))
+
+
+def readme_blocks(directory: Path) -> dict[str, str]:
+    """The blocks of the writeup, from a results directory."""
+    passes = store.read(directory / STUDY.results, Result)
+    return {"noise": f"{same_table(passes)}\n\n{said_text(passes)}", "cold": str(cold_table(passes))}
+
+
+class Noise(Shown):
+    """The passes of a run."""
+
+    study = STUDY
+
+    same = view(same_table)
+    said = view(said_text)
+    cold = view(cold_table)
+
+
+load = Noise.load

@@ -1,0 +1,133 @@
+"""What is said of ratios is true as often as it claims: noise as it was measured, drift, one outlier in twenty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from framehaul.results import ratios
+from framehaul.results.ratios import Ratio
+
+NOISE, UNEVEN, DRIFT, OUTLIERS = 0.06, 0.5, 0.02, 1 / 20
+"""Of the logarithm of rows/s: its median over techniques, how far they differ; from round to round; how many."""
+Speeds = Callable[[float], list[float]]
+
+
+def machine(random: np.random.Generator, rounds: int) -> Speeds:
+    """Makes the logarithms of the speeds of one technique after another, in rounds on one machine."""
+    drift = random.normal(0, DRIFT, rounds).cumsum()
+
+    def passes(speed: float) -> list[float]:
+        noise = random.normal(0, NOISE * math.exp(random.normal(0, UNEVEN)), rounds)
+        slower = np.where(random.random(rounds) < OUTLIERS, np.log(random.uniform(1.3, 3, rounds)), 0)
+        return list(math.log(speed) + drift + noise - slower)
+
+    return passes
+
+
+def over(one: list[float], other: list[float]) -> Ratio:
+    return Ratio(tuple(a - b for a, b in zip(one, other, strict=True)))
+
+
+def page_against_one(passes: Speeds, claims: int) -> list[Ratio]:
+    """Techniques that are as fast as one of them, which all are compared with."""
+    base = passes(1)
+    return [over(passes(1), base) for _ in range(claims)]
+
+
+def page_of_pairs(passes: Speeds, claims: int) -> list[Ratio]:
+    """Pairs of techniques that are equally fast: the same one under two names."""
+    return [over(passes(1), passes(1)) for _ in range(claims)]
+
+
+def row(name: str, logs: list[float]) -> dict[str, object]:
+    """A row of `statistics.medians`, as far as ratios are made of it."""
+    return {"name": name, "rounds": [{"pass": at, "speed": math.exp(log)} for at, log in enumerate(logs, 1)]}
+
+
+@pytest.mark.parametrize("rounds", (6, 7, 8, 9, 12))
+def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> None:
+    random = np.random.default_rng(rounds)
+    times, held = 3_000, 0
+    for _ in range(times):
+        passes = machine(random, rounds)
+        one = over(passes(1.5), passes(1))
+        held += one.low <= 1.5 <= one.high
+    assert held / times == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize("rounds", (1, 2, 3, 5))
+def test_fewer_than_six_rounds_have_their_range_and_say_so(rounds: int) -> None:
+    values = [1.1, 1.3, 1.2, 1.5, 1.4][:rounds]
+    one = Ratio(tuple(map(math.log, values)))
+    assert (one.low, one.high) == pytest.approx((min(values), max(values)))
+    assert one.low <= one.ratio <= one.high
+    assert str(one).endswith(
+        "(one round)" if rounds == 1 else f"{min(values):.2f} to {max(values):.2f} in {rounds} rounds)"
+    )
+
+
+def test_from_six_rounds_on_there_is_an_interval_and_it_says_so() -> None:
+    assert str(Ratio(tuple(map(math.log, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6))))) == "1.34x (95%: 1.13 to 1.57)"
+
+
+def test_what_no_round_has_of_both_sides_is_not_known() -> None:
+    assert str(Ratio()) == ""
+    assert math.isnan(Ratio().ratio)
+    assert ratios.verdicts([(Ratio(), 1)]) == ["not measured"]
+
+
+@pytest.mark.parametrize("page", (page_against_one, page_of_pairs))
+@pytest.mark.parametrize("rounds", (3, 5, 9))
+@pytest.mark.parametrize("claims", (1, 5, 40))
+def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(
+    page: Callable[[Speeds, int], list[Ratio]], rounds: int, claims: int
+) -> None:
+    random, pages = np.random.default_rng(rounds * claims), 400
+    wrong = sum(any(ratios.shown([(one, 1) for one in page(machine(random, rounds), claims)])) for _ in range(pages))
+    assert wrong / pages <= ratios.OUTSIDE + 0.02  # which is 2 standard deviations of 400 pages
+
+
+def test_what_differs_much_is_told_apart_by_three_rounds() -> None:
+    random, told, pages = np.random.default_rng(3), 0, 200
+    for _ in range(pages):
+        passes = machine(random, 3)
+        base = passes(1)
+        claims = [over(passes(speed), base) for speed in (1, 1, 1, 1.1, 1.1, 0.9, 0.5, 2)]
+        told += ratios.verdicts([(one, 1) for one in claims], "faster", "slower")[-2:] == ["slower", "faster"]
+    assert told / pages > 0.6
+
+
+@pytest.mark.parametrize("rounds", (3, 9))
+def test_the_fastest_is_first_or_tied(rounds: int) -> None:
+    """Who has the best median need not be the fastest; the fastest is hardly ever told apart from who has it."""
+    random, pages, there = np.random.default_rng(rounds), 300, 0
+    speeds = {"best": 1.0, **{f"near {at}": 0.97 for at in range(6)}, **{f"far {at}": 0.6 for at in range(20)}}
+    for _ in range(pages):
+        passes = machine(random, rounds)
+        rows = [row(name, passes(speed)) for name, speed in speeds.items()]
+        rows.sort(key=lambda one: -float(np.median([each["speed"] for each in one["rounds"]])))  # type: ignore[attr-defined]
+        there += "best" in {one["name"] for one in (rows[0], *ratios.tied(rows))}
+    assert there / pages > 1 - ratios.OUTSIDE
+
+
+def test_one_round_tells_nobody_apart() -> None:
+    rows = [row("fast", [9.0]), row("slow", [1.0])]
+    assert [one["name"] for one in ratios.tied(rows)] == ["slow"]
+
+
+def test_only_rounds_that_both_have_are_compared() -> None:
+    one, other = row("one", [0.0, 1.0, 2.0]), row("other", [5.0])
+    assert ratios.ratio_of_rows(one, other).logs == pytest.approx((-5.0,))
+
+
+@pytest.mark.parametrize(
+    ("t", "degrees"), ((12.706, 1), (4.303, 2), (3.182, 3), (2.776, 4), (2.447, 6), (2.262, 9), (2.042, 30))
+)
+def test_students_t_is_that_of_the_tables(t: float, degrees: int) -> None:
+    assert ratios.two_sided(t, degrees) == pytest.approx(0.05, abs=1e-4)
+    assert ratios.two_sided(-t, degrees) == ratios.two_sided(t, degrees)
+    assert ratios.two_sided(0, degrees) == 1
