@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
     header = (tmp_path / "clickhouse_read.csv").read_text().splitlines()[0]
     assert header == (
         "run_id,notebook,database,direction,technique,label,origin,family,driver,frame,rows,pass,seconds,rows_per_s,"
-        "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason,connections,contract"
+        "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason,connections,contract,"
+        "client_system_s,minor_faults,other_cpu_s"
     )
     assert header.split(",") == columns_of(Result)
 
@@ -96,6 +98,48 @@ def test_missing_or_foreign_results_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "clickhouse_read.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ResultsError, match="other columns"):
         store.read(tmp_path / "clickhouse_read.csv")
+
+
+def without(path: Path, columns: int, *, first: int = 0) -> Path:
+    """A results file without so many columns at its end, or at its beginning."""
+    with path.open(newline="") as file:
+        rows = [row[first : len(row) - columns] for row in csv.reader(file)]
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_columns_that_came_later_are_empty_in_files_that_lack_them(columns: int, tmp_path: Path) -> None:
+    whole = passes(result(client_system_s=0.5, minor_faults=7, other_cpu_s=0.25), result(number=2), directory=tmp_path)
+    lacking = whole.columns[-columns:]
+    found = store.read(without(tmp_path / "clickhouse_read.csv", columns))
+    assert found.schema == whole.schema
+    assert found.drop(lacking).equals(whole.drop(lacking))
+    assert found.select(lacking).null_count().row(0) == (2,) * columns
+
+
+def test_a_file_that_lacks_other_columns_is_refused(tmp_path: Path) -> None:
+    for columns, first in ((4, 0), (5, 0), (6, 0), (0, 1), (3, 1)):  # with the contract, which has no default, and more
+        passes(result(), directory=tmp_path)
+        with pytest.raises(ResultsError, match="other columns"):
+            store.read(without(tmp_path / "clickhouse_read.csv", columns, first=first))
+    passes(result(), directory=tmp_path)
+    path = tmp_path / "clickhouse_read.csv"
+    for header in ("minor_faults,client_system_s,other_cpu_s", "client_system_s,minor_faults,other"):
+        path.write_text(path.read_text().replace("client_system_s,minor_faults,other_cpu_s", header))
+        with pytest.raises(ResultsError, match="other columns"):
+            store.read(path)
+
+
+def test_an_interrupted_run_of_other_columns_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "clickhouse_read.csv"
+    with pytest.raises(KeyboardInterrupt), Writer(path, terms={}) as writer:
+        writer.write(result())
+        raise KeyboardInterrupt
+    without(path.with_suffix(".partial.csv"), 3)
+    with Writer(path, terms={}) as writer:
+        assert not writer.finished
 
 
 def test_summary_has_the_published_statistics(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
+from framehaul.studies.scaling.mover import TIME
 from framehaul.techniques import Technique, streaming, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.streaming import MOVES
@@ -124,13 +125,13 @@ def test_a_move_that_fails_is_told_with_its_reason(
     with scaling._mover("stream_into_postgres", file) as mover:
         for _ in range(2):  # a process that has ended says so again for every pass that is left
             with pytest.raises(scaling.MoverError, match="No such file or directory"):  # before anything is sent
-                mover.make_pass()
+                mover.make_pass(TIME)
     pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
     with (
         scaling._mover("stream_into_postgres", file) as mover,
         pytest.raises(scaling.MoverError, match='relation "framehaul_analytics_metrics" does not exist'),
     ):
-        mover.make_pass()
+        mover.make_pass(TIME)
 
 
 def test_a_quantity_that_could_not_be_measured_leaves_its_panel_empty(tmp_path: Path) -> None:

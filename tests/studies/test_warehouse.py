@@ -149,7 +149,7 @@ def test_a_fingerprint_tells_another_value_another_row_and_null(content: pa.Tabl
 
 
 def along(route: Route, servers: Servers, settings: Settings, rows: int, expected: int) -> dict[str, Any]:
-    loads = warehouse.Moves(servers, settings, 2, rows, expected).along(route)
+    loads = warehouse.Moves(servers, settings, 2, rows, expected).along(route, 1)
     return {name: columns_of(ended) for name, ended in loads.items()}
 
 

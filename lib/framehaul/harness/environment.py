@@ -18,22 +18,61 @@ import psutil
 
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.settings import PROJECT
+from framehaul.settings import PROJECT, Settings
 from framehaul.techniques.registry import DATABASES
 
+CPU_MODEL = (
+    "vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant", "CPU revision"
+)  # fmt: skip
+"""What tells one model of processor from another, by proc_cpuinfo(5); Arm's names are the last four."""
+DMI = Path("/sys/class/dmi/id")
+OUTPUTS = ("results", "figures", "README.md")
+"""What runs write into the project that is committed."""
+CODE = ("lib", "notebooks")
+"""Where a file counts that was not committed yet."""
 
-def metadata() -> dict[str, Any]:
-    """Machine, operating system, Python, the project's direct dependencies that are installed, and the commit."""
+
+def metadata(settings: Settings) -> dict[str, Any]:
+    """Machine, operating system, Python, the project's direct dependencies that are installed, and the commit.
+
+    It is the same for every run of one set-up; what is different each time, `load` says. What cannot be told is None.
+    """
     return {
-        "machine": {
-            "cpu": _cpu_model(),
-            "cores": cores(),
-            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        },
+        "machine": _machine(settings),
         "python": platform.python_version(),
         "libraries": _installed(dependencies()),
-        "commit": _commit(),
+        "commit": _commit(settings.out),
+    }
+
+
+def load() -> dict[str, Any]:
+    """How busy the machine is: the load averages of 1, 5 and 15 minutes, with this project's own part in them."""
+    try:
+        averages = [round(one, 2) for one in os.getloadavg()]
+    except OSError:
+        return {"load_average": None}
+    return {"load_average": averages}
+
+
+def _machine(settings: Settings) -> dict[str, Any]:
+    cpu = _cpu()
+    flags = sorted((cpu.get("flags") or cpu.get("Features") or "").split())
+    return {
+        "cpu": cpu.get("model name") or (platform.machine() if cpu else platform.processor() or platform.machine()),
+        # Processors of several generations give themselves one name on virtual machines.
+        "cpu_model": ", ".join(f"{name} {cpu[name]}" for name in CPU_MODEL if name in cpu) or None,
+        "cpu_flags": " ".join(flags) or None,
+        "cores": cores(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "hypervisor": "hypervisor" in flags if flags else None,
+        "vendor": _line(DMI / "sys_vendor"),
+        "product": _line(DMI / "product_name"),
+        "frequency_governor": _governor(),
+        "tcp_congestion_control": _line(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        "transparent_huge_pages": _chosen(_line(Path("/sys/kernel/mm/transparent_hugepage/enabled"))),
+        **_disk("out", settings.out),
+        **_disk("state_dir", settings.state_dir),
     }
 
 
@@ -57,25 +96,87 @@ def _installed(names: Iterable[str]) -> dict[str, str]:
     return versions
 
 
-def _cpu_model() -> str:
+def _cpu() -> dict[str, str]:
+    """What the kernel says of the first processor; empty where it says nothing, as on other systems than Linux."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except (OSError, ValueError):
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _line(path: Path) -> str | None:
+    """The text of a file of the kernel's; None where it has none, or does not show it to us."""
+    try:
+        return path.read_text().strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _governor() -> str | None:
+    """Who decides on the cores' frequencies; a virtual machine is not told."""
+    found = {_line(path) for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return ", ".join(sorted(filter(None, found))) or None
+
+
+def _chosen(choices: str | None) -> str | None:
+    """Of choices of the kernel, the one in brackets."""
+    found = re.search(r"\[(\w+)\]", choices or "")
+    return found[1] if found else None
+
+
+def _disk(name: str, directory: Path) -> dict[str, Any]:
+    """The file system that a directory is on, or will be, and whether its disk rotates."""
+    try:
+        filesystem, rotational = _filesystem(directory)
     except OSError:
-        return platform.processor() or platform.machine()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
+        filesystem, rotational = None, None
+    return {f"{name}_filesystem": filesystem, f"{name}_rotational": rotational}
 
 
-def _commit() -> str | None:
-    """The commit that is checked out, with `-dirty` when code differs from it; None outside a checkout."""
+def _filesystem(directory: Path) -> tuple[str | None, bool | None]:
+    there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.exists()).resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if there.is_relative_to(one.mountpoint)]
+    # Of several that are mounted one over the other, the last is what is seen.
+    mount = max(reversed(mounts), key=lambda one: len(Path(one.mountpoint).parts), default=None)
+    numbers = [there.stat().st_dev]
+    with contextlib.suppress(OSError):  # a file system without a disk, or whose device this container does not have
+        numbers += [Path(mount.device).stat().st_rdev] if mount else []
+    rotational = None
+    for number in numbers:
+        device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+        # A partition has no queue; its disk, the directory that it is in, does.
+        rotational = rotational or _line(device / "queue" / "rotational") or _line(device / "../queue/rotational")
+    return mount.fstype if mount else None, None if rotational is None else rotational == "1"
+
+
+def _commit(out: Path) -> str | None:
+    """The commit that is checked out, with `-dirty` when code differs from it; None outside a checkout.
+
+    What a run writes may be committed and is no code, else each notebook would find what the one before it wrote.
+    """
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return None
+    outputs = [*OUTPUTS]
+    if out.resolve().is_relative_to(PROJECT):
+        outputs += [str(out.resolve().relative_to(PROJECT) / name) for name in ("results", "figures")]
+    ours = [f":(exclude,literal){path}" for path in dict.fromkeys(outputs)]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *ours)
+    added = _git("status", "--porcelain", "--untracked-files=normal", "--", *CODE)
+    return commit if changed == "" and added == "" else f"{commit}-dirty"
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says; None where it fails, or is not there."""
     try:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"],
-            cwd=PROJECT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    except FileNotFoundError:
+            ["git", "--no-optional-locks", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False
+        )
+    except OSError:
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def server_versions(both: Servers) -> dict[str, str]:

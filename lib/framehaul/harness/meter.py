@@ -1,4 +1,4 @@
-"""What a pass costs besides time: CPU of client and server, peak memory."""
+"""What a pass costs besides time: CPU of client, servers and everybody else, page faults, peak memory."""
 
 from __future__ import annotations
 
@@ -6,71 +6,141 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import sys
-from collections.abc import Iterable
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pyarrow as pa
 
+READINGS = 3
+"""How often a server's processes are looked at where some of them end meanwhile."""
+PROCESS_CLOCK = 2
+"""CPUCLOCK_SCHED: what the scheduler has counted, of all threads, in nanoseconds."""
+
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds and bytes of memory that a pass took; None where this system cannot tell."""
+    """What a pass took, in CPU seconds and bytes of memory; None where this system cannot tell, or nobody asked."""
 
     client_cpu_s: float
     server_cpu_s: float | None
     peak_rss_bytes: int | None
+    client_system_s: float | None = None
+    """Of the client's CPU, what the kernel took: copying to and from sockets, finding and zeroing memory."""
+    minor_faults: int | None = None
+    """How often the client touched a page of memory that the kernel had yet to give it."""
+    other_cpu_s: float | None = None
+    """CPU that was neither the client's nor its servers', with what the host of a virtual machine kept for itself."""
 
 
-def server_cpu_s(usages: Iterable[Usage]) -> float | None:
-    """CPU seconds of several servers together; None where none of them can be seen."""
-    known = [usage.server_cpu_s for usage in usages if usage.server_cpu_s is not None]
-    return sum(known) if known else None
+@dataclass(frozen=True)
+class Cores:
+    """CPU seconds of the cores that this process may use, since the machine started; they come in ticks of 10 ms."""
+
+    busy_s: float
+    """Of user code and of the kernel, `stolen_s` included, but for interrupts: those are of the packets of a pass."""
+    stolen_s: float
+    """In which a virtual machine wanted to run and its host let others run."""
 
 
 class Meter:
-    """Reads the counters before and after a pass, in this process and in the server's processes."""
+    """Reads the counters before and after a pass, in this process and in those of servers."""
 
-    def __init__(self, server_process_id: int | None) -> None:
-        self._server_process_id = server_process_id
+    def __init__(self, *server_process_ids: int | None) -> None:
+        self._servers = [_process(one) for one in server_process_ids]
 
-    def start(self) -> None:
-        """Give free memory back, reset the peak and read all counters."""
+    def start(self, *, memory: bool = False, cold: bool = False) -> None:
+        """Collect garbage and read all counters.
+
+        `memory` gives free memory back and resets the peak before: such a pass pays for memory that it would find free
+        in a process that has moved something already, so its time says nothing. `cold` only gives free memory back,
+        for a pass whose time is to be that of a process which has moved nothing yet.
+        """
         gc.collect()
-        pa.default_memory_pool().release_unused()
-        _trim_heap()
-        self._server_cpu = self._server_cpu_s()
-        self._rss_bytes = reset_peak_rss()
-        self._client_cpu = _client_cpu_s()
+        if memory or cold:
+            give_back_memory()
+        self._rss_bytes = reset_peak_rss() if memory else None
+        self._servers_cpu_s = self._servers_cpu()
+        self._cores = cores_cpu()
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._client_cpu_ns = time.process_time_ns()
 
     def stop(self) -> Usage:
         """What was used since `start`."""
-        client = _client_cpu_s() - self._client_cpu
+        client = (time.process_time_ns() - self._client_cpu_ns) / 1e9
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cores = cores_cpu()
         peak_growth = peak_rss_growth(self._rss_bytes)
-        server = self._server_cpu_s()
+        servers = [
+            max(0.0, after - before)
+            for before, after in zip(self._servers_cpu_s, self._servers_cpu(), strict=True)
+            if before is not None and after is not None
+        ]
+        other = None
+        if cores and self._cores and servers and len(servers) == len(self._servers):
+            other = max(0.0, cores.busy_s - self._cores.busy_s - client - sum(servers))
         return Usage(
-            client_cpu_s=client,
-            server_cpu_s=server - self._server_cpu if server is not None and self._server_cpu is not None else None,
-            peak_rss_bytes=peak_growth,
-        )
+            client_cpu_s=client, server_cpu_s=sum(servers) if servers else None, peak_rss_bytes=peak_growth,
+            client_system_s=usage.ru_stime - self._usage.ru_stime,
+            minor_faults=usage.ru_minflt - self._usage.ru_minflt, other_cpu_s=other,
+        )  # fmt: skip
 
-    def _server_cpu_s(self) -> float | None:
-        """CPU of the server and its children, those included that have ended."""
-        if self._server_process_id is None:
-            return None
+    def _servers_cpu(self) -> list[float | None]:
+        return [None if server is None else family_cpu_s(server) for server in self._servers]
+
+
+def family_cpu_s(parent: psutil.Process) -> float | None:
+    """CPU seconds of a process and its children, those included that have ended; None where it is gone."""
+    for _ in range(READINGS):
         try:
-            parent = psutil.Process(self._server_process_id)
-            times = parent.cpu_times()
-            total = times.user + times.system + times.children_user + times.children_system
-            for child in parent.children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):  # ended just now: counted with its parent next time
-                    times = child.cpu_times()
-                    total += times.user + times.system
-        except psutil.NoSuchProcess:
+            if not parent.is_running():  # or its number is another process's by now
+                return None
+            # What ends after the list was made has no clock any more: then all is read again.
+            children, times = parent.children(recursive=True), parent.cpu_times()
+            known = [times.children_user + times.children_system, cpu_s(parent)]
+        except psutil.Error:
             return None
-        return float(total)
+        alive = []
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                alive.append(cpu_s(child))
+        if len(alive) == len(children):
+            break
+    return sum(known) + sum(alive)
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """CPU seconds of a process, of the threads too that it no longer has; raises psutil.NoSuchProcess when it is gone.
+
+    Linux has a clock of it, in nanoseconds, as clock_getcpuclockid(3) gives its number; /proc has ticks of 10 ms.
+    https://github.com/torvalds/linux/blob/master/include/linux/posix-timers_types.h
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            return time.clock_gettime_ns((~process.pid << 3) | PROCESS_CLOCK) / 1e9
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def cores_cpu() -> Cores | None:
+    """What the cores that this process may use have done so far, by proc_stat(5); None where there is no such count.
+
+    Interrupts are left out: on loopback they are the packets of client and server. Where the kernel does not count
+    them apart, they are in the clocks of whom they interrupted.
+    """
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        ours = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        per_second = os.sysconf("SC_CLK_TCK")
+        counts = [[int(word) for word in line.split()[1:9]] for line in lines if line.partition(" ")[0] in ours]
+        stolen = sum(count[7] for count in counts)
+        busy = sum(user + nice + system for user, nice, system, *_ in counts) + stolen
+    except (OSError, AttributeError, ValueError, IndexError):  # not Linux, or a container that shows something else
+        return None
+    return Cores(busy / per_second, stolen / per_second) if busy else None
 
 
 def settle() -> None:
@@ -83,12 +153,9 @@ def settle() -> None:
     gc.freeze()
 
 
-def _client_cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system
-
-
-def _trim_heap() -> None:
+def give_back_memory() -> None:
+    """Return what Arrow and the C library hold for later to the kernel; Polars' own allocator does so by itself."""
+    pa.default_memory_pool().release_unused()
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # not glibc: nothing to trim
             ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -108,8 +175,9 @@ def reset_peak_rss(process_id: int | None = None) -> int | None:
 
 def peak_rss_growth(before: int | None, process_id: int | None = None) -> int | None:
     """By how many bytes the high-water mark is above what `reset_peak_rss` gave; None where one is not known."""
-    peak = peak_rss_bytes(process_id)
-    return None if before is None or peak is None else max(0, peak - before)
+    if before is None or (peak := peak_rss_bytes(process_id)) is None:
+        return None
+    return max(0, peak - before)
 
 
 def peak_rss_bytes(process_id: int | None = None) -> int | None:
@@ -121,3 +189,13 @@ def peak_rss_bytes(process_id: int | None = None) -> int | None:
     # A process that has just ended has no memory, and no such line.
     line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
     return None if line is None else int(line.split()[1]) * 1024
+
+
+def _process(process_id: int | None) -> psutil.Process | None:
+    """The process as it is now: another that gets its number later is not taken for it."""
+    if process_id is None:
+        return None
+    try:
+        return psutil.Process(process_id)
+    except psutil.Error:
+        return None

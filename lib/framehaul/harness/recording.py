@@ -14,7 +14,9 @@ from tqdm import tqdm
 
 from framehaul.data.schema import Table
 from framehaul.harness import environment, measure
+from framehaul.harness.disturbance import Disturbance
 from framehaul.harness.measure import Moved
+from framehaul.harness.meter import cores_cpu
 from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
 from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times
@@ -59,7 +61,7 @@ class Recording:
         self.so_far = writer.read
         """Gives the passes that are written, those of an interrupted run that this one goes on from among them."""
         self.metadata: dict[str, Any] = {}
-        self.times = Times()
+        self.times, self.disturbance = Times(), Disturbance()
         self._finished, self._bar = writer.finished, bar
 
     def expect(self, steps: int) -> None:
@@ -101,11 +103,12 @@ class Recording:
         self, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer, table: Table,
         content: pa.Table, rounds: Rounds, stop: threading.Event,
     ) -> None:  # fmt: skip
-        """`measure.run`, with its passes and times recorded here."""
+        """`measure.run`, with its passes, times and disturbances recorded here."""
         record, finished = self.techniques(notebook, content.num_rows)
         measure.run(
             techniques, server, table, content, rounds, record,
             stop=stop, progress=self.progress, finished=finished, times=self.times,
+            disturbance=self.disturbance,
         )  # fmt: skip
 
 
@@ -123,7 +126,9 @@ def recording(
     of `store.Writer`. Raises ResultsError when the file cannot be written.
     """
     settings, started = load_settings(), dt.datetime.now(dt.UTC)
-    path, metadata = settings.out / "results" / file, environment.metadata()
+    path, metadata = settings.out / "results" / file, environment.metadata(settings)
+    # Of no two runs the same: an interrupted one goes on under another load.
+    load, cores = environment.load(), cores_cpu()
     if terms is not None:
         of_run = vars(settings.of_a_run())
         terms = {**terms, "code": store.code_digest(), "settings": of_run, "environment": metadata}
@@ -144,6 +149,12 @@ def recording(
         bar.total = bar.n  # what could not run was not expected
     if this_run.times.seconds:
         this_run.metadata["seconds"] = {part: round(seconds, 3) for part, seconds in this_run.times.seconds.items()}
-    known = {"run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}}
+    if this_run.disturbance.watched:
+        this_run.metadata["disturbed"] = this_run.disturbance.counts
+    cores_now = cores_cpu()
+    known = {
+        "run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}, **load,
+        "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
+    }  # fmt: skip
     runs = store.read_metadata(path.parent)["runs"] | {notebook: known | this_run.metadata}
     store.write_environment(path.with_name("environment.json"), {**metadata, "runs": runs})

@@ -61,6 +61,12 @@ class Result:
     connections: int
     contract: str | None
     """`append` or `bulk_load`; of a write."""
+    client_system_s: float | None = None
+    """Of `client_cpu_s`, what the kernel took."""
+    minor_faults: int | None = None
+    """Pages of memory that the kernel had to give the client."""
+    other_cpu_s: float | None = None
+    """CPU of neither client nor server, while the pass ran."""
 
 
 def columns_of(kind: type[DataclassInstance]) -> list[str]:
@@ -76,6 +82,11 @@ def schema_of(kind: type[DataclassInstance]) -> dict[str, type[pl.DataType]]:
         column: numbers.get(hints[field.name], pl.String)
         for column, field in zip(columns_of(kind), fields(kind), strict=True)
     }
+
+
+def optional_of(kind: type[DataclassInstance]) -> set[str]:
+    """Its columns that are empty unless something else is given."""
+    return {column for column, field in zip(columns_of(kind), fields(kind), strict=True) if field.default is None}
 
 
 SCHEMA = schema_of(Result)
@@ -196,7 +207,11 @@ class Writer:
 
 
 def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
-    """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns."""
+    """The rows of a results file; raises ResultsError when it is missing, damaged or has other columns.
+
+    Columns that rows of this kind have been given since, at their end and with None as a default, are empty in older
+    files.
+    """
     if not path.exists():
         only = f" NOTEBOOKS={path.stem}" if kind is Result else ""
         raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all{only})")
@@ -206,13 +221,14 @@ def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ResultsError(f"{path} cannot be read ({reason}); run again the notebook that writes it") from error
-    if frame.columns != [*schema]:
+    lacking = [*schema][len(frame.columns) :]
+    if [*frame.columns, *lacking] != [*schema] or not optional_of(kind).issuperset(lacking):
         raise ResultsError(
             f"{path} has other columns than this version writes; it is of another study, or older: run again"
         )
     if "status" in schema and frame["status"].null_count():
         raise ResultsError(f"{path} is cut off in the middle of a row; run again the notebook that writes it")
-    return frame
+    return frame.with_columns(pl.lit(None, schema[column]).alias(column) for column in lacking)
 
 
 def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:

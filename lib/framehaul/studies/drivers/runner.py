@@ -155,6 +155,7 @@ def measured(task: Task, ground: Ground, running: Program) -> dict[str, Any]:
     """The figures of one pass; raises WrongResultError for wrong rows, ProgramError and UnavailableError."""
     passes.right(None, ground.check(task, running))
     load = task.load
+    # Of the driver's own process, which keeps the memory that it has: to set a mark costs its time nothing.
     resident = meter.reset_peak_rss(running.process_id)
     answer = running.ask(
         ground.address() | {

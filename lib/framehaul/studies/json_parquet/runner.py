@@ -181,6 +181,7 @@ def _run_python(task: Task, command: list[str], files: Files, target: Path) -> d
     try:
         with started(command) as running:
             running.ask(_request(files.few_lines, few, task), TIMES)
+            # The process is this pass's alone, and nothing in it is given back: to set a mark costs its time nothing.
             resident = meter.reset_peak_rss(running.process_id)
             patience = {"seconds": files.expected.num_rows / SLOWEST_ROWS_PER_S}
             answer = running.ask(_request(files.lines, target, task) | patience, TIMES)

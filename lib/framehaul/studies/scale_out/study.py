@@ -22,7 +22,7 @@ from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter, server_cpu_s
+from framehaul.harness.meter import Meter
 from framehaul.harness.passes import Pass as Ended
 from framehaul.harness.passes import columns_of, right
 from framehaul.harness.recording import recording
@@ -304,19 +304,18 @@ class _Haul:
     def _checked(self, task: Task, target: Target) -> dict[str, Any]:
         """What a pass took; raises WrongResultError unless every row is as it was sent, in any order."""
         place, cluster = self._places[task.database], self._cluster
-        meters = [Meter(server.process_id) for server in place]
+        meter = Meter(*(server.process_id for server in place))
         workers_cpu_s = cluster.cpu_s()
         for server in place:
             tables_of(server).quiesce()
-        for meter in meters:
-            meter.start()
+        meter.start()
         with tempfile.TemporaryDirectory(prefix="read-", dir=self._home) as name:
             directory = Path(name)
             if task.direction == "write":
                 timing = moves.write(target, task.technique, self._sets[task.partitions], cluster, task.workers)
             else:
                 timing = moves.read(target, task.technique, task.partitions, directory, cluster, task.workers)
-            usages = [meter.stop() for meter in meters]
+            usage = meter.stop()
             workers_cpu_s = cluster.cpu_s() - workers_cpu_s
             if task.direction == "write":
                 wrong = self._expected[task.database].difference_on_server(tables_of(place[0]))
@@ -324,8 +323,8 @@ class _Haul:
                 wrong = self._wrong_in(directory)
         values = {
             "seconds": timing.seconds, "rows_per_s": len(self._content) / timing.seconds, **vars(timing),
-            "workers_cpu_s": workers_cpu_s, "coordinator_cpu_s": usages[0].client_cpu_s,
-            "server_cpu_s": server_cpu_s(usages),
+            "workers_cpu_s": workers_cpu_s, "coordinator_cpu_s": usage.client_cpu_s,
+            "server_cpu_s": usage.server_cpu_s,
         }  # fmt: skip
         return right(values, wrong)
 

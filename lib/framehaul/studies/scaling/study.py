@@ -37,6 +37,7 @@ from framehaul.results import committed, statistics, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.scaling import STUDY
+from framehaul.studies.scaling.mover import MEMORY, TIME
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
 from framehaul.techniques.streaming import MOVES, STREAMED
@@ -178,7 +179,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
         per_size = sum(
             1 + len(names) * (passes + one.warmup) for one in of_size.values() for names in COMPARED.values()
         )
-        this_run.expect(per_size + len(ends) * len(MOVES) * passes)
+        this_run.expect(per_size + len(ends) * len(MOVES) * (passes + 1))
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
 
@@ -225,8 +226,9 @@ def _measure_moves(
                         mover.wait()
                     for move, mover in movers.items():
                         in_rounds(
-                            [move], Rounds(rounds.passes), partial(_moved, mover.make_pass, tables, table, sent, file),
-                            record, stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=finished,
+                            [move], Rounds(rounds.passes, warmup=1),
+                            partial(_moved, mover.make_pass, tables, table, sent, file), record,
+                            stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=finished,
                         )  # fmt: skip
             finally:
                 for ours in (table, reference):
@@ -234,17 +236,21 @@ def _measure_moves(
 
 
 def _moved(
-    make_pass: Callable[[], dict[str, Any]], tables: Tables, table: Table, sent: Expected, file: Path,
-    move: Technique, _: int,
+    make_pass: Callable[[str], dict[str, Any]], tables: Tables, table: Table, sent: Expected, file: Path,
+    move: Technique, number: int,
 ) -> Moved:  # fmt: skip
-    """One pass of a move between the table and the file; raises WrongResultError when other rows arrived."""
+    """One pass of a move between the table and the file; raises WrongResultError when other rows arrived.
+
+    The warm-up measures memory, which is what moves are about: they have one even where none is asked for.
+    """
+    purpose = TIME if number > 0 else MEMORY
     if move.direction == "write":
         tables.create(table)
         tables.quiesce()
-        cost = make_pass()
+        cost = make_pass(purpose)
         wrong = sent.difference_on_server(tables)
     else:
-        cost = make_pass()
+        cost = make_pass(purpose)
         wrong = sent.difference(to_polars(pq.read_table(file), table))
     return right(Moved(cost.pop("seconds"), Usage(**cost), store.EXACT), wrong)
 
@@ -268,11 +274,11 @@ class _Mover:
             self._answers.readline()
             self._ready = True
 
-    def make_pass(self) -> dict[str, Any]:
-        """The cost of a pass; raises MoverError when the process has ended."""
+    def make_pass(self, purpose: str) -> dict[str, Any]:
+        """The cost of a pass for `TIME` or `MEMORY`; raises MoverError when the process has ended."""
         self.wait()
         with suppress(BrokenPipeError):
-            self._requests.write(b"go\n")
+            self._requests.write(f"{purpose}\n".encode())
         if not (answer := self._answers.readline()):
             self._process.wait()
             self._errors.seek(0)

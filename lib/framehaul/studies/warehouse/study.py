@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from framehaul import servers
 from framehaul.data.equality import content_fingerprint
 from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter, server_cpu_s
+from framehaul.harness.meter import Meter
 from framehaul.harness.passes import Ok, Pass, attempt, columns_of, right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
@@ -102,7 +102,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
             try:
                 moves = Moves(both, settings, parallel, rows, fill(tables, rows, seed))
                 in_rounds(
-                    ROUTES, rounds, lambda route, _: moves.along(route), record,
+                    ROUTES, rounds, moves.along, record,
                     stop=stop, progress=lambda route, _: recorder.progress(route.name), finished=finished,
                 )  # fmt: skip
             finally:
@@ -163,26 +163,35 @@ class Moves:
     def __init__(self, both: Servers, settings: Settings, parallel: int, rows: int, expected: int) -> None:
         self._both, self._settings, self._parallel = both, settings, parallel
         self._rows, self._expected = rows, expected
-        self._meters = Meter(both.postgres.process_id), Meter(both.clickhouse.process_id)
+        self._meter = Meter(both.postgres.process_id, both.clickhouse.process_id)
+        self._peak_rss_bytes: dict[tuple[str, str], int | None] = {}
 
-    def along(self, route: Route) -> Loads:
-        """Make the files once, and load them into each warehouse."""
+    def along(self, route: Route, number: int) -> Loads:
+        """Make the files once, and load them into each warehouse; the warm-up measures memory for those that follow."""
         with tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name:
             directory = Path(name)
-            files = attempt(partial(self._files, route, directory), directory)
+            files = attempt(partial(self._files, route, number, directory), directory)
             if not isinstance(files, Ok):
                 return dict.fromkeys(LABELS, files)
-            load = partial(self._loaded, directory, files.values)
+            load = partial(self._loaded, route, number, directory, files.values)
             return {warehouse.name: attempt(partial(load, warehouse), directory) for warehouse in WAREHOUSES}
 
-    def _files(self, route: Route, directory: Path) -> Columns:
-        taken = self._measured("files", lambda: route.function(self._both, SOURCE, directory, self._parallel))
+    def _files(self, route: Route, number: int, directory: Path) -> Columns:
+        taken = self._measured(
+            "files", (route.name, ""), number,
+            lambda: route.function(self._both, SOURCE, directory, self._parallel),
+        )  # fmt: skip
         sizes = [file.stat().st_size for file in directory.iterdir()]
         return taken | {"files": len(sizes), "file_bytes": sum(sizes)}
 
-    def _loaded(self, directory: Path, files: Columns, warehouse: Warehouse) -> Columns:
+    def _loaded(
+        self, route: Route, number: int, directory: Path, files: Columns, warehouse: Warehouse
+    ) -> Columns:  # fmt: skip
         with warehouse.opened(self._both, self._settings) as target:
-            taken = self._measured("load", lambda: target.load(sorted(directory.iterdir()), self._parallel))
+            taken = self._measured(
+                "load", (route.name, warehouse.name), number,
+                lambda: target.load(sorted(directory.iterdir()), self._parallel),
+            )  # fmt: skip
             wrong = self._wrong(target.content())
         seconds = files["files_s"] + taken["load_s"]
         return right(files | taken | {"seconds": seconds, "rows_per_s": self._rows / seconds}, wrong)
@@ -192,17 +201,18 @@ class Moves:
             return f"{content.num_rows} rows arrived instead of {self._rows}"
         return None if fingerprint(content) == self._expected else "other values arrived than were sent"
 
-    def _measured(self, stage: str, work: Callable[[], object]) -> Columns:
-        """What a stage takes; None where this system cannot tell."""
-        for meter in self._meters:
-            meter.start()
+    def _measured(self, stage: str, way: tuple[str, str], number: int, work: Callable[[], object]) -> Columns:
+        """What a stage takes; None where this system cannot tell, and for memory without a warm-up."""
+        self._meter.start(memory=number < 1)
         start = time.perf_counter()
         work()
         seconds = time.perf_counter() - start
-        used = [meter.stop() for meter in reversed(self._meters)]
+        used = self._meter.stop()
+        if number < 1:
+            self._peak_rss_bytes[way] = used.peak_rss_bytes
         return {
-            f"{stage}_s": seconds, f"{stage}_client_cpu_s": used[0].client_cpu_s,
-            f"{stage}_server_cpu_s": server_cpu_s(used), f"{stage}_peak_rss_bytes": used[0].peak_rss_bytes,
+            f"{stage}_s": seconds, f"{stage}_client_cpu_s": used.client_cpu_s,
+            f"{stage}_server_cpu_s": used.server_cpu_s, f"{stage}_peak_rss_bytes": self._peak_rss_bytes.get(way),
         }  # fmt: skip
 
 

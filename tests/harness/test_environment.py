@@ -1,0 +1,211 @@
+"""Where a run was made: told as far as this machine tells, the same each time, and of nobody's business nothing."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from framehaul.errors import ResultsError
+from framehaul.harness import environment, recording
+from framehaul.harness.meter import Cores
+from framehaul.results import store
+from framehaul.settings import PROJECT, Settings
+from tests.results.test_store import result
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(out=tmp_path / "out", state_dir=tmp_path / "state")
+
+
+def test_metadata_is_the_same_each_time_and_plain_values(settings: Settings) -> None:
+    first = environment.metadata(settings)
+    assert json.loads(json.dumps(first)) == first
+    assert environment.metadata(settings) == first
+    machine = first["machine"]
+    assert machine["cores"] >= 1
+    if platform.system() == "Linux":
+        assert machine["cpu_flags"].split() == sorted(machine["cpu_flags"].split())
+        assert machine["hypervisor"] in (True, False)
+        assert machine["tcp_congestion_control"]
+        assert machine["out_filesystem"] == machine["state_dir_filesystem"] is not None
+
+
+def texts(value: Any) -> list[str]:
+    """All texts of a tree of plain values, its keys too."""
+    if isinstance(value, dict):
+        return [text for pair in value.items() for one in pair for text in texts(one)]
+    return [text for one in value for text in texts(one)] if isinstance(value, list) else [str(value)]
+
+
+def test_it_names_no_path_host_or_user(settings: Settings) -> None:
+    said = texts(environment.metadata(settings)["machine"]) + texts(environment.load())
+    hidden = {socket.gethostname(), platform.node(), str(Path.home()), str(PROJECT), str(settings.out)}
+    hidden |= {getpass.getuser()} - {"root"}
+    for text in said:
+        assert "/" not in text
+        assert not [one for one in hidden - {""} if one in text.split() or (len(one) > 5 and one in text)], text
+
+
+CPUINFO = {
+    "one\n\n": {},
+    "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A Xeon: fast\n"
+    "stepping\t: 7\nflags\t\t: vmx avx2 hypervisor aes\n\nprocessor\t: 1\nmodel name\t: another\n":
+        {"cpu": "A Xeon: fast", "cpu_flags": "aes avx2 hypervisor vmx", "hypervisor": True,
+         "cpu_model": "vendor_id GenuineIntel, cpu family 6, model 85, stepping 7"},
+    "processor\t: 0\nFeatures\t: sve asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n":
+        {"cpu": platform.machine(), "cpu_flags": "asimd sve", "hypervisor": False,
+         "cpu_model": "CPU implementer 0x41, CPU part 0xd40"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), CPUINFO.items())
+def test_processors_are_told_apart(
+    text: str, expected: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
+    machine = environment._machine(settings)
+    unknown = {"cpu": platform.machine(), "cpu_flags": None, "hypervisor": None, "cpu_model": None}
+    assert {name: machine[name] for name in unknown} == unknown | expected
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(), PermissionError(), UnicodeDecodeError("utf8", b"", 0, 1, "x")])
+def test_what_a_system_does_not_tell_is_none(
+    error: Exception, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object, **__: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    machine = environment._machine(settings)
+    assert machine["cpu"]
+    for name in ("cpu_model", "cpu_flags", "hypervisor", "vendor", "product", "frequency_governor"):
+        assert machine[name] is None
+    assert machine["out_rotational"] is None
+    monkeypatch.setattr(psutil, "disk_partitions", raising(OSError()))
+    machine = environment._machine(settings)
+    assert machine["out_filesystem"] is machine["out_rotational"] is None
+    monkeypatch.setattr(os, "getloadavg", raising(OSError()))
+    assert environment.load() == {"load_average": None}
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def read(*_: object, **__: object) -> Any:
+        raise error
+
+    return read
+
+
+def test_of_mounts_the_innermost_and_last_is_what_a_directory_is_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = [
+        ("/", "ext4"),
+        (str(settings.out.parent), "xfs"),
+        (str(settings.out.parent), "tmpfs"),
+        ("/elsewhere", "nfs"),
+    ]
+    found = [SimpleNamespace(mountpoint=at, fstype=kind, device="none") for at, kind in mounts]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
+    assert environment._disk("out", settings.out)["out_filesystem"] == "tmpfs"
+    assert environment._disk("out", Path("/"))["out_filesystem"] == "ext4"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a commit, in which everything that counts has a file."""
+    home = tmp_path / "project"
+    for name in ("lib/framehaul/results/store.py", "notebooks/01.ipynb", "results/a.csv", "figures/a.svg", "README.md",
+                 "reference/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("__pycache__/\n")
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=home, check=True)
+    monkeypatch.setattr(environment, "PROJECT", home)
+    return home
+
+
+def test_a_run_does_not_make_itself_dirty(checkout: Path) -> None:
+    clean = environment._commit(checkout)
+    assert clean
+    assert len(clean) == 12
+    for name in ("results/a.csv", "figures/a.svg", "README.md"):
+        (checkout / name).write_text("of this run")
+    (checkout / "figures" / "a.svg").unlink()
+    for name in ("results/new.csv", "reports/a.html", "notes.txt", "lib/framehaul/__pycache__/a.pyc"):
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text("of this run")
+    assert environment._commit(checkout) == clean
+    (checkout / "reference/9/results/a.csv").write_text("of another run")
+    assert environment._commit(checkout) == f"{clean}-dirty"
+    assert environment._commit(checkout / "reference" / "9") == clean
+
+
+@pytest.mark.parametrize("name", ["lib/framehaul/results/store.py", "Makefile", "lib/new.py", "notebooks/new/02.ipynb"])
+def test_code_that_is_not_committed_is_dirty(name: str, checkout: Path) -> None:
+    clean = environment._commit(checkout)
+    (checkout / name).parent.mkdir(exist_ok=True)
+    (checkout / name).write_text("changed")
+    assert environment._commit(checkout) == f"{clean}-dirty"
+    subprocess.run(["git", "add", "."], cwd=checkout, check=True)
+    assert environment._commit(checkout) == f"{clean}-dirty"
+
+
+def test_without_a_checkout_or_git_there_is_no_commit(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment._commit(checkout) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(environment, "PROJECT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert environment._commit(tmp_path) is None
+
+
+def test_what_changes_from_run_to_run_is_said_and_does_not_keep_one_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    seen = iter([Cores(1, 0), Cores(5, 1.5), Cores(9, 2.25)])  # the first run does not come to its end
+    loads = iter([(0.5, 0, 0), (1.75, 0.5, 0)])
+    monkeypatch.setattr(recording, "cores_cpu", lambda: next(seen))
+    monkeypatch.setattr(os, "getloadavg", lambda: next(loads))
+
+    def run(*, interrupt: bool) -> str:
+        with recording.recording("04_clickhouse_read", "clickhouse_read.csv", store.Result, "pass", {"rows": 1}) as one:
+            if interrupt:
+                one.write(result())
+                raise KeyboardInterrupt
+            assert one.finished(result())
+            one.disturbance.took(made=3, kept=True)
+        return one.run_id
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt=True)
+    run_id = run(interrupt=False)
+    said = store.read_metadata(tmp_path / "results")["runs"]["04_clickhouse_read"]
+    assert said["run_id"] == run_id
+    assert said["load_average"] == [1.75, 0.5, 0]
+    assert said["stolen_s"] == 0.75
+    assert said["disturbed"] == {"watched": 1, "repeated": 1, "kept": 1, "not_repeated": 0}
+
+
+def test_an_out_that_is_no_directory_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path / "file" / "out"))
+    with (
+        pytest.raises(ResultsError, match="choose a writable OUT"),
+        recording.recording("04_clickhouse_read", "clickhouse_read.csv", store.Result, "pass"),
+    ):
+        pass
