@@ -174,6 +174,43 @@ def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:
     assert usage.peak_rss_bytes is None or usage.peak_rss_bytes > 40_000_000
 
 
+@pytest.mark.parametrize(
+    ("sizes", "waits"),
+    [
+        ([100, 110, 110], 0),  # nothing much is held
+        ([100, 200, 180, 110, 108], 2),
+        ([100, *[500] * 99], 20),  # it never comes back: it is in use
+    ],
+)
+def test_memory_that_is_given_back_late_is_waited_for(
+    sizes: list[int], waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, slept = iter(sizes), list[float]()
+    monkeypatch.setattr(meter, "_rss_bytes", lambda: next(left) << 20)
+    clock = SimpleNamespace(
+        sleep=slept.append, monotonic=lambda: sum(slept), process_time_ns=time.process_time_ns,
+        clock_gettime_ns=getattr(time, "clock_gettime_ns", None),
+    )  # fmt: skip
+    monkeypatch.setattr(meter, "time", clock)
+    watch = Meter(None)
+    watch.start(memory=True)
+    assert len(slept) == pytest.approx(waits, abs=1 if waits > 5 else 0)
+    slept.clear()
+    watch.start()
+    watch.start(cold=True)
+    assert not slept
+
+
+def test_pages_that_were_free_and_still_counted_are_part_of_what_a_pass_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown, lazy = iter([7_000, 7_000, None]), iter([5_000, 2_000, 5_000, 9_000, 5_000, 0])
+    monkeypatch.setattr(meter, "peak_rss_growth", lambda _: next(grown))
+    monkeypatch.setattr(meter, "lazily_freed_bytes", lambda: next(lazy))
+    watch = Meter(None)
+    for expected in (10_000, 7_000, None):
+        watch.start(memory=True)
+        assert watch.stop().peak_rss_bytes == expected
+
+
 def test_memory_that_nobody_asked_for_is_not_said() -> None:
     watch = Meter(None)
     watch.start()

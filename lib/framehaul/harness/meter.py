@@ -17,6 +17,10 @@ import pyarrow as pa
 
 READINGS = 3
 """How often a server's processes are looked at where some of them end meanwhile."""
+RETURN_SECONDS = 1.0
+RETAINED_BYTES = 16 << 20
+"""Polars' allocator returns what was freed within half a second or so, in the background; more than this is waited for.
+https://jemalloc.net/jemalloc.3.html#opt.dirty_decay_ms"""
 PROCESS_CLOCK = 2
 """CPUCLOCK_SCHED: what the scheduler has counted, of all threads, in nanoseconds."""
 
@@ -51,6 +55,7 @@ class Meter:
 
     def __init__(self, *server_process_ids: int | None) -> None:
         self._servers = [_process(one) for one in server_process_ids]
+        self._resting_bytes = _rss_bytes()
 
     def start(self, *, memory: bool = False, cold: bool = False) -> None:
         """Collect garbage and read all counters.
@@ -62,7 +67,9 @@ class Meter:
         gc.collect()
         if memory or cold:
             give_back_memory()
-        self._rss_bytes = reset_peak_rss() if memory else None
+        if memory:
+            self._wait_for_memory()
+        self._rss_bytes, self._lazy_bytes = (reset_peak_rss(), lazily_freed_bytes()) if memory else (None, 0)
         self._servers_cpu_s = self._servers_cpu()
         self._cores = cores_cpu()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -74,6 +81,8 @@ class Meter:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cores = cores_cpu()
         peak_growth = peak_rss_growth(self._rss_bytes)
+        if peak_growth is not None:  # the pass took pages that were free, and counted as the process's all the same
+            peak_growth += max(0, self._lazy_bytes - lazily_freed_bytes())
         servers = [
             max(0.0, after - before)
             for before, after in zip(self._servers_cpu_s, self._servers_cpu(), strict=True)
@@ -87,6 +96,13 @@ class Meter:
             client_system_s=usage.ru_stime - self._usage.ru_stime,
             minor_faults=usage.ru_minflt - self._usage.ru_minflt, other_cpu_s=other,
         )  # fmt: skip
+
+    def _wait_for_memory(self) -> None:
+        """What an earlier pass has freed and the process still holds would hide what the next one takes."""
+        deadline = time.monotonic() + RETURN_SECONDS
+        while _rss_bytes() > self._resting_bytes + RETAINED_BYTES and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._resting_bytes = _rss_bytes()
 
     def _servers_cpu(self) -> list[float | None]:
         return [None if server is None else family_cpu_s(server) for server in self._servers]
@@ -189,6 +205,22 @@ def peak_rss_bytes(process_id: int | None = None) -> int | None:
     # A process that has just ended has no memory, and no such line.
     line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
     return None if line is None else int(line.split()[1]) * 1024
+
+
+def lazily_freed_bytes() -> int:
+    """How much of this process's memory the kernel may take and still counts, by MADV_FREE of madvise(2)."""
+    try:
+        rollup = Path("/proc/self/smaps_rollup").read_text()
+    except OSError:
+        return 0  # not Linux, or one from before 4.14
+    return sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("LazyFree:"))
+
+
+def _rss_bytes() -> int:
+    try:
+        return int(psutil.Process().memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _process(process_id: int | None) -> psutil.Process | None:
