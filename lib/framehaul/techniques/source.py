@@ -21,7 +21,6 @@ OURS = "framehaul"
 LIBRARY = Path(__file__).parents[1]
 TECHNIQUES = __package__
 CLIENTS = f"{TECHNIQUES}.clients"
-CODECS = f"{OURS}.codecs"
 GIVEN = tuple(f"{OURS}.{module}" for module in ("data.schema", "servers", "errors"))
 """What a technique is given, a table and a server, and what it raises: imported by the code that is shown."""
 
@@ -228,8 +227,8 @@ class Source:
     """What opens the client of each, and its call."""
     packages: tuple[str, ...]
     """What it imports of others: what has to be installed."""
-    codec_lines: int
-    """Lines of code of this project's own codecs, without which it does not run."""
+    own_lines: int
+    """Lines of code of this project below its techniques, without which it does not run."""
 
     @property
     def text(self) -> str:
@@ -261,12 +260,11 @@ def source(database: str, direction: str, drivers: Mapping[str, str]) -> Source:
     own = [text for name, text in parts.items() if name.startswith(TECHNIQUES)]
     others = [text for name, text in parts.items() if not name.startswith(TECHNIQUES)]
     packages = {one.root for one in uses.imports} - sys.stdlib_module_names - {OURS}
-    codecs = [line for name, text in parts.items() if name.startswith(CODECS) for line in text.splitlines() if line]
     where, function = functions[0]
     beneath = "\n\n\n".join(["from __future__ import annotations\n\n" + uses.import_lines(), *others])
     return Source(
         where.name, ast.get_docstring(function) or "", beneath, "\n\n\n".join(own), "\n".join(calls),
-        tuple(sorted(packages)), len(codecs),
+        tuple(sorted(packages)), sum(bool(line) for text in others for line in text.splitlines()),
     )  # fmt: skip
 
 

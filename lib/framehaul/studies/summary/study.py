@@ -98,7 +98,7 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
     """Which technique to use for which case, and on which terms; `streams` are the passes of the streamed moves."""
     rows: list[dict[str, Any]] = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        for case, row, figure in findings.choices(group, lambda row: _source(row).codec_lines > 0):
+        for case, row, figure in findings.choices(group, lambda row: "numba" in _source(row).packages):
             rows.append(row | {"case": case, "function": row["technique"], "speed": figure})
         streamed = streams.filter(database=database, direction=direction)
         largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
@@ -116,7 +116,7 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
 
     def needs(row: Row) -> str:
         code = _source(row)
-        own = [f"{code.codec_lines} lines of this project's codecs"] if code.codec_lines else []
+        own = [f"{code.own_lines} lines of this project"] if code.own_lines else []
         return ", ".join([*code.packages, *own])
 
     columns = [

@@ -162,12 +162,12 @@ def busy_cores(row: dict[str, Any]) -> float | None:
 
 
 def choices(
-    summary: pl.DataFrame, own_code: Callable[[dict[str, Any]], bool]
+    summary: pl.DataFrame, compiled: Callable[[dict[str, Any]], bool]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Which technique to use for which case: (case, technique's row, its figure), of one database and direction.
 
-    Only techniques that give back what was sent with exact dtypes are recommended. `own_code` says whether a row's
-    technique needs codecs of this project, which nobody has without it.
+    Only techniques that give back what was sent with exact dtypes are recommended. `compiled` says whether a row's
+    technique needs loops of this project that numba compiles, which nobody has without it.
     """
     for group in classes(raced(summary).filter(dtypes="exact")):
         rows = group.to_dicts()
@@ -176,7 +176,7 @@ def choices(
         if rows[0]["contract"] != "bulk_load":
             cases["one connection, Polars"] = [row for row in cases["Polars frame"] if row["connections"] == 1]
             cases["no driver but the usual one"] = [
-                row for row in rows if row["driver"] in USUAL_DRIVERS and not own_code(row)
+                row for row in rows if row["driver"] in USUAL_DRIVERS and not compiled(row)
             ]
         for case, found in cases.items():
             for row in found[:1]:
