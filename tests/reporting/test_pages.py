@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import polars as pl
@@ -17,6 +18,7 @@ from framehaul.results import committed, statistics
 from framehaul.settings import PROJECT
 from framehaul.studies import writeup
 from framehaul.studies.summary import published
+from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import FAMILIES
@@ -154,6 +156,88 @@ def test_a_baseline_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
     bars = charts.bars(summary).axes[0]
     assert bars.get_yticklabels()[0].get_text() == "ALONE"
     assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
+
+
+def writes_of_both_classes(tmp_path: Path) -> pl.DataFrame:
+    write: dict[str, Any] = {"database": "postgres", "direction": "write", "contract": "append"}
+    bulk = write | {"contract": "bulk_load"}
+    return statistics.summary(
+        passes(
+            *(result("old", n, 1 + n / 100, server_cpu_s=0.5, client_cpu_s=0.4, **write) for n in (1, 2, 3)),
+            *(
+                result("new", n, 0.5 + n / 100, origin="beyond", server_cpu_s=0.6, client_cpu_s=0.2, **write)
+                for n in (1, 2, 3)
+            ),
+            *(
+                result("index_last", n, 0.2 + n / 200, origin="beyond", server_cpu_s=0.3, client_cpu_s=0.3, **bulk)
+                for n in (1, 2, 3)
+            ),
+            directory=tmp_path,
+        )
+    )
+
+
+def test_who_loads_in_bulk_is_no_answer_for_who_appends(tmp_path: Path) -> None:
+    summary = writes_of_both_classes(tmp_path)
+    assert dict(findings.winners(summary).select("contract", "technique").rows()) == {
+        "append": "new", "bulk_load": "index_last"
+    }  # fmt: skip
+    append, bulk = findings.past_published(summary)
+    assert (append.beyond["technique"], bulk.beyond["technique"]) == ("new", "index_last")
+    assert append.published["technique"] == bulk.published["technique"] == "old"
+    chosen = {case: row["technique"] for case, row, _ in findings.choices(summary, never)}
+    assert chosen["append, Polars frame"] == "new"
+    assert chosen["bulk load, Polars frame"] == "index_last"
+    assert not [case for case in chosen if case.startswith("bulk load") and "network" in case]
+    text = findings.of_direction(summary)
+    assert "Fastest append: **NEW**" in text
+    assert "Fastest bulk load: **INDEX_LAST**" in text
+    table = str(winners_table(summary))
+    assert "PostgreSQL write, append" in table
+    assert "PostgreSQL write, bulk load" in table
+
+
+def test_the_bound_is_the_least_of_both_sides_on_all_cores(tmp_path: Path) -> None:
+    summary = writes_of_both_classes(tmp_path)
+    bound = findings.bound(summary, 2)
+    assert bound is not None
+    assert (bound.server, bound.client, bound.both) == pytest.approx((2 * 1000 / 0.3, 2 * 1000 / 0.2, 2 * 1000 / 0.5))
+    assert findings.bound(summary, None) is None
+    assert findings.bound(past_and_baselines(tmp_path / "no server's time"), 2) is None
+    assert "both perfectly overlapped 4k, and no path passes that" in findings.of_direction(summary, 2)
+
+
+def test_what_needs_compiled_loops_is_not_the_usual_way(tmp_path: Path) -> None:
+    summary = statistics.summary(
+        passes(
+            *(result("quick", n, 0.2, origin="beyond") for n in (1, 2, 3)), *(result("plain", n) for n in (1, 2, 3)),
+            directory=tmp_path,
+        )
+    )  # fmt: skip
+    chosen = {
+        case: row["technique"] for case, row, _ in findings.choices(summary, lambda row: row["technique"] == "quick")
+    }
+    assert chosen["Polars frame"] == "quick"
+    assert chosen["no driver but the usual one"] == "plain"
+
+
+def test_a_precision_that_was_reached_is_said_and_one_that_was_not(tmp_path: Path) -> None:
+    def summary(rounds: int, name: str) -> pl.DataFrame:
+        return statistics.summary(
+            passes(
+                *(result("old", n, 1 + n / 1000) for n in range(1, rounds + 1)),
+                *(result("new", n, 0.5, origin="beyond") for n in range(1, rounds + 1)),
+                directory=tmp_path / name,
+            )
+        )
+
+    assert findings.known_less_than(summary(9, "many"), 5) == set()
+    assert findings.known_less_than(summary(9, "many"), 0.01) == {"old", "new"}
+    assert findings.known_less_than(summary(3, "few"), 5) == {"old", "new"}
+    assert "is known to ±0.2%, after 9 rounds." in findings.reached(summary(9, "many"), 5)
+    assert "is without an interval, after 3 rounds; time, or rounds, ran out before." in findings.reached(
+        summary(3, "few"), 5
+    )
 
 
 def test_a_slow_network_prefers_few_bytes(tmp_path: Path) -> None:

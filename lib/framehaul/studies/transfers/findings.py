@@ -134,9 +134,9 @@ def reached(summary: pl.DataFrame, percent: float) -> str:
     for past in past_published(summary):
         one, known = _known(past)
         enough = "" if known <= percent else "; time, or rounds, ran out before"
-        got = f"±{known:.1f}%" if math.isfinite(known) else "without an interval"
+        got = f"known to ±{known:.1f}%" if math.isfinite(known) else "without an interval"
         points.append(
-            f"Asked for ±{percent:g}%: {past.beyond['label']} over {past.published['label']} is known to {got}, "
+            f"Asked for ±{percent:g}%: {past.beyond['label']} over {past.published['label']} is {got}, "
             f"after {one.rounds} rounds{enough}."
         )
     return "\n".join(f"- {point}" for point in points)
