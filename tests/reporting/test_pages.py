@@ -204,7 +204,7 @@ def test_the_bound_is_the_least_of_both_sides_on_all_cores(tmp_path: Path) -> No
     assert (bound.server, bound.client, bound.both) == pytest.approx((2 * 1000 / 0.3, 2 * 1000 / 0.2, 2 * 1000 / 0.5))
     assert findings.bound(summary, None) is None
     assert findings.bound(past_and_baselines(tmp_path / "no server's time"), 2) is None
-    assert "both perfectly overlapped 4k, and no path passes that" in findings.of_direction(summary, 2)
+    assert "append, would let all 2 cores move 4k rows/s" in findings.of_direction(summary, 2)
 
 
 def test_what_needs_compiled_loops_is_not_the_usual_way(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
         f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, commit {metadata['commit']}",
         f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
     ]
+    if load := run.get("load_average"):
+        lines.append(f"Load before the run (1, 5, 15 minutes): {', '.join(f'{one:.2f}' for one in load)}{_others(run)}")
     if server := run.get("server", {}):
         settings = [f"`{name} = {value}`" for name, value in server.get("settings", {}).items()]
         versions = [server[name] for name in ("version", "postgres") if name in server]
@@ -23,6 +25,18 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
     lines += [f"Not tried: `{name}`: {reason}" for name, reason in run.get("unavailable", {}).items()]
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _others(run: dict[str, Any]) -> str:
+    """What others had of the machine during a run, where that is known."""
+    stolen, counts = run.get("stolen_s"), run.get("disturbed", {})
+    text = "" if stolen is None else f"; CPU time stolen during it: {stolen:g} s"
+    if counts:
+        text += (
+            f"; of {counts['watched']} passes {counts['repeated']} were made again because others had the machine, "
+            f"{counts['kept']} are kept though disturbed"
+        )
+    return text
 
 
 def size_text(run: dict[str, Any]) -> str:

@@ -290,8 +290,11 @@ def _differences(a: Run, b: Run) -> tuple[list[str], list[str]]:
         if alone := sorted(set(run.passes["notebook"]) - set(other.passes["notebook"])):
             warnings.append(f"only {which} has {', '.join(alone)}")
     if "machine" in a.metadata and "machine" in b.metadata:
-        for name, before, after in _changed(a.metadata["machine"], b.metadata["machine"]):
-            (changes if name == "system" else warnings).append(f"the machine's {name}: {before} -> {after}")
+        machines = a.metadata["machine"], b.metadata["machine"]
+        known = machines[0].keys() & machines[1].keys()  # an older run has recorded less
+        for name, before, after in _changed(*({name: one[name] for name in one if name in known} for one in machines)):
+            text = f"{name}: {before} -> {after}" if name != "cpu_flags" else f"{name}: not the same"
+            (changes if name == "system" or name.startswith("out_") else warnings).append(f"the machine's {text}")
         changes += [f"{name} {before} -> {after}" for name, before, after in _changed(*_named(a, b))]
     notebooks_of: dict[str, list[str]] = {}
     for notebook in sorted(set(a.metadata["runs"]) & set(b.metadata["runs"]) & set(a.passes["notebook"])):

@@ -105,12 +105,12 @@ def past_published(summary: pl.DataFrame, cores: int | None = None) -> list[Past
     past = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
         published = raced(group).filter(origin="published").to_dicts()[:1]
-        baselines, limit = timed_baselines(group).to_dicts(), bound(group, cores)
+        baselines = timed_baselines(group).to_dicts()
         for best, kind in itertools.product(published, classes(raced(group))):
             beyond = kind.filter(origin="beyond", dtypes="exact").to_dicts()
             single = next((row for row in beyond if row["connections"] == 1), None)
             past += [
-                Past(str(database), str(direction), row["contract"], best, row, single, baselines, limit)
+                Past(str(database), str(direction), row["contract"], best, row, single, baselines, bound(kind, cores))
                 for row in beyond[:1]
             ]
     return past
@@ -143,7 +143,7 @@ def reached(summary: pl.DataFrame, percent: float) -> str:
 
 
 def bound(summary: pl.DataFrame, cores: int | None) -> Bound | None:
-    """The bound of a direction; None where CPU times, or the machine's cores, are not known."""
+    """The bound of a direction, or of a class of writes; None where CPU times, or the machine's cores, are not known."""
     times = raced(summary).select(pl.col("client_cpu_s", "server_cpu_s") / pl.col("rows")).drop_nulls()
     if cores is None or times.is_empty():
         return None
@@ -299,15 +299,17 @@ def _baselines(summary: pl.DataFrame) -> list[str]:
 
 def _bound(summary: pl.DataFrame, cores: int | None) -> list[str]:
     """What cannot be passed here, and how near the fastest path is."""
-    limit = bound(summary, cores)
-    if limit is None:
-        return []
-    best = raced(summary)["median_rows_per_s"][0]
-    return [
-        f"The least CPU time that a row took of the server would let all {cores} cores move {thousands(limit.server)} "
-        f"rows/s, the least of a client {thousands(limit.client)}; both perfectly overlapped {thousands(limit.both)}, "
-        f"and no path passes that on this machine. The fastest one reaches {best / limit.both:.0%} of it."
-    ]
+    points = []
+    for group in classes(raced(summary)):
+        limit, kind = bound(group, cores), CLASSES[group["contract"][0]]
+        if limit is not None:
+            points.append(
+                f"The least CPU time that a row took any server{f', {kind},' if kind else ''} would let all {cores} cores "
+                f"move {thousands(limit.server)} rows/s, the least of any client {thousands(limit.client)}; both "
+                f"perfectly overlapped {thousands(limit.both)}, and no path passes that on this machine. The fastest one "
+                f"reaches {group['median_rows_per_s'][0] / limit.both:.0%} of it."
+            )
+    return points
 
 
 def _cpu(timed: pl.DataFrame) -> list[str]:

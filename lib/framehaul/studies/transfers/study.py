@@ -20,7 +20,7 @@ from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.study import Study
-from framehaul.reporting.tables import Listing, words
+from framehaul.reporting.tables import Column, Listing, words
 from framehaul.results import statistics, store
 from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers.tables import tables_of
@@ -62,6 +62,17 @@ class Transfers(Shown):
 
     table = view(lambda passes: tables.of_techniques(statistics.summary(passes)))
     chart = chart(lambda passes: charts.bars(statistics.summary(passes)))
+
+    def cost(self, *names: str) -> Listing:
+        """What a pass of these techniques took of both sides, medians, fastest first."""
+        columns = [
+            words("technique", "label"), Column("of rows", "rows", "{:,}"),
+            Column("seconds", lambda row: row["rows"] / row["median_rows_per_s"], "{:.3f}"),
+            Column("client CPU s", "client_cpu_s", "{:.3f}"),
+            Column("of that the kernel's", "client_system_s", "{:.3f}"),
+            Column("minor faults", "minor_faults", "{:,.0f}"), Column("server CPU s", "server_cpu_s", "{:.3f}"),
+        ]  # fmt: skip
+        return Listing(columns, self.summary.filter(pl.col("technique").is_in(names)).drop_nulls("median_rows_per_s"))
 
     def findings(self) -> Markdown:
         """What stands out."""
