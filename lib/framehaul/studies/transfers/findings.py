@@ -143,7 +143,7 @@ def reached(summary: pl.DataFrame, percent: float) -> str:
 
 
 def bound(summary: pl.DataFrame, cores: int | None) -> Bound | None:
-    """The bound of a direction, or of a class of writes; None where CPU times, or the machine's cores, are not known."""
+    """The bound of a direction or class of writes; None where CPU times, or the machine's cores, are not known."""
     times = raced(summary).select(pl.col("client_cpu_s", "server_cpu_s") / pl.col("rows")).drop_nulls()
     if cores is None or times.is_empty():
         return None
@@ -304,10 +304,10 @@ def _bound(summary: pl.DataFrame, cores: int | None) -> list[str]:
         limit, kind = bound(group, cores), CLASSES[group["contract"][0]]
         if limit is not None:
             points.append(
-                f"The least CPU time that a row took any server{f', {kind},' if kind else ''} would let all {cores} cores "
-                f"move {thousands(limit.server)} rows/s, the least of any client {thousands(limit.client)}; both "
-                f"perfectly overlapped {thousands(limit.both)}, and no path passes that on this machine. The fastest one "
-                f"reaches {group['median_rows_per_s'][0] / limit.both:.0%} of it."
+                f"The least CPU time that a row took any server{f', {kind},' if kind else ''} would let all {cores} "
+                f"cores move {thousands(limit.server)} rows/s, the least of any client {thousands(limit.client)}; both "
+                f"perfectly overlapped {thousands(limit.both)}, and no path passes that on this machine. The fastest "
+                f"one reaches {group['median_rows_per_s'][0] / limit.both:.0%} of it."
             )
     return points
 
