@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from framehaul.reporting.tables import Column, Listing, Row, thousands, where, words
-from framehaul.results.compare import FAMILY_LEVEL, LEAST_PASSES, Comparison, Run, Verdict
+from framehaul.results.compare import LEAST_PASSES, Comparison, Run, Verdict
 
 Format = Literal["text", "markdown", "csv"]
 
@@ -71,8 +71,9 @@ def sums(comparison: Comparison) -> list[str]:
         )
     if comparison.compared:
         lines.append(
-            f"slower: every pass of B below every pass of A, and the ratio's interval below 1. The intervals of all "
-            f"{comparison.compared} hold together at {FAMILY_LEVEL:.0%}"
+            "slower: every pass of B below every pass of A, and by the rule of all pages: of comparisons of "
+            f"{comparison.compared} that do not differ, one in twenty at most marks any; intervals are of 95%, each by "
+            "itself"
         )
     else:
         lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")

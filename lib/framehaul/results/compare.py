@@ -1,16 +1,9 @@
 """Two runs beside each other: what became slower or wrong from A to B, and what else differs between them.
 
-A technique is slower in B when both of these hold, and faster when both hold the other way round:
-
-- every pass of B was slower than every pass of A: the runs' own intervals, slowest to fastest pass, part;
-- the interval of the ratio of medians, B over A, lies below 1.
-
-Chance alone parts three passes from three others in one of ten cases, so of a hundred techniques that did not change
-several would stand there. Two things keep them out. The ratio's interval has a level that is corrected for how many
-techniques are compared (Bonferroni): were none different, `FAMILY_LEVEL` of all comparisons should mark none. And none
-is taken for quieter than the median technique of its study: three passes that agree to a percent are more often luck
-than proof. With few passes the level is approximate: of simulated comparisons of 130 unchanged techniques whose noise
-differs as in the reference runs, about one in twenty marks a regression with three passes, hardly one with five.
+A technique is slower in B, or faster, where the rule of all pages says so (`results.ratios`): of comparisons of runs
+in which nothing differs, one in twenty at most marks anything. Rounds of two runs have nothing in common, so it rests
+on how far the passes of both scatter, and techniques lean on each other for that. Passes that overlap part no two runs,
+whatever their medians.
 
 The passes of a run know nothing of what differs from run to run on the same machine. Where the machine itself has
 drifted, or is another one, compare relative to all: B's speeds are then divided by the median ratio of all techniques
@@ -19,7 +12,8 @@ that both runs share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,10 +21,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from framehaul.errors import ResultsError
-from framehaul.results import statistics, store
+from framehaul.results import ratios, statistics, store
 from framehaul.results.store import EXACT
 
 KEY = ["notebook", *statistics.NAMES, "rows"]
@@ -40,7 +33,6 @@ LEAST_PASSES = 3
 """Of each run; with fewer, nothing is said of a technique's speed."""
 LEAST_SHARED = 10
 """Techniques with a speed in both runs, without which their median ratio says nothing of the machine."""
-FAMILY_LEVEL = 0.99
 
 Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
 By = Literal["raw", "relative"]
@@ -61,9 +53,9 @@ class Run:
 
     @cached_property
     def statistics(self) -> pl.DataFrame:
-        """One row per study, technique and size, with the logarithms' standard deviation as `spread`."""
+        """One row per study, technique and size, with the `rows_per_s` of its passes."""
         speeds = self.passes.filter(status="ok").group_by(KEY).agg(
-            "rows_per_s", pl.col("rows_per_s").log().std().alias("spread")
+            "rows_per_s"
         )  # fmt: skip
         return statistics.statistics(self.passes, KEY).join(speeds, on=KEY, how="left", maintain_order="left")
 
@@ -118,7 +110,7 @@ class Comparison:
     shared: int
     """How many they are."""
     compared: int
-    """How many techniques and sizes the level is corrected for."""
+    """Of how many techniques and sizes the speeds are compared."""
     by: By
     """Whether the ratios are `raw`, or `relative` to that median."""
     warnings: list[str]
@@ -156,24 +148,23 @@ def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
             f"{a.name} ({_sizes(a)}) and {b.name} ({_sizes(b)}) share no technique at the same size; "
             "compare runs of the same notebooks with the same ROWS"
         )
-    ratios = (timed["median_rows_per_s_b"] / timed["median_rows_per_s"]).to_numpy()
-    drift = float(np.median(ratios)) if len(ratios) else None
-    if by == "relative" and len(ratios) < LEAST_SHARED:
+    over = (timed["median_rows_per_s_b"] / timed["median_rows_per_s"]).to_numpy()
+    drift = float(np.median(over)) if len(over) else None
+    if by == "relative" and len(over) < LEAST_SHARED:
         raise ComparisonError(
-            f"only {len(ratios)} techniques have a speed in both runs; relative to all takes {LEAST_SHARED}: "
+            f"only {len(over)} techniques have a speed in both runs; relative to all takes {LEAST_SHARED}: "
             "compare with BY=raw, or runs with more techniques"
         )
-    chosen = _chosen(both.join(_noise(_enough(timed)), on=KEY, how="left", maintain_order="left"), wanted)
-    compared = len(_enough(chosen))
-    level = 1 - (1 - FAMILY_LEVEL) / max(compared, 1)
+    chosen = _chosen(both, wanted)
     scale = drift if by == "relative" and drift else 1.0
-    rows = [_row(row, level, scale, drift) for row in chosen.to_dicts()]
+    told = _told(_enough(chosen), scale)
+    rows = [_row(row, told.get(_key(row)), drift) for row in chosen.to_dicts()]
     place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
     table = pl.DataFrame(rows, schema=SCHEMA).sort(
         pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
     )
     warnings, changes = _differences(a, b)
-    return Comparison(a, b, table, drift, len(ratios), compared, by, warnings, changes)
+    return Comparison(a, b, table, drift, len(over), len(told), by, warnings, changes)
 
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -196,17 +187,37 @@ def _enough(timed: pl.DataFrame) -> pl.DataFrame:
     return timed.filter(speeds & (pl.min_horizontal("passes", "passes_b") >= LEAST_PASSES))
 
 
-def _noise(enough: pl.DataFrame) -> pl.DataFrame:
-    """KEY and `noise`: how far passes scatter, a standard deviation of the logarithm of rows/s.
+@dataclass(frozen=True)
+class Told:
+    """What two runs show of a technique: B's speed over A's, between which ends it is, and what is said of it."""
 
-    It is the technique's own over both runs or, where that is more, the median of its study; a study of few techniques
-    says little of that, there it is the median of all.
-    """
-    more, less = pl.col("passes") - 1, pl.col("passes_b") - 1
-    own = ((more * pl.col("spread") ** 2 + less * pl.col("spread_b") ** 2) / (more + less)).sqrt()
-    few = pl.len().over("notebook") < LEAST_SHARED
-    typical = pl.when(few).then(own.median()).otherwise(own.median().over("notebook"))
-    return enough.select(*KEY, pl.max_horizontal(own, typical).alias("noise"))
+    ratio: float
+    low: float
+    high: float
+    speed: str
+    """`slower`, `faster`, or nothing."""
+
+
+def _told(enough: pl.DataFrame, scale: float) -> dict[tuple[Any, ...], Told]:
+    """Of each technique, by its KEY, with B's speeds divided by `scale`: all of them are one page."""
+    told: dict[tuple[Any, ...], Told] = {}
+    rows = enough.to_dicts()
+    speeds = [(np.log(row["rows_per_s_b"]) - math.log(scale), np.log(row["rows_per_s"])) for row in rows]
+    page = [ratios.evidence_between(after.tolist(), before.tolist()) for after, before in speeds]
+    signs = ratios.signs(page, [1] * len(page))
+    for row, (after, before), one, (error, degrees), sign in zip(
+        rows, speeds, page, ratios.errors(page), signs, strict=True
+    ):
+        reach = ratios.quantile(degrees) * error
+        apart = after.max() < before.min() or after.min() > before.max()
+        speed = {-1: "slower", 0: "", 1: "faster"}[sign if apart else 0]
+        middle, low, high = (math.exp(one.middle + at) for at in (0, -reach, reach))
+        told[_key(row)] = Told(middle, low, high, speed)
+    return told
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEY)
 
 
 def _sizes(run: Run) -> str:
@@ -230,7 +241,7 @@ def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
     return chosen
 
 
-def _row(row: dict[str, Any], level: float, scale: float, drift: float | None) -> dict[str, Any]:
+def _row(row: dict[str, Any], told: Told | None, drift: float | None) -> dict[str, Any]:
     """One technique: its ratio where both runs have a speed, and what is to be said."""
     columns = {name: row.get(name) for name in SCHEMA}
     before, after = row["status"], row["status_b"]
@@ -243,30 +254,20 @@ def _row(row: dict[str, Any], level: float, scale: float, drift: float | None) -
         verdict = {("ok", "failed"): "regression", ("failed", "ok"): "improvement"}.get((before, after), "not compared")
         return columns | {"verdict": verdict, "why": change if after == "ok" else f"{change}: {row['reason_b']}"}
     columns["relative"] = row["median_rows_per_s_b"] / row["median_rows_per_s"] / drift if drift else None
-    a, b = np.array(row["rows_per_s"]), np.array(row["rows_per_s_b"]) / scale
-    if row["noise"] is None:
-        columns["ratio"] = float(np.median(b) / np.median(a))
+    if told is None:
+        columns["ratio"] = row["median_rows_per_s_b"] / row["median_rows_per_s"]
     else:
-        interval = statistics.unpaired_ratio(b, a, row["noise"], level)
-        columns |= dict(zip(("ratio", "ratio_low", "ratio_high"), interval, strict=True))
-    verdict, why = _judged(row, _speed_of(a, b, columns))
+        columns |= {"ratio": told.ratio, "ratio_low": told.low, "ratio_high": told.high}
+    verdict, why = _judged(row, told)
     return columns | {"verdict": verdict, "why": why}
 
 
-def _speed_of(a: NDArray[np.float64], b: NDArray[np.float64], columns: dict[str, Any]) -> str:
-    """How B's speed differs from A's, by the rule above; nothing where it does not, or nobody can say."""
-    if columns["ratio_low"] is None:
-        return ""
-    if b.max() < a.min() and columns["ratio_high"] < 1:
-        return "slower"
-    return "faster" if b.min() > a.max() and columns["ratio_low"] > 1 else ""
-
-
-def _judged(row: dict[str, Any], speed: str) -> tuple[Verdict, str]:
+def _judged(row: dict[str, Any], told: Told | None) -> tuple[Verdict, str]:
     """What becomes of a technique that was right in both runs."""
     was, now = row["dtypes"], row["dtypes_b"]
     drifted = f"dtypes {was} -> {now}" if was != now else ""
-    few = "" if row["noise"] is not None else f"too few passes: {row['passes']} and {row['passes_b']}"
+    speed = told.speed if told else ""
+    few = "" if told else f"too few passes: {row['passes']} and {row['passes_b']}"
     why = "; ".join(filter(None, (speed, drifted, few)))
     if speed == "slower" or (drifted and was == EXACT):
         return "regression", why

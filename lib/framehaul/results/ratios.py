@@ -7,6 +7,7 @@ A page makes many claims, and one in twenty false ones among many would be many 
 `holds`, told apart from the winner) follows from all claims of a page together: none of them is wrong in nineteen of
 twenty pages (Holm 1979, https://www.jstor.org/stable/4615733). Three rounds say little of how far one ratio scatters;
 the ratios of one page scatter alike, so each leans on the others (Smyth 2004, https://doi.org/10.2202/1544-6115.1027).
+Two runs have no rounds in common: there the passes of both sides scatter, and the same rule follows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import median, variance
+from statistics import mean, median, variance
 from typing import Any
 
 import numpy as np
@@ -123,31 +124,69 @@ def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     return ratio(left.filter(rows=rows), right.filter(rows=rows))
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What passes say of the logarithm of a ratio."""
+
+    middle: float
+    variance: float
+    """Of one round's ratio, or of one pass where two runs have no rounds in common."""
+    degrees: int
+    """Of freedom, of that variance."""
+    share: float
+    """Of it in the variance of the middle."""
+
+
+def evidence(logs: Sequence[float]) -> Evidence:
+    """Of the logarithms of rounds' ratios, two at least."""
+    return Evidence(mean(logs), variance(logs), len(logs) - 1, 1 / len(logs))
+
+
+def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
+    """Of the logarithms of the speeds of two runs, left over right, two passes each at least."""
+    degrees = len(left) + len(right) - 2
+    together = variance(left) * (len(left) - 1) + variance(right) * (len(right) - 1)
+    return Evidence(mean(left) - mean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
+
+
+def errors(page: Sequence[Evidence]) -> list[tuple[float, int]]:
+    """The standard error of each middle of a page, and of how many degrees of freedom it is."""
+    together = sum(one.degrees for one in page)
+    common = sum(one.variance * one.degrees for one in page) / together if together else 0.0
+    moderated = []
+    for one in page:
+        lent = min(LENT_ROUNDS, together - one.degrees)
+        scatter = (lent * common + one.degrees * one.variance) / (lent + one.degrees)
+        moderated.append((math.sqrt(scatter * one.share), lent + one.degrees))
+    return moderated
+
+
+def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
+    """1 for each ratio of a page that is told to be over its bound, -1 where it is under it, 0 where neither is."""
+    chances = []
+    for at, (one, bound, (error, degrees)) in enumerate(zip(page, bounds, errors(page), strict=True)):
+        distance = one.middle - math.log(bound)
+        chance = two_sided(distance / error, degrees) if error else float(not distance)
+        chances.append((chance, at, 1 if distance > 0 else -1))
+    told = [0] * len(page)
+    for left, (chance, at, sign) in zip(range(len(page), 0, -1), sorted(chances), strict=True):
+        if chance > OUTSIDE / left:
+            break
+        told[at] = sign
+    return told
+
+
 def shown(claims: Sequence[tuple[Ratio, float]]) -> list[int | None]:
     """What rounds show of the claims of one page, each of them that a ratio is over its bound.
 
     1 where it is, -1 where it is under it, 0 where that cannot be told, None where nothing was measured.
     """
-    told = [at for at, (one, _) in enumerate(claims) if one.rounds >= TOLD_FROM]
-    spread = {at: variance(claims[at][0].logs) for at in told}
-    degrees = {at: claims[at][0].rounds - 1 for at in told}
-    together = sum(degrees.values())
-    common = sum(spread[at] * degrees[at] for at in told) / together if together else 0.0
-    chances: list[tuple[float, int, int]] = []
-    for at in told:
-        one, bound = claims[at]
-        lent = min(LENT_ROUNDS, together - degrees[at])
-        scatter = (lent * common + degrees[at] * spread[at]) / (lent + degrees[at])
-        distance = sum(one.logs) / one.rounds - math.log(bound)
-        error = math.sqrt(scatter / one.rounds)
-        chance = two_sided(distance / error, lent + degrees[at]) if error else float(not distance)
-        chances.append((chance, at, 1 if distance > 0 else -1))
-    signs: list[int | None] = [0 if one.rounds else None for one, _ in claims]
-    for left, (chance, at, sign) in zip(range(len(chances), 0, -1), sorted(chances), strict=True):
-        if chance > OUTSIDE / left:
-            break
-        signs[at] = sign
-    return signs
+    enough = [at for at, (one, _) in enumerate(claims) if one.rounds >= TOLD_FROM]
+    told = signs([evidence(claims[at][0].logs) for at in enough], [claims[at][1] for at in enough])
+    every: list[int | None] = [0 if one.rounds else None for one, _ in claims]
+    for at, sign in zip(enough, told, strict=True):
+        every[at] = sign
+    return every
 
 
 def verdicts(claims: Sequence[tuple[Ratio, float]], above: str = "holds", below: str = "does not hold") -> list[str]:
@@ -175,3 +214,13 @@ def two_sided(t: float, degrees: int) -> float:
         total += term
     inside = math.sin(angle) * total
     return 1 - (2 / math.pi * (angle + inside) if odd else inside)
+
+
+@cache
+def quantile(degrees: int) -> float:
+    """How far Student's t is from 0 at most, but for `OUTSIDE` of all times."""
+    low, high = 0.0, 100.0
+    while high - low > 1e-9:  # noqa: PLR2004  digits enough
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, degrees) > OUTSIDE else (low, middle)
+    return high

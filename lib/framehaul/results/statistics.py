@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import polars as pl
 
 from framehaul.results.ratios import ratio_at_same_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NAMES = ["database", "direction", "technique"]
 """What tells the techniques of a run of one size apart."""
@@ -105,26 +99,3 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
     ends = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
     columns = {**dict.fromkeys(NAMES, pl.String), **ends, "ratio_rounds": pl.Int64}
     return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def unpaired_ratio(
-    left: NDArray[np.float64], right: NDArray[np.float64], noise: float, level: float, resamples: int = 2_000
-) -> tuple[float, float, float]:
-    """Ratio of the medians of rows/s of passes from two runs, left over right, and its bootstrap interval.
-
-    Rounds of two runs have nothing in common, so each side is resampled by itself. Resampling a few passes alone never
-    leaves their range, whatever the level, and takes passes that agree by chance for certainty: every resampled pass is
-    therefore moved by normal noise (a smoothed bootstrap, Efron 1979, https://doi.org/10.1214/aos/1176344552), whose
-    standard deviation on the logarithm of rows/s is `noise`. The interval is the normal one with the bootstrap's
-    standard error, again on logarithms: levels far out in the tails would need resamples by the hundred thousand.
-    """
-    random = np.random.default_rng(0)
-
-    def medians(passes: NDArray[np.float64]) -> NDArray[np.float64]:
-        size = resamples, len(passes)
-        drawn = np.log(passes)[random.integers(0, len(passes), size)] + noise * random.standard_normal(size)
-        return np.asarray(np.median(drawn, axis=1))
-
-    ratio = float(np.median(left) / np.median(right))
-    reach = NormalDist().inv_cdf((1 + level) / 2) * float(np.std(medians(left) - medians(right)))
-    return ratio, ratio * math.exp(-reach), ratio * math.exp(reach)

@@ -205,9 +205,10 @@ class Explorer:
                 output.value = ""
             return
         self._summary, self._drawn = summaries(self._run.passes), {}
-        # One direction at the size that most was measured at: enough to begin with, and quick to draw.
-        start = {"rows": [int(self._summary["rows"].mode().max())]}  # type: ignore[arg-type]
-        start |= {name: [self._summary.filter(rows=start["rows"][0])[name][0]] for name in ("database", "direction")}
+        # One direction at the most rows that its study moved: enough to begin with, and quick to draw.
+        first = {name: self._summary[name][0] for name in ("notebook", "database", "direction")}
+        start = {name: [first[name]] for name in ("database", "direction")}
+        start["rows"] = [self._summary.filter(**first)["rows"].max()]
         with self._quietly():
             for name, control in self.filters.items():
                 present = set(self._summary[name])

@@ -273,12 +273,14 @@ def headline_html(directory: Path) -> str:
     passes = read_all(directory)
     if passes.is_empty():
         return ""
+    summary = statistics.summary(passes)
     rows = "".join(
         f"<tr><td>{where_and_class(row)}</td><td>{html.escape(row['label'])}{_ties(row['tied'])}</td>"
         f"<td>{row['median_rows_per_s']:,.0f}</td></tr>"
-        for row in findings.winners(statistics.summary(passes)).to_dicts()
+        for row in findings.winners(summary).to_dicts()
     )
-    return f"<table><tr><th>direction</th><th>fastest</th><th>rows/s (median)</th></tr>{rows}</table>"
+    heading = f"<tr><th>direction</th><th>fastest</th><th>rows/s (median, {_memory(summary)})</th></tr>"
+    return f"<table>{heading}{rows}</table>"
 
 
 def readme_blocks(directory: Path) -> dict[str, str]:
@@ -301,7 +303,8 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
     machine, run_metadata = metadata["machine"], metadata["runs"]["01_postgres_write"]
     return (
-        f"{summary['rows'][0]:,} rows, {run_metadata['passes']} passes, {run_metadata['started'].split()[0]}, "
+        f"{summary['rows'][0]:,} rows, {run_metadata['passes']} passes, {_memory(summary)}, "
+        f"{run_metadata['started'].split()[0]}, "
         f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
         "client and servers on this one machine; "
         f"{' '.join(metadata['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
@@ -309,6 +312,11 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
         f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "
         f"Polars {metadata['libraries']['polars']}."
     )
+
+
+def _memory(summary: pl.DataFrame) -> str:
+    """Whose memory passes found. Runs that have not counted page faults handed it back before every pass."""
+    return "memory cold (handed back before every pass)" if summary["minor_faults"].is_null().all() else "memory warm"
 
 
 def _matrix(summary: pl.DataFrame) -> str:
