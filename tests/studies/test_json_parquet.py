@@ -495,15 +495,15 @@ def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
 
 
 def test_ratios_are_of_time() -> None:
-    passes = passes_of({"clickhouse": [1.0, 1.0], "pyarrow": [2.0, 2.0], "awkward": [1.5, 1.5], "polars": [0.5, 0.5]})
-    assert str(json_parquet.times(passes, "snappy", "pyarrow", "clickhouse")) == "2.00x (2.00 to 2.00 in 2 rounds)"
+    passes = passes_of({"clickhouse": [1.0] * 3, "pyarrow": [2.0] * 3, "awkward": [1.5] * 3, "polars": [0.5] * 3})
+    assert str(json_parquet.times(passes, "snappy", "pyarrow", "clickhouse")) == "2.00x (2.00 to 2.00 in 3 rounds)"
     lines = str(json_parquet.times_table(passes)).splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == ["polars", "clickhouse", "awkward", "pyarrow"]
-    assert "| 4.00x (4.00 to 4.00 in 2 rounds) | 2.00x (2.00 to 2.00 in 2 rounds) |" in lines[-1]
+    assert "| 4.00x (4.00 to 4.00 in 3 rounds) | 2.00x (2.00 to 2.00 in 3 rounds) |" in lines[-1]
     said = str(json_parquet.published_table(passes))
-    assert "| pyarrow | 2.000 | 1.38x | 2.00x (2.00 to 2.00) | slower |" in said
-    assert "| awkward | 1.500 | 1.5x | 1.50x (1.50 to 1.50) | inconclusive |" in said
-    assert "| polars | 0.500 |  | 0.50x (0.50 to 0.50) |  |" in said
+    assert "| pyarrow | 2.000 | 1.38x | 2.00x (2.00 to 2.00 in 3 rounds) | slower |" in said
+    assert "| awkward | 1.500 | 1.5x | 1.50x (1.50 to 1.50 in 3 rounds) | inconclusive |" in said
+    assert "| polars | 0.500 |  | 0.50x (0.50 to 0.50 in 3 rounds) |  |" in said
     assert json_parquet.findings(passes)[0] == "snappy: polars is the fastest with 2k rows/s."
 
 

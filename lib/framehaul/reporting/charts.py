@@ -170,7 +170,7 @@ def bars(summary: pl.DataFrame) -> Figure:
         quantities(axes.xaxis)
         axes.set_xlabel(
             "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
-            "names in grey: published techniques, in black: beyond them; hatched: baselines, the server alone"
+            "names in grey: published techniques, in black: beyond them; hatched: the server alone"
         )
         title(axes, _title(summary))
         present = {row["family"] for row in rows}

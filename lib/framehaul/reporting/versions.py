@@ -10,7 +10,8 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     run, machine = metadata["runs"][notebook], metadata["machine"]
     servers = f", {run['servers']} servers" if "servers" in run else ""
     lines = [
-        f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, commit {metadata['commit']}",
+        f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, "
+        f"commit {run.get('commit', metadata['commit'])}",
         f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
     ]
     if load := run.get("load_average"):

@@ -168,7 +168,7 @@ def figure(ratios: pl.DataFrame) -> Figure:
         axes.set_xscale("log", base=2)
         charts.quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
-        axes.set_xlabel("rows/s, changed over base (line: range of the rounds, from six on a 95% interval)")
+        axes.set_xlabel("rows/s, changed over base (line: range or 95% interval)")
         charts.title(axes, "One change at a time")
     return drawn
 
