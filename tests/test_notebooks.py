@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import os
@@ -185,6 +186,17 @@ def test_every_notebook_is_a_study_with_the_parameters_of_its_cell() -> None:
             if "parameters" in cell.metadata.get("tags", []):
                 exec(cell.source, {}, stated)
         assert {one.name: one.default for one in study.parameters} == stated
+
+
+def test_every_parameter_of_a_notebook_is_used_by_it() -> None:
+    """One that a cell states and no other names would be given, and change nothing."""
+    for study in studies():
+        cells = nbformat.read(NOTEBOOKS / f"{study.notebook}.ipynb", 4).cells
+        code = [
+            cell for cell in cells if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", [])
+        ]
+        names = {node.id for cell in code for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
+        assert {one.name for one in study.parameters} <= names, study.notebook
 
 
 def test_every_parameter_is_listed_with_its_default() -> None:

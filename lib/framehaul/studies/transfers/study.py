@@ -30,9 +30,6 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import REQUIREMENTS, Database, Direction, Requirement
 
-ADDED_ROUNDS = 3
-"""How many more the fastest and the best published make, before it is asked again whether that is enough."""
-
 
 def terms(passes: pl.DataFrame) -> Listing:
     """What writes ask of a table and of its other users, and what they leave: techniques on the same terms together."""
@@ -126,7 +123,7 @@ def run(
                 loose = findings.known_less_than(statistics.summary(this_run.so_far()), precision)
                 if not (going := [one for one in left if one.name in loose]):
                     break
-                number = max(LEAST_ROUNDS, number + ADDED_ROUNDS)
+                number = max(LEAST_ROUNDS, number + number // 2)
                 measure(going, Heat(rows, Rounds(number, 0, seed)))
 
         interruptible(work)
