@@ -42,7 +42,7 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
     assert header == (
         "run_id,notebook,database,direction,technique,label,origin,family,driver,frame,rows,pass,seconds,rows_per_s,"
         "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason,connections,contract,"
-        "client_system_s,minor_faults,other_cpu_s"
+        "client_system_s,minor_faults,other_cpu_s,profile_events"
     )
     assert header.split(",") == columns_of(Result)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import json
 import logging
 import math
 import threading
@@ -33,7 +34,7 @@ from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results.store import EXACT
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.relay import Relay, relayed
-from framehaul.servers.tables import Tables, tables_of
+from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Key
@@ -54,6 +55,7 @@ class Moved:
     usage: Usage
     dtypes: str | None
     wire_bytes: int | None = None
+    profile_events: str | None = None
 
     @property
     def others(self) -> float:
@@ -75,6 +77,7 @@ def run(
     times: Times | None = None,
     cold: Container[Key] = (),
     disturbance: Disturbance | None = None,
+    profile: bool = False,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -86,7 +89,8 @@ def run(
     techniques that are `cold` find none of it, as in a process that has moved nothing yet: it is handed back before.
     How much a technique takes is measured in its warm-up alone, which is cold in any case.
 
-    A pass that other processes disturbed is made again; `disturbance` counts them.
+    A pass that other processes disturbed is made again; `disturbance` counts them. With `profile`, a pass has what
+    ClickHouse counted while it ran.
     """
     progress("preparing data")
     times, disturbance = times or Times(), disturbance or Disturbance()
@@ -102,7 +106,7 @@ def run(
                 tables.load(table, content)
                 tables.quiesce()
             frames: set[str] = {technique.frame for technique in techniques}
-            passes = _Passes(server, table, content, expected, reference, frames, times, cold)
+            passes = _Passes(server, table, content, expected, reference, frames, times, cold, profile=profile)
         with asyncio.Runner() as runner:
 
             def step(technique: Technique, number: int) -> None:
@@ -155,12 +159,14 @@ class _Passes:
     def __init__(
         self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
         reference: Table, frames: set[str], times: Times, cold: Container[Key],
+        *, profile: bool,
     ) -> None:  # fmt: skip
         self._times, self._cold = times, cold
         self._server, self._table, self._expected, self._reference = server, table, expected, reference
         self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
         convert: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
         self._frames = {kind: convert[kind](content, table) for kind in sorted(frames & convert.keys())}
+        self._profile = profile
         self._wire_bytes: dict[str, int] = {}
         self._peak_rss_bytes: dict[str, int | None] = {}
 
@@ -177,7 +183,9 @@ class _Passes:
         with self._counting_relay(number) as (server, relay), install_timer("numba:compile", compiling.append):
             async with opened(technique, server) as client:
                 bytes_before = relay.total_bytes if relay else 0
+                counted = self._counted()
                 returned, seconds, usage = await self._timed(technique, client, number)
+                events = _since(counted, self._counted())
                 if relay:
                     self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
         if compiling:
@@ -188,7 +196,17 @@ class _Passes:
         with self._times.spent("verification"):
             dtypes = self._checked(returned)
         usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
-        return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name))
+        return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events)
+
+    def _counted(self) -> dict[str, int]:
+        """What ClickHouse has counted since it started, where that is asked for.
+
+        Of all queries: while a pass runs there are no others, but for what the server does by itself.
+        https://clickhouse.com/docs/operations/system-tables/events
+        """
+        if not self._profile or not isinstance(self._tables, ClickHouseTables):
+            return {}
+        return {name: int(value) for name, value in self._tables.rows("SELECT event, value FROM system.events")}
 
     def _checked(self, returned: Returned) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
@@ -218,6 +236,12 @@ class _Passes:
                 yield counted
         else:
             yield self._server, None
+
+
+def _since(before: dict[str, int], after: dict[str, int]) -> str | None:
+    """What was counted in between, as JSON; None where nothing is."""
+    counts = {name: value - before.get(name, 0) for name, value in after.items()}
+    return json.dumps({name: count for name, count in sorted(counts.items()) if count}) if after else None
 
 
 def _wait_for_server(tables: Tables, reason: str) -> None:

@@ -101,14 +101,14 @@ class Recording:
 
     def measure(
         self, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer, table: Table,
-        content: pa.Table, rounds: Rounds, stop: threading.Event,
+        content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
     ) -> None:  # fmt: skip
         """`measure.run`, with its passes, times and disturbances recorded here."""
         record, finished = self.techniques(notebook, content.num_rows)
         measure.run(
             techniques, server, table, content, rounds, record,
             stop=stop, progress=self.progress, finished=finished, times=self.times,
-            disturbance=self.disturbance,
+            disturbance=self.disturbance, profile=profile,
         )  # fmt: skip
 
 

@@ -67,6 +67,8 @@ class Result:
     """Pages of memory that the kernel had to give the client."""
     other_cpu_s: float | None = None
     """CPU of neither client nor server, while the pass ran."""
+    profile_events: str | None = None
+    """What ClickHouse counted meanwhile, as JSON, where that was asked for."""
 
 
 def columns_of(kind: type[DataclassInstance]) -> list[str]:

@@ -9,12 +9,16 @@ PRECISION = Parameter(
     "beyond PASSES, until it is; 0: they do not",
 )  # fmt: skip
 BUDGET = Parameter("budget", 120, "seconds that PRECISION may take in a notebook", reference=1800)
+PROFILE = Parameter(
+    "profile", 0, "1: keep with every pass what ClickHouse counted of it, its ProfileEvents", smoke=1, reference=1
+)
 
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int]) -> Study:
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
-    parameters = ROWS.at(rows), PASSES, WARMUP, SEED, RACE, PRECISION, BUDGET
-    return Study(f"{number:02}_{name}", question, parameters, TECHNIQUE_PASSES, seconds=seconds)
+    parameters = [ROWS.at(rows), PASSES, WARMUP, SEED, RACE, PRECISION, BUDGET]
+    parameters += [PROFILE] if name.startswith("clickhouse") else []
+    return Study(f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, seconds=seconds)
 
 
 STUDIES = (

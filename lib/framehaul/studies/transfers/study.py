@@ -85,12 +85,12 @@ class Transfers(Shown):
 
 def run(
     database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int, race: int = 0,
-    precision: float = 0, budget: float = 0, table: Table = ANALYTICS_METRICS,
+    precision: float = 0, budget: float = 0, profile: int = 0, table: Table = ANALYTICS_METRICS,
 ) -> Transfers:  # fmt: skip
     """Measure every technique of a database and direction, in a `race` if that is 1, and write its results.
 
     With a `precision`, in percent, the fastest and the best published go on until their ratio is known to it, for
-    `budget` seconds at most.
+    `budget` seconds at most. With a `profile`, passes have what ClickHouse counted of them.
 
     Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
     ResultsError for what their names say.
@@ -100,7 +100,7 @@ def run(
         raise ValueError(f"PRECISION={precision!r}, BUDGET={budget!r}: give numbers of at least 0")
     rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, "race": race, "precision": precision, "budget": budget, **vars(rounds)}
+    terms = {"rows": rows, "race": race, "profile": profile, "precision": precision, "budget": budget, **vars(rounds)}
     with (
         recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -113,7 +113,10 @@ def run(
 
             def measure(some: list[Technique], heat: Heat) -> None:
                 this_run.expect(1 + len(some) * (heat.rounds.warmup + heat.rounds.passes))
-                this_run.measure(study.notebook, some, server, table, content.slice(0, heat.rows), heat.rounds, stop)
+                this_run.measure(
+                    study.notebook, some, server, table, content.slice(0, heat.rows), heat.rounds, stop,
+                    profile=bool(profile),
+                )  # fmt: skip
 
             for heat in heats(rows, rounds, race=bool(race)):
                 measure(left, heat)
