@@ -166,6 +166,9 @@ def test_a_form_has_what_github_asks_for(path: Path) -> None:
         assert set(element["attributes"]) <= ATTRIBUTES[element["type"]]
         assert all(isinstance(text, str) for text in element["attributes"].get("options", []))
         assert element.get("validations", {"required": True}) == {"required": True}
+        # A field that is rendered takes no files.
+        if "dragged" in element["attributes"].get("description", ""):
+            assert "render" not in element["attributes"]
 
 
 @named(FORMS)
