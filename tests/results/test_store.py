@@ -109,7 +109,7 @@ def without(path: Path, columns: int, *, first: int = 0) -> Path:
     return path
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
 def test_columns_that_came_later_are_empty_in_files_that_lack_them(columns: int, tmp_path: Path) -> None:
     whole = passes(result(client_system_s=0.5, minor_faults=7, other_cpu_s=0.25), result(number=2), directory=tmp_path)
     lacking = whole.columns[-columns:]
@@ -120,7 +120,7 @@ def test_columns_that_came_later_are_empty_in_files_that_lack_them(columns: int,
 
 
 def test_a_file_that_lacks_other_columns_is_refused(tmp_path: Path) -> None:
-    for columns, first in ((4, 0), (5, 0), (6, 0), (0, 1), (3, 1)):  # with the contract, which has no default, and more
+    for columns, first in ((5, 0), (6, 0), (7, 0), (0, 1), (4, 1)):  # with the contract, which has no default, and more
         passes(result(), directory=tmp_path)
         with pytest.raises(ResultsError, match="other columns"):
             store.read(without(tmp_path / "clickhouse_read.csv", columns, first=first))
