@@ -113,7 +113,8 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
     assert not list((out / "reports" / "failed").iterdir())
     assert sorted(path.name for path in (out / "figures").iterdir()) == sorted([
         "postgres_write.svg", "postgres_read.svg", "clickhouse_write.svg", "clickhouse_read.svg",
-        "summary_published_against_measured.svg", "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
+        "summary_at_a_glance.svg", "summary_published_against_measured.svg",
+        "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
         "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg",
         *(
             f"{study}_{database}_{direction}.svg"

@@ -1,4 +1,4 @@
-"""Charts, findings, pages and the generated blocks of the README."""
+"""Charts, findings and pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 import polars as pl
 import pytest
 
@@ -16,7 +17,6 @@ from framehaul.reporting import charts, pages
 from framehaul.reporting.tables import dtypes_text, of_techniques, thousands
 from framehaul.results import committed, statistics
 from framehaul.settings import PROJECT
-from framehaul.studies import writeup
 from framehaul.studies.summary import published
 from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
@@ -50,6 +50,20 @@ def test_the_same_data_gives_the_same_figure(tmp_path: Path) -> None:
     summary = statistics.summary(passes(result("one"), result("two", seconds=0.7), directory=tmp_path))
     first, second = (charts.save(charts.bars(summary), tmp_path / name) for name in ("a.svg", "b.svg"))
     assert first == second
+
+
+def test_at_a_glance_has_a_mark_for_every_technique_with_a_time(tmp_path: Path) -> None:
+    write: dict[str, Any] = {"database": "postgres", "direction": "write"}
+    frame = passes(
+        result("old"), result("new", seconds=0.3, origin="beyond"), result("alone", seconds=0.1, origin="baseline"),
+        result("absent", seconds=None, status="skipped", reason="no extension"),
+        result("index_last", seconds=0.2, origin="beyond", contract="bulk_load", **write),
+        directory=tmp_path,
+    )  # fmt: skip
+    figure = charts.at_a_glance(statistics.summary(frame))
+    assert sum(np.asarray(marks.get_offsets()).shape[0] for marks in figure.axes[0].collections) == 4
+    assert figure.patch.get_alpha() == 0
+    assert charts.svg(figure) == charts.svg(charts.at_a_glance(statistics.summary(frame)))
 
 
 def test_numbers_read_as_a_reader_says_them() -> None:
@@ -90,24 +104,6 @@ def test_a_page_that_would_load_from_the_network_is_refused(tmp_path: Path) -> N
     with pytest.raises(ReportError, match=r"example\.org"):
         pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
-
-
-def test_readme_blocks_are_not_stale() -> None:
-    text = writeup.README.read_text("utf8")
-    assert writeup.refreshed(text, writeup.blocks(committed.RUN)) == text
-
-
-def test_every_block_of_the_readme_is_generated_and_none_is_empty() -> None:
-    text = writeup.README.read_text("utf8")
-    blocks = writeup.blocks(committed.RUN)
-    found = dict(re.findall(r"<!-- begin ([\w-]+) \(generated\) -->(.*?)<!-- end", text, flags=re.DOTALL))
-    assert set(found) <= set(blocks)
-    assert all(content.strip() for content in found.values())
-
-
-def test_readme_shows_figures_that_exist() -> None:
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", writeup.README.read_text("utf8")):
-        assert (PROJECT / path).is_file(), path
 
 
 @pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.parent.name)

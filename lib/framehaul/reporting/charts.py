@@ -14,11 +14,12 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from framehaul.reporting.tables import Row, thousands
 from framehaul.techniques import FAMILIES
-from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.registry import DATABASES, DRIVERS
 
 # Told apart by readers with any colour vision: the first eight after https://jfly.uni-koeln.de/color/
 FAMILY_COLOURS = {
@@ -202,6 +203,77 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
             title(axes, f"{DATABASES[group['database'][0]]} {group['direction'][0]}")
         drawn[-1].set_xlabel("rows/s, mean of passes: ring = published, dot = measured here")
     return figure
+
+
+GLANCE_INK = "#7d858f"
+"""Text and axes that can be read on a light and on a dark background."""
+GLANCE: dict[str, tuple[str, str, str]] = {
+    "published": ("published techniques", "#8b939c", "o"),
+    "beyond": ("ours, append or read", "#2f8fd0", "o"),
+    "bulk_load": ("ours, bulk load", "#dd7a2b", "D"),
+    "baseline": ("the server alone", "#8b939c", "|"),
+}
+"""What stands for which kind of technique: its name, its colour and its mark."""
+
+
+def at_a_glance(summary: pl.DataFrame) -> Figure:
+    """Every technique as a mark at its median rows/s: four directions above each other on one logarithmic scale.
+
+    The best published and the fastest of ours have their names. Nothing is drawn behind it, and its greys and colours
+    can be told from white and from black.
+    """
+    rows = summary.filter(pl.col("median_rows_per_s").is_not_null()).with_columns(
+        pl.when(contract="bulk_load", origin="beyond").then(pl.lit("bulk_load")).otherwise("origin").alias("kind")
+    )
+    groups = rows.partition_by("database", "direction", maintain_order=True)
+    speeds, sizes = rows["median_rows_per_s"].to_list(), sorted(set(rows["rows"].to_list()))
+    of_rows = f"{'up to ' if len(sizes) > 1 else ''}{sizes[-1]:,} rows" if sizes else "no rows"
+    with panels(1, width=8.4, height=0.9 + 1.2 * len(groups)) as (figure, [axes]):
+        figure.patch.set_alpha(0)
+        axes.patch.set_alpha(0)
+        quantities(axes.xaxis, logarithmic=True)
+        axes.set_xlim(min(speeds, default=1.0) * 0.85, max(speeds, default=1.0) * 1.12)
+        for at, group in enumerate(groups):
+            _strip(axes, at, group)
+            if at:
+                axes.axhline(at - 0.5, color=GLANCE_INK, linewidth=0.5, alpha=0.6)
+        names = [f"{DATABASES[group['database'][0]]}\n{group['direction'][0]}" for group in groups]
+        axes.set_yticks(range(len(groups)), names, fontsize=10.5, fontweight="bold")
+        axes.set_ylim(len(groups) - 0.5, -0.5)
+        axes.tick_params(axis="both", which="both", colors=GLANCE_INK)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[:].set_color(GLANCE_INK)
+        axes.grid(axis="x", color=GLANCE_INK, linewidth=0.5, alpha=0.35)
+        axes.set_xlabel(f"rows/s, median of passes of {of_rows} (logarithmic)", color=GLANCE_INK)
+        handles = [
+            Line2D([], [], linestyle="", marker=mark, color=colour, label=name, markersize=7)
+            for kind, (name, colour, mark) in GLANCE.items() if kind in set(rows["kind"])
+        ]  # fmt: skip
+        figure.legend(
+            handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, labelcolor=GLANCE_INK,
+            handletextpad=0.2, columnspacing=1.2,
+        )  # fmt: skip
+    return figure
+
+
+def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
+    """One direction: published techniques in an upper line, ours in a lower one, the server alone on both."""
+    lines = {"published": -0.1, "beyond": 0.18, "bulk_load": 0.18, "baseline": 0.04}
+    for kind, (_, colour, mark) in GLANCE.items():
+        speeds = group.filter(kind=kind)["median_rows_per_s"].to_list()
+        size = 420 if mark == "|" else 46
+        axes.scatter(speeds, [at + lines[kind]] * len(speeds), s=size, marker=mark, color=colour, alpha=0.75, zorder=2)
+    behind = {"published": ("center", -0.2), "beyond": ("center", 0.28), "bulk_load": ("left", 0.28)}
+    if "bulk_load" in set(group["kind"]):
+        behind["beyond"] = ("right", 0.28)  # two names below one line: one ends where its mark is, one begins there
+    for kind, (side, height) in behind.items():
+        best = group.filter(kind=kind).sort("median_rows_per_s", descending=True).to_dicts()[:1]
+        for row in best:
+            axes.annotate(
+                f"{DRIVERS[row['driver']]}, {FAMILIES[row['family']]}: {thousands(row['median_rows_per_s'])}",
+                (row["median_rows_per_s"], at + height), va="bottom" if height < 0 else "top", ha=side, fontsize=9,
+                color=GLANCE_INK if kind == "published" else GLANCE[kind][1],
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from framehaul.reporting.study import Study
 STUDY = Study(
     "05_summary",
     "Which path to take?",
-    blocks="framehaul.studies.summary.study:readme_blocks",
+    blocks="framehaul.studies.summary.study:writeup_blocks",
     headline="framehaul.studies.summary.study:headline_html",
     only_reads=True,
     seconds=(6, 8),

@@ -34,7 +34,7 @@ from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts
 from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
-from framehaul.studies.summary import STUDY, published
+from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -242,6 +242,10 @@ class Summary(Shown):
         """Published against measured."""
         return self.saved(charts.published_against_measured(self.summary), "published_against_measured")
 
+    def at_a_glance(self) -> SVG:
+        """Every technique on one scale."""
+        return self.saved(charts.at_a_glance(self.summary), "at_a_glance")
+
     def agreement(self) -> Listing:
         """Rank agreement with the published matrix, per database and direction."""
         return agreement_table(self.summary)
@@ -283,13 +287,18 @@ def headline_html(directory: Path) -> str:
     return f"<table>{heading}{rows}</table>"
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
+def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup: of a run, and of the larger one that is committed."""
     blocks: dict[str, str] = {}
     for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
         if suffix and not (run / "environment.json").exists():
             continue  # its blocks stay as they are
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
+        if suffix:
+            cores = summary.metadata.get("machine", {}).get("cores")
+            made = _made(summary.metadata, summary.summary)
+            blocks["answer"] = f"{front_page.answer_table(summary.summary, cores)}\n\n{made}"
+            blocks["which"] = str(front_page.which_table(summary.summary))
         blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners()}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = str(summary.past_published())
@@ -303,7 +312,7 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
     machine, run_metadata = metadata["machine"], metadata["runs"]["01_postgres_write"]
     return (
-        f"{summary['rows'][0]:,} rows, {run_metadata['passes']} passes, {_memory(summary)}, "
+        f"{_rows(summary)}, {run_metadata['passes']} passes, {_memory(summary)}, "
         f"{run_metadata['started'].split()[0]}, "
         f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
         "client and servers on this one machine; "
@@ -312,6 +321,14 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
         f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "
         f"Polars {metadata['libraries']['polars']}."
     )
+
+
+def _rows(summary: pl.DataFrame) -> str:
+    """How many rows the fastest of each direction moved: `1,000,000 rows`, or each direction's own number."""
+    most = summary.group_by("database", "direction", maintain_order=True).agg(pl.col("rows").max()).to_dicts()
+    if len({row["rows"] for row in most}) == 1:
+        return f"{most[0]['rows']:,} rows"
+    return ", ".join(f"{where(row)} {row['rows']:,} rows" for row in most)
 
 
 def _memory(summary: pl.DataFrame) -> str:
