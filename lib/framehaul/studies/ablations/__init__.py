@@ -4,5 +4,8 @@ from __future__ import annotations
 
 from framehaul.reporting.study import Study
 
-STUDY = Study("07_ablations", "What to change first?", only_reads=True, seconds=(5, 5))
+STUDY = Study(
+    "07_ablations", "What to change first?", blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
+    seconds=(5, 5),
+)  # fmt: skip
 STUDIES = (STUDY,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self
 
 import polars as pl
@@ -12,7 +13,7 @@ from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, interval_text, where, words
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
@@ -192,3 +193,8 @@ class Ablations(Shown):
 
 
 load = Ablations.load
+
+
+def writeup_blocks(_: Path) -> dict[str, str]:
+    """The block of the writeup, from the committed larger run."""
+    return {"ablations": str(ablations_table(ratios(read_all(committed.LARGER_RUN))))}
