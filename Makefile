@@ -42,7 +42,7 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 .venv/.complete: pyproject.toml uv.lock setup.sh
 	@sh setup.sh
 
-all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the README's blocks (12 min)
+all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the writeup's blocks (12 min)
 	@$(FRAMEHAUL) run $(VARIABLES)
 
 mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first (first answer in 2 min)
@@ -60,7 +60,7 @@ lab: $(ENVIRONMENT) ## JupyterLab with the servers running (until Ctrl-C)
 compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, BY, FORMAT; 2 s)
 	@$(FRAMEHAUL) compare $(VARIABLES)
 
-report: $(ENVIRONMENT) ## make figures, reports and README blocks of the summary again from the results there are (1 min)
+report: $(ENVIRONMENT) ## make figures, reports and the writeup of the summary again from the results there are (1 min)
 	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
 
 tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node, json2parquet with cargo (5 min)

@@ -127,7 +127,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with a commit, in which everything that counts has a file."""
     home = tmp_path / "project"
     for name in ("lib/framehaul/results/store.py", "notebooks/01.ipynb", "results/a.csv", "figures/a.svg", "README.md",
-                 "reference/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
+                 "docs/a.md", "reference/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("__pycache__/\n")
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
@@ -140,7 +140,7 @@ def test_a_run_does_not_make_itself_dirty(checkout: Path) -> None:
     clean = environment._commit(checkout)
     assert clean
     assert len(clean) == 12
-    for name in ("results/a.csv", "figures/a.svg", "README.md"):
+    for name in ("results/a.csv", "figures/a.svg", "README.md", "docs/a.md"):
         (checkout / name).write_text("of this run")
     (checkout / "figures" / "a.svg").unlink()
     for name in ("results/new.csv", "reports/a.html", "notes.txt", "lib/framehaul/__pycache__/a.pyc"):

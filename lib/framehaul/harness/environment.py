@@ -26,7 +26,7 @@ CPU_MODEL = (
 )  # fmt: skip
 """What tells one model of processor from another, by proc_cpuinfo(5); Arm's names are the last four."""
 DMI = Path("/sys/class/dmi/id")
-OUTPUTS = ("results", "figures", "README.md")
+OUTPUTS = ("results", "figures", "README.md", "docs")
 """What runs write into the project that is committed."""
 CODE = ("lib", "notebooks")
 """Where a file counts that was not committed yet."""

@@ -1,4 +1,4 @@
-"""What a reader opens: notebooks as HTML that needs no network, an index, and the generated blocks of the README."""
+"""What a reader opens: notebooks as HTML that needs no network, and an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated blocks of the README, each made by the study that it is about."""
+"""The generated blocks of the writeup, README.md and docs/, each made by the study that it is about."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from framehaul.results import committed
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
 
-README = PROJECT / "README.md"
+BLOCK = re.compile(
+    r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->", flags=re.DOTALL
+)
+
+
+def pages() -> list[Path]:
+    """The pages of the writeup, the front page first."""
+    return [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
 def blocks(directory: Path) -> dict[str, str]:
@@ -30,14 +37,11 @@ def refreshed(text: str, contents: dict[str, str]) -> str:
         content = contents.get(name, match["content"].strip())
         return f"<!-- begin {name} (generated) -->\n\n{content.strip()}\n\n<!-- end {name} -->"
 
-    return re.sub(
-        r"<!-- begin (?P<name>[\w-]+) \(generated\) -->(?P<content>.*?)<!-- end (?P=name) -->",
-        block,
-        text,
-        flags=re.DOTALL,
-    )
+    return BLOCK.sub(block, text)
 
 
 def refresh() -> None:
-    """Make the README's blocks again from the runs that are committed."""
-    README.write_text(refreshed(README.read_text("utf8"), blocks(committed.RUN)), "utf8")
+    """Make the blocks of all pages again from the runs that are committed."""
+    contents = blocks(committed.RUN)
+    for page in pages():
+        page.write_text(refreshed(page.read_text("utf8"), contents), "utf8")

@@ -1,0 +1,111 @@
+"""The pages of the writeup: their blocks are those of the committed runs, and what they lead to is there."""
+
+from __future__ import annotations
+
+import collections
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from framehaul.results import committed, statistics
+from framehaul.settings import PROJECT
+from framehaul.studies import writeup
+from framehaul.studies.registry import studies
+from framehaul.studies.summary import front_page
+from framehaul.studies.summary.study import Summary
+from framehaul.studies.transfers.study import read_all
+
+PAGES = writeup.pages()
+LONGEST = 200
+"""The lines that a front page may have."""
+OF_RESULTS = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read", "summary", "explorer"}
+"""Studies without a page of their own: theirs are in docs/results.md, or they only show others' results."""
+LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+
+names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+
+
+def anchors(text: str) -> set[str]:
+    """What a link into a page can name: its headings, as GitHub writes them."""
+    kept = string.ascii_lowercase + string.digits + "-_ "
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {"".join(one for one in heading.lower() if one in kept).replace(" ", "-") for heading in headings}
+
+
+def test_no_block_is_stale() -> None:
+    contents = writeup.blocks(committed.RUN)
+    stale = [page.name for page in PAGES if writeup.refreshed(text := page.read_text("utf8"), contents) != text]
+    assert not stale, "make report makes them again"
+
+
+def test_every_block_is_on_one_page_and_none_is_empty() -> None:
+    found = [match for page in PAGES for match in writeup.BLOCK.finditer(page.read_text("utf8"))]
+    count = collections.Counter(match["name"] for match in found)
+    assert set(count) == set(writeup.blocks(committed.RUN))
+    assert set(count.values()) == {1}
+    assert all(match["content"].strip() for match in found)
+    assert sum(page.read_text("utf8").count("(generated) -->") for page in PAGES) == len(found)
+
+
+@names
+def test_what_a_page_leads_to_is_there(page: Path) -> None:
+    text = page.read_text("utf8")
+    for link in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text("utf8")), link
+
+
+def test_a_link_to_a_heading_is_found_as_it_is_written_on_github() -> None:
+    assert anchors("# A `b_c`: d, e\n```sh\n# no heading\n```\n## pg_parquet\n") == {"a-b_c-d-e", "pg_parquet"}
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(PAGES[0].read_text("utf8").splitlines()) < LONGEST
+
+
+def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
+    pages = {page.stem for page in PAGES[1:]}
+    assert {study.name for study in studies()} - OF_RESULTS <= pages
+    index = (PROJECT / "docs" / "README.md").read_text("utf8")
+    assert {f"{page.name}" for page in PAGES[1:]} - {"README.md"} <= set(LINK.findall(index))
+
+
+@names
+def test_a_page_of_a_study_leads_to_its_notebook(page: Path) -> None:
+    for study in studies():
+        if page.stem == study.name:
+            assert f"(../notebooks/{study.notebook}.ipynb)" in page.read_text("utf8")
+
+
+def test_the_front_page_takes_its_figures_from_the_larger_run_alone() -> None:
+    text = PAGES[0].read_text("utf8")
+    assert {match["name"] for match in writeup.BLOCK.finditer(text)} == {"answer", "which"}
+    figures = [link for link in LINK.findall(text) if link.endswith(".svg")]
+    assert figures
+    assert all(link.startswith("reference/1000000/") for link in figures)
+
+
+def test_who_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
+    table = front_page.which_table(statistics.summary(read_all(committed.LARGER_RUN)))
+    rows = {row["case"]: row for row in table.rows}
+    assert len(rows) == len(front_page.CASES)
+    assert rows["PostgreSQL write: append, all rows at once or none"]["terms"]["after_failure"] == "nothing"
+    again = rows["ClickHouse write: append, safe to send again after a failure"]
+    assert "each of them once" in again["terms"]["after_failure"]
+    assert all("bulk load" in case or "replace" in case for case, row in rows.items()
+               if row["terms"].get("kind") == "bulk_load")  # fmt: skip
+
+
+def test_the_committed_figure_at_a_glance_is_that_of_its_run(tmp_path: Path) -> None:
+    for run in (committed.RUN, committed.LARGER_RUN):
+        summary = Summary.of(run)
+        drawn, summary.figures = summary.figures / "summary_at_a_glance.svg", tmp_path
+        summary.at_a_glance()
+        assert (tmp_path / "summary_at_a_glance.svg").read_text() == drawn.read_text()
