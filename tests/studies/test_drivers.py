@@ -107,7 +107,7 @@ def test_tasks_are_interleaved_and_shuffled(out: Path) -> None:
 
 
 def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
-    blocks = drivers.readme_blocks(out / "results")
+    blocks = drivers.writeup_blocks(out / "results")
     for one in catalog.POSTGRES:
         assert f"| {one.label} |" in blocks["drivers"]
     assert blocks["drivers-claims"].count("\n") == 2 + len(drivers.CLAIMS)

@@ -474,7 +474,7 @@ def test_a_run_is_read_again_for_the_readme(study: JsonToParquet, tmp_path: Path
     path = tmp_path / STUDY.results
     study.passes.write_csv(path)
     assert store.read(path, Conversion).equals(study.passes)
-    (block,) = json_parquet.readme_blocks(tmp_path).items()
+    (block,) = json_parquet.writeup_blocks(tmp_path).items()
     assert block == ("json-to-parquet", str(study.published()))
 
 

@@ -35,7 +35,7 @@ def test_every_variant_ran_in_every_round(out: Path) -> None:
         for one in compared for variant in (noise.AS_IT_IS, noise.AGAIN, noise.COLD) for number in numbers_of(out)
     }  # fmt: skip
     assert passes["minor_faults"].null_count() == 0
-    blocks = noise.readme_blocks(out / "results")
+    blocks = noise.writeup_blocks(out / "results")
     assert blocks["noise"].count("PostgreSQL write") == 2
     assert blocks["cold"].count("ClickHouse read") == 2
 

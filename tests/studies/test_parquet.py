@@ -337,7 +337,7 @@ def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
     for name in ("columns", "row_groups", "codecs"):
         getattr(study, "codecs_chart" if name == "codecs" else name)()
         assert (run_out / "figures" / f"parquet_{name}.svg").read_text().startswith("<?xml")
-    blocks = parquet.readme_blocks(run_out / "results")
+    blocks = parquet.writeup_blocks(run_out / "results")
     assert blocks["parquet-writers"] == shown["writers"]
     assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
 
@@ -377,4 +377,4 @@ def test_parameters_that_make_no_sense_are_refused() -> None:
 
 def test_there_is_nothing_to_load_before_a_run(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="run the notebook"):
-        parquet.readme_blocks(tmp_path)
+        parquet.writeup_blocks(tmp_path)

@@ -680,7 +680,7 @@ def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
     assert ("Amdahl's law" if len(workers) >= 3 else "no law is fitted") in found.laws().data
     assert found.missing().data == "Everything ran."
     assert str(found.dask()).count("| yes |") == len(DATABASES)
-    assert "PostgreSQL write" in study.readme_blocks(out / "results")["scale-out"]
+    assert "PostgreSQL write" in study.writeup_blocks(out / "results")["scale-out"]
 
 
 @pytest.mark.slow

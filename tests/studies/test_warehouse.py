@@ -218,7 +218,7 @@ def test_a_run_measures_every_route_into_every_warehouse(out: Path, servers: Ser
         assert row["files"] >= 1
         assert row["file_bytes"] > 300 * 20
         assert row["files_server_cpu_s"] is not None
-    blocks = warehouse.readme_blocks(out / "results")
+    blocks = warehouse.writeup_blocks(out / "results")
     assert all(route.label in blocks["warehouse"] for route in ROUTES)
     assert "1.25x" in blocks["warehouse-published"]
     with psycopg.connect(servers.postgres.dsn()) as connection:

@@ -21,7 +21,7 @@ CONCURRENCY = Parameter(
 _ROWS = "framehaul.studies.drivers.runner:Measurement"
 POSTGRES = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (PASSES.at(2), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:readme_blocks",
+    (PASSES.at(2), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
     check="framehaul.studies.drivers.runner:check_load", patience="framehaul.studies.drivers.study:patience",
     seconds=(85, 12500),
 )  # fmt: skip

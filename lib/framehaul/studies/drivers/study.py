@@ -471,7 +471,7 @@ def _run[D: Drivers](
     return kind.load(run.settings)
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
+def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when a study was not run."""
     postgres, clickhouse = (store.read(directory / study.results, Measurement) for study in STUDIES)
     return {

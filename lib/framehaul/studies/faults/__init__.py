@@ -9,7 +9,7 @@ HOLD = Parameter(
 )
 STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
-    blocks="framehaul.studies.faults.study:readme_blocks", patience="framehaul.studies.faults.study:patience",
+    blocks="framehaul.studies.faults.study:writeup_blocks", patience="framehaul.studies.faults.study:patience",
     seconds=(30, 420),
 )  # fmt: skip
 STUDIES = (STUDY,)

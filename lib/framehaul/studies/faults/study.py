@@ -183,7 +183,7 @@ def load(settings: Settings | None = None) -> Report:
     return Report.load(settings)
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
+def writeup_blocks(directory: Path) -> dict[str, str]:
     """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
     return {"faults": str(counts_table(store.read_cells(directory / STUDY.results)))}
 

@@ -8,7 +8,7 @@ STUDY = Study(
     "08_fidelity",
     "Which values does a path change?",
     (TRIED,),
-    blocks="framehaul.studies.fidelity.study:readme_blocks",
+    blocks="framehaul.studies.fidelity.study:writeup_blocks",
     seconds=(20, 150),
 )
 STUDIES = (STUDY,)

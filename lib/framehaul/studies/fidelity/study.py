@@ -227,7 +227,7 @@ class Matrix(Shown):
         return Markdown("\n".join([super().versions().data, *lines]))
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
+def writeup_blocks(directory: Path) -> dict[str, str]:
     """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
     cells = store.read_cells(directory / STUDY.results)
     return {"fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}"}

@@ -8,7 +8,7 @@ STUDY = Study(
     "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     "framehaul.studies.json_parquet.runner:Conversion", "converter",
-    "framehaul.studies.json_parquet.study:readme_blocks",
+    "framehaul.studies.json_parquet.study:writeup_blocks",
     seconds=(28, 1500),
 )  # fmt: skip
 STUDIES = (STUDY,)

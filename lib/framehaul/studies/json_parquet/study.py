@@ -97,8 +97,8 @@ def run(
     return JsonToParquet.load(this_run.settings)
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
-    """The table that the README shows, from a results directory; raises ResultsError when the study was not run."""
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The table that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
     return {"json-to-parquet": str(published_table(store.read(directory / STUDY.results, Conversion)))}
 
 

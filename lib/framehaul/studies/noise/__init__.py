@@ -10,7 +10,7 @@ STUDY = Study(
     (ROWS.at(60_000), PASSES, WARMUP, SEED),
     "framehaul.studies.noise.study:Result",
     "variant",
-    "framehaul.studies.noise.study:readme_blocks",
+    "framehaul.studies.noise.study:writeup_blocks",
     seconds=(45, 900),
 )
 STUDIES = (STUDY,)

@@ -196,7 +196,7 @@ def cold_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, against(passes, COLD))
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
+def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory."""
     passes = store.read(directory / STUDY.results, Result)
     return {"noise": f"{same_table(passes)}\n\n{said_text(passes)}", "cold": str(cold_table(passes))}

@@ -111,8 +111,8 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     return Anatomy.load(this_run.settings)
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
-    """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
     passes, chunks = store.read(directory / STUDY.results, RoundTrip), store.read(directory / CHUNKS, Chunk)
     return {
         "parquet-writers": str(writers_table(passes, chunks)),

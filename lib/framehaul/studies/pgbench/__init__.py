@@ -13,7 +13,7 @@ SERVICES = Parameter("services", "", "names of the services to run under pgbench
 STUDY = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
     (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
-    "framehaul.studies.pgbench.study:readme_blocks", patience="framehaul.studies.pgbench.study:patience",
+    "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
     seconds=(65, 9000),
 )  # fmt: skip
 STUDIES = (STUDY,)

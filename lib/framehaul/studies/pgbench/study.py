@@ -68,8 +68,8 @@ def in_order(passes: pl.DataFrame, services: Sequence[str]) -> pl.DataFrame:
     return passes.sort(places, maintain_order=True)
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
-    """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
     passes = store.read(directory / STUDY.results, Result)
     passes = in_order(passes, store.read_metadata(directory)["runs"][STUDY.notebook]["order"])
     return {"pgbench": str(speeds_table(passes)), "pgbench-published": str(published_table(passes))}

@@ -368,7 +368,7 @@ def loopback_bytes_per_s() -> float:
     return received / seconds
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
-    """The table that the README shows, from a results directory; none when the study was not run."""
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The table that the writeup shows, from a results directory; none when the study was not run."""
     path = directory / STUDY.results
     return {"scale-out": str(report.readme_table(store.read(path, Pass)))} if path.exists() else {}

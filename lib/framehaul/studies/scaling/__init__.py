@@ -9,7 +9,7 @@ STUDY = Study(
     "How does the cost of a path grow with rows?",
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     TECHNIQUE_PASSES,
-    blocks="framehaul.studies.scaling.study:readme_blocks",
+    blocks="framehaul.studies.scaling.study:writeup_blocks",
     seconds=(40, 1800),
 )
 STUDIES = (STUDY,)

@@ -310,6 +310,6 @@ def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
     return statistics.never_wrong(streamed, ["technique", "rows"])
 
 
-def readme_blocks(_: Path) -> dict[str, str]:
+def writeup_blocks(_: Path) -> dict[str, str]:
     """The block of the writeup, from the committed run that is about this."""
     return {"streams": str(streams_table(medians(store.read(committed.SCALING_RUN / STUDY.results))))}

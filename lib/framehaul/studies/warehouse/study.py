@@ -321,8 +321,8 @@ def missing_table(passes: pl.DataFrame) -> Listing | str:
     return Listing([words("route", "route"), words("", "status"), words("reason", "reason")], rows)
 
 
-def readme_blocks(directory: Path) -> dict[str, str]:
-    """The tables that the README shows, from a results directory; raises ResultsError when the study was not run."""
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
     passes = store.read(directory / STUDY.results, Result)
     return {"warehouse": str(routes_table(passes)), "warehouse-published": str(published_table(passes))}
 
