@@ -27,14 +27,27 @@ def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
     return words or "not tried"
 
 
+NOT_TEXT = "not UTF-8"
+"""How cases begin whose right answer is an error, though a server holds their bytes."""
+
+
 def fidelity_counts(cells: pl.DataFrame) -> Listing:
-    """How many edge cases came to which outcome, by direction and origin."""
+    """How many edge cases came to which outcome, by direction and origin.
+
+    Rejections are told apart by their cause. What is read is always a value that its table holds, so a write of the
+    same case could have been carried; whatever else is rejected is no such value, or a frame of another shape.
+    """
+    held = cells.filter(pl.col("case").str.starts_with(NOT_TEXT).not_(), direction="read")
+    held = held.select("database", "case", holds=pl.lit(value=True)).unique()
+    cells = cells.join(held, on=["database", "case"], how="left", maintain_order="left")
     groups = cells.group_by("database", "direction", "origin", maintain_order=True)
     kinds = pl.col("why").filter(outcome="loss").n_unique().alias("kinds")
+    carried = pl.col("holds").filter(outcome="error").fill_null(value=False).sum().alias("not_carried")
     columns = [
         words("direction", where), words("origin", "origin"),
         Column("techniques", "techniques"), Column("exact", "exact"),
         Column("lost", lambda row: f"{row['loss']} ({row['kinds']} kinds)" if row["kinds"] else "0"),
         Column("rejected", "error"),
+        Column("of these, values that the table holds", "not_carried"),
     ]  # fmt: skip
-    return Listing(columns, groups.agg(*counted(), kinds))
+    return Listing(columns, groups.agg(*counted(), kinds, carried))
