@@ -40,6 +40,12 @@ class Shown:
         run_metadata: dict[str, Any] = self.metadata["runs"][self.study.notebook]
         return run_metadata
 
+    @property
+    def machine_cores(self) -> int | None:
+        """Of the machine of the run, where they are known."""
+        cores: int | None = self.metadata.get("machine", {}).get("cores")
+        return cores
+
     def versions(self) -> Markdown:
         """What this was run with, and what could not be."""
         return Markdown(versions_text(self.metadata, self.study.notebook))

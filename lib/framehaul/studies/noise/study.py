@@ -21,8 +21,8 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
 from framehaul.harness.environment import server_versions
 from framehaul.harness.measure import Moved
-from framehaul.harness.passes import Ok, Pass, columns_of
-from framehaul.harness.recording import recording
+from framehaul.harness.passes import Pass
+from framehaul.harness.recording import recording, result
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, Row, thousands, where, words
@@ -116,16 +116,8 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
 
 
 def _row(run_id: str, one: Technique, variant: str, rows: int, number: int, outcome: Pass[Moved]) -> Result:
-    values: dict[str, Any] = {}
-    if isinstance(outcome, Ok):
-        moved = outcome.values
-        taken = {**vars(moved), **vars(moved.usage), "rows_per_s": rows / moved.seconds}
-        values = {name: taken[name] for name in taken.keys() & {field.name for field in fields(Result)}}
-    ended = columns_of(Ok(values) if isinstance(outcome, Ok) else outcome)
-    return Result(
-        run_id=run_id, database=one.database, direction=one.direction, technique=one.name, label=one.label,
-        variant=variant, rows=rows, pass_=number, **ended,
-    )  # fmt: skip
+    whole = vars(result(run_id, STUDY.notebook, one, rows, number, outcome))
+    return Result(variant=variant, **{each.name: whole[each.name] for each in fields(Result) if each.name in whole})
 
 
 def medians(passes: pl.DataFrame) -> dict[tuple[Key, str], Row]:

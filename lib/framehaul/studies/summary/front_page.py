@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 
 from framehaul.reporting.tables import Column, Listing, Row, ratio_text, speed_text, spread_text, where_and_class, words
+from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.transfers import findings
 from framehaul.techniques import techniques
 from framehaul.techniques.contract import CLICKHOUSE_APPEND, IDEMPOTENT, POSTGRES_APPEND
 from framehaul.techniques.registry import DATABASES, Database, Direction
-from framehaul.techniques.source import Source, source
 
 FEW_TIES = 2
 """So many are named; more are counted."""
@@ -58,7 +58,7 @@ class Case:
 
 
 def _usual(row: Row) -> bool:
-    return row["driver"] in findings.USUAL_DRIVERS and "numba" not in _source(row).packages
+    return row["driver"] in findings.USUAL_DRIVERS and not compiled(row)
 
 
 def _pandas(row: Row) -> bool:
@@ -97,7 +97,7 @@ def which_table(summary: pl.DataFrame) -> Listing:
         words("you want", "case"),
         words("take", _linked),
         Column("rows/s", lambda row: speed_text(row, "median_rows_per_s") or "not in this run"),
-        words("needs", _needs),
+        words("needs", needs),
         words("locks", lambda row: row["terms"].get("locks")),
         words("others see meanwhile", lambda row: row["terms"].get("others_see")),
         words("a failure leaves", lambda row: row["terms"].get("after_failure")),
@@ -123,13 +123,3 @@ def _linked(row: Row) -> str:
     """A technique's name, which leads to its file, for a page in the project's directory."""
     path = f"lib/framehaul/techniques/{row['origin']}/{row['database']}_{row['direction']}.py"
     return f"[`{row['technique']}`]({path})"
-
-
-def _needs(row: Row) -> str:
-    code = _source(row)
-    own = [f"{code.own_lines} lines of this project"] if code.own_lines else []
-    return ", ".join([*code.packages, *own])
-
-
-def _source(row: Row) -> Source:
-    return source(row["database"], row["direction"], {row["technique"]: row["driver"]})

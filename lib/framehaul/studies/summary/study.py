@@ -35,11 +35,11 @@ from framehaul.studies.fidelity import counts
 from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
+from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES
-from framehaul.techniques.source import Source, source
 
 FEW_TIES = 4
 ORDER = {
@@ -98,7 +98,7 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
     """Which technique to use for which case, and on which terms; `streams` are the passes of the streamed moves."""
     rows: list[dict[str, Any]] = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        for case, row, figure in findings.choices(group, lambda row: "numba" in _source(row).packages):
+        for case, row, figure in findings.choices(group, compiled):
             rows.append(row | {"case": case, "function": row["technique"], "speed": figure})
         streamed = streams.filter(database=database, direction=direction)
         largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
@@ -114,11 +114,6 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
     def term(name: str) -> Callable[[Row], str | None]:
         return lambda row: _terms(row).get(name)
 
-    def needs(row: Row) -> str:
-        code = _source(row)
-        own = [f"{code.own_lines} lines of this project"] if code.own_lines else []
-        return ", ".join([*code.packages, *own])
-
     columns = [
         words("case", lambda row: f"{where(row)}: {row['case']}"),
         words("technique", "label"),
@@ -132,10 +127,6 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
     if fidelity is not None:
         columns.append(words("edge cases", lambda row: counts.survival(fidelity, dict(row))))
     return Listing(columns, rows)
-
-
-def _source(row: Row) -> Source:
-    return source(row["database"], row["direction"], {row["technique"]: row["driver"]})
 
 
 def _terms(row: Row) -> dict[str, str]:
@@ -228,7 +219,7 @@ class Summary(Shown):
 
     def past_published(self) -> Listing:
         """How far past the published techniques one gets, and how far that is from what the machine can do."""
-        return past_table(self.summary, self.metadata.get("machine", {}).get("cores"))
+        return past_table(self.summary, self.machine_cores)
 
     def choices(self) -> Listing:
         """Which technique to use for which case."""
@@ -295,9 +286,8 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
             continue  # its blocks stay as they are
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
         if suffix:
-            cores = summary.metadata.get("machine", {}).get("cores")
             made = _made(summary.metadata, summary.summary)
-            blocks["answer"] = f"{front_page.answer_table(summary.summary, cores)}\n\n{made}"
+            blocks["answer"] = f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}"
             blocks["which"] = str(front_page.which_table(summary.summary))
         blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners()}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data

@@ -74,7 +74,7 @@ class Transfers(Shown):
     def findings(self) -> Markdown:
         """What stands out."""
         summary, asked = self.summary, self.run_metadata.get("precision", 0)
-        text = findings.of_direction(summary, self.metadata.get("machine", {}).get("cores"))
+        text = findings.of_direction(summary, self.machine_cores)
         return Markdown(f"{text}\n{findings.reached(summary, asked)}" if asked else text)
 
     @property
