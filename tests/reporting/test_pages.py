@@ -236,6 +236,18 @@ def test_a_precision_that_was_reached_is_said_and_one_that_was_not(tmp_path: Pat
     )
 
 
+def test_nothing_is_past_the_published_that_moved_fewer_rows(tmp_path: Path) -> None:
+    summary = statistics.summary(
+        passes(
+            *(result("old", n, 1, rows=4000) for n in range(1, 10)),
+            *(result("new", n, 0.1, origin="beyond", rows=1000) for n in (1, 2)),
+            directory=tmp_path,
+        )
+    )
+    assert findings.past_published(summary) == []
+    assert findings.known_less_than(summary, 5) == set()
+
+
 def test_a_slow_network_prefers_few_bytes(tmp_path: Path) -> None:
     chosen = {case: row["technique"] for case, row, _ in findings.choices(past_and_baselines(tmp_path), never)}
     assert chosen["Polars frame"] == "new_two_connections"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from framehaul.results import ratios
-from framehaul.results.ratios import Ratio
+from framehaul.results.ratios import Ratio, beyond
 
 NOISE, UNEVEN, DRIFT, OUTLIERS = 0.06, 0.5, 0.02, 1 / 20
 """Of the logarithm of rows/s: its median over techniques, how far they differ; from round to round; how many."""
@@ -72,6 +72,12 @@ def test_fewer_than_six_rounds_have_their_range_and_say_so(rounds: int) -> None:
 
 def test_from_six_rounds_on_there_is_an_interval_and_it_says_so() -> None:
     assert str(Ratio(tuple(map(math.log, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6))))) == "1.34x (95%: 1.13 to 1.57)"
+
+
+@pytest.mark.parametrize("rounds", [60, 100, 300])
+def test_many_rounds_have_an_interval_too(rounds: int) -> None:
+    ranks, spread = rounds * (rounds + 1) / 4, math.sqrt(rounds * (rounds + 1) * (2 * rounds + 1) / 24)
+    assert beyond(rounds) == pytest.approx(ranks - 1.96 * spread, rel=0.01)
 
 
 def test_what_no_round_has_of_both_sides_is_not_known() -> None:

@@ -29,8 +29,12 @@ def rounds_of(found: study.Transfers) -> dict[str, int]:
     return dict(found.passes.group_by("technique").len().rows())
 
 
-def test_the_fastest_and_the_best_published_go_on_until_enough_is_known(few: Servers) -> None:
+def test_the_fastest_and_the_best_published_go_on_until_enough_is_known(
+    few: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert few
+    # Without a race nobody falls behind, be it as slow as it may.
+    monkeypatch.setattr(study, "leaders", lambda *_: [])
     found = study.run("postgres", "read", rows=500, passes=1, warmup=0, seed=1, precision=1e6, budget=60)
     published, typed, pandas = (rounds_of(found)[name] for name in CHOSEN)
     assert (published, typed, pandas) == (LEAST_ROUNDS, LEAST_ROUNDS, 1)

@@ -92,12 +92,10 @@ def beyond(rounds: int) -> float:
     Between two whole numbers, whose intervals hold the true ratio more often and less often, on the line from one to
     the other. https://www.itl.nist.gov/div898/software/dataplot/refman1/auxillar/signrank.htm
     """
-    sums = [1]  # in how many of the ways to give signs to 1, 2, ... rounds the positive ones sum to 0, 1, ...
+    chances = np.ones(1)  # that the positive ones of 1, 2, ... rounds, each with a sign by chance, sum to 0, 1, ...
     for rank in range(1, rounds + 1):
-        shifted = [0] * rank + sums
-        sums = [one + other for one, other in zip(sums + [0] * rank, shifted, strict=True)]
-    chances = np.cumsum(sums) / 2**rounds
-    return float(np.interp(OUTSIDE / 2, chances, range(len(chances))))
+        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
+    return float(np.interp(OUTSIDE / 2, np.cumsum(chances), range(len(chances))))
 
 
 def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> Ratio:

@@ -107,7 +107,8 @@ def past_published(summary: pl.DataFrame, cores: int | None = None) -> list[Past
         published = raced(group).filter(origin="published").to_dicts()[:1]
         baselines = timed_baselines(group).to_dicts()
         for best, kind in itertools.product(published, classes(raced(group))):
-            beyond = kind.filter(origin="beyond", dtypes="exact").to_dicts()
+            # Who fell behind in a race moved fewer rows.
+            beyond = kind.filter(origin="beyond", dtypes="exact", rows=best["rows"]).to_dicts()
             single = next((row for row in beyond if row["connections"] == 1), None)
             past += [
                 Past(str(database), str(direction), row["contract"], best, row, single, baselines, bound(kind, cores))

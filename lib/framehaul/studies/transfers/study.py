@@ -118,9 +118,11 @@ def run(
                     profile=bool(profile),
                 )  # fmt: skip
 
-            for heat in heats(rows, rounds, race=bool(race)):
+            *before, last = heats(rows, rounds, race=bool(race))
+            for heat in before:
                 measure(left, heat)
                 left = leaders(left, this_run.so_far(), heat)
+            measure(left, last)
             deadline, number = time.monotonic() + budget, rounds.passes
             while precision and time.monotonic() < deadline:
                 loose = findings.known_less_than(statistics.summary(this_run.so_far()), precision)
