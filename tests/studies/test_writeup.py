@@ -7,8 +7,11 @@ import re
 import string
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from framehaul.reporting.blocks import BLOCK, refreshed_page
+from framehaul.reporting.study import NOTEBOOKS, Study
 from framehaul.results import committed, statistics
 from framehaul.settings import PROJECT
 from framehaul.studies import writeup
@@ -18,6 +21,7 @@ from framehaul.studies.summary.study import Summary
 from framehaul.studies.transfers.study import read_all
 
 PAGES = writeup.pages()
+DOCS = [page for page in PAGES[1:] if page.suffix == ".md"]
 LONGEST = 200
 """The lines that a front page may have."""
 OF_RESULTS = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read", "summary", "explorer"}
@@ -34,16 +38,23 @@ def anchors(text: str) -> set[str]:
     return {"".join(one for one in heading.lower() if one in kept).replace(" ", "-") for heading in headings}
 
 
+def texts(page: Path) -> list[str]:
+    """What is written on a page; of a notebook the Markdown."""
+    if page.suffix != ".ipynb":
+        return [page.read_text("utf8")]
+    return [cell.source for cell in nbformat.read(page, 4).cells if cell.cell_type == "markdown"]
+
+
 def test_no_block_is_stale() -> None:
     contents = writeup.blocks(committed.RUN)
-    stale = [page.name for page in PAGES if writeup.refreshed(text := page.read_text("utf8"), contents) != text]
+    stale = [page.name for page in PAGES if refreshed_page(page, contents) != page.read_text("utf8")]
     assert not stale, "make report makes them again"
 
 
 def test_every_block_is_on_one_page_and_none_is_empty() -> None:
-    found = [match for page in PAGES for match in writeup.BLOCK.finditer(page.read_text("utf8"))]
+    found = [match for page in PAGES for text in texts(page) for match in BLOCK.finditer(text)]
     count = collections.Counter(match["name"] for match in found)
-    assert set(count) == set(writeup.blocks(committed.RUN))
+    assert set(count) == {*writeup.blocks(committed.RUN), "answer-own_data"}  # nobody's frame is committed
     assert set(count.values()) == {1}
     assert all(match["content"].strip() for match in found)
     assert sum(page.read_text("utf8").count("(generated) -->") for page in PAGES) == len(found)
@@ -51,7 +62,7 @@ def test_every_block_is_on_one_page_and_none_is_empty() -> None:
 
 @names
 def test_what_a_page_leads_to_is_there(page: Path) -> None:
-    text = page.read_text("utf8")
+    text = "\n".join(texts(page))
     for link in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
         if "://" in link:
             continue
@@ -59,7 +70,7 @@ def test_what_a_page_leads_to_is_there(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         if anchor:
-            assert anchor in anchors(target.read_text("utf8")), link
+            assert anchor in anchors("\n".join(texts(target))), link
 
 
 def test_a_link_to_a_heading_is_found_as_it_is_written_on_github() -> None:
@@ -71,10 +82,21 @@ def test_the_front_page_is_short() -> None:
 
 
 def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
-    pages = {page.stem for page in PAGES[1:]}
+    pages = {page.stem for page in DOCS}
     assert {study.name for study in studies()} - OF_RESULTS <= pages
     index = (PROJECT / "docs" / "README.md").read_text("utf8")
-    assert {f"{page.name}" for page in PAGES[1:]} - {"README.md"} <= set(LINK.findall(index))
+    assert {page.name for page in DOCS} - {"README.md"} <= set(LINK.findall(index))
+
+
+@pytest.mark.parametrize("study", studies(), ids=lambda study: study.name)
+def test_a_notebook_begins_with_its_question_and_answer_and_ends_with_what_would_change_it(study: Study) -> None:
+    cells = nbformat.read(NOTEBOOKS / f"{study.notebook}.ipynb", 4).cells
+    title, question, *_ = filter(None, cells[0].source.splitlines())
+    assert title.startswith("# ")
+    assert question == f"**Question.** {study.question}"
+    if study.shown:
+        assert [match["name"] for match in BLOCK.finditer(cells[1].source)] == [f"answer-{study.name}"]
+        assert cells[-1].source.startswith("## What would change the answer\n")
 
 
 @names
@@ -86,7 +108,7 @@ def test_a_page_of_a_study_leads_to_its_notebook(page: Path) -> None:
 
 def test_the_front_page_takes_its_figures_from_the_larger_run_alone() -> None:
     text = PAGES[0].read_text("utf8")
-    assert {match["name"] for match in writeup.BLOCK.finditer(text)} == {"answer", "which"}
+    assert {match["name"] for match in BLOCK.finditer(text)} == {"answer", "which"}
     figures = [link for link in LINK.findall(text) if link.endswith(".svg")]
     assert figures
     assert all(link.startswith("reference/1000000/") for link in figures)

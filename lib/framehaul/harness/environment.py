@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
+import json
 import os
 import platform
 import re
@@ -163,9 +164,26 @@ def _commit(out: Path) -> str | None:
     if out.resolve().is_relative_to(PROJECT):
         outputs += [str(out.resolve().relative_to(PROJECT) / name) for name in ("results", "figures")]
     ours = [f":(exclude,literal){path}" for path in dict.fromkeys(outputs)]
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *ours)
-    added = _git("status", "--porcelain", "--untracked-files=normal", "--", *CODE)
+    changed = _git("diff", "--relative", "--name-only", "-z", "HEAD", "--", ".", *ours)
+    if changed is not None:
+        changed = "".join(name for name in changed.split("\0") if not _says_only_else(name))
+    added = _git("ls-files", "--others", "--exclude-standard", "--", *CODE)
     return commit if changed == "" and added == "" else f"{commit}-dirty"
+
+
+def _says_only_else(name: str) -> bool:
+    """Whether a changed file is a notebook with the code that is committed: a run writes its answer into its text."""
+    if not name.endswith(".ipynb") or not (PROJECT / name).exists():
+        return False
+    texts = _git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8")
+    try:
+        now, then = (
+            [cell["source"] for cell in json.loads(text or "")["cells"] if cell["cell_type"] == "code"]
+            for text in texts
+        )
+    except (ValueError, KeyError, TypeError):
+        return False
+    return now == then
 
 
 def _git(*arguments: str) -> str | None:

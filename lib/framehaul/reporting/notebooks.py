@@ -19,7 +19,7 @@ from traitlets.config import Config
 
 from framehaul import servers
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.reporting import pages, progress
+from framehaul.reporting import blocks, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
@@ -99,12 +99,20 @@ def _execute(study: Study, values: dict[str, Any], reports: Path, plan: progress
             problem = " ".join(str(error).split())[-300:]
     with plan.exporting():
         _strip_paths(unfinished)
+        blocks.refresh_page(unfinished, _answer(study, reports.parent, problem))
         pages.export(unfinished, page)
     if problem is None:
         # Only now does it take the place of an earlier one.
         unfinished.replace(reports / unfinished.name)
         page.replace(reports / page.name)
     return problem
+
+
+def _answer(study: Study, out: Path, problem: str | None) -> dict[str, str]:
+    """What stands at the top of a page: this run's answer, or that it did not come to one."""
+    if problem is None:
+        return blocks.answers(study, out)
+    return {f"answer-{study.name}": f"This run did not come to an answer: {problem}"}
 
 
 def _for_sockets() -> str | None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from framehaul.reporting import charts
 from framehaul.reporting.study import Study, imported
-from framehaul.reporting.versions import versions_text
+from framehaul.reporting.versions import size_text, versions_text
 from framehaul.results import store
 from framehaul.settings import Settings, load_settings
 
@@ -45,6 +45,15 @@ class Shown:
         """Of the machine of the run, where they are known."""
         cores: int | None = self.metadata.get("machine", {}).get("cores")
         return cores
+
+    def answer(self) -> Markdown:
+        """What the run answers to the study's question, in a few points."""
+        raise NotImplementedError
+
+    def answered(self) -> str:
+        """The same with the run that it is of, as Markdown."""
+        run, cores = self.run_metadata, f", {self.machine_cores} cores" if self.machine_cores else ""
+        return f"Answer of the run of {run['started'].split()[0]} ({size_text(run)}{cores}):\n\n{self.answer().data}"
 
     def versions(self) -> Markdown:
         """What this was run with, and what could not be."""

@@ -102,6 +102,8 @@ class Study:
     """The column of its results that says who was measured."""
     blocks: str = ""
     """`module:name` of a function that makes its blocks of the writeup from a results directory."""
+    shown: str = ""
+    """`module:name` of its `Shown`, which answers its question; empty where it has no results of its own."""
     check: str = ""
     """`module:name` of what raises ValueError for values of parameters that do not go together."""
     patience: str = ""

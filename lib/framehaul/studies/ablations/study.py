@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -180,7 +180,13 @@ class Ablations(Shown):
     study = STUDY
     as_table = view(lambda passes: ablations_table(ratios(passes)))
     chart = chart(lambda passes: figure(ratios(passes)))
-    first = view(lambda passes: first_to_change(ratios(passes)))
+    first = answer = view(lambda passes: first_to_change(ratios(passes)))
+
+    @property
+    def run_metadata(self) -> dict[str, Any]:
+        """What is known of the first of the runs that it compares."""
+        first: dict[str, Any] = self.metadata["runs"][min(self.metadata["runs"])]
+        return first
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:

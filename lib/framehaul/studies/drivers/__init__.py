@@ -23,11 +23,11 @@ POSTGRES = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
     (PASSES.at(2), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
     check="framehaul.studies.drivers.runner:check_load", patience="framehaul.studies.drivers.study:patience",
-    seconds=(85, 12500),
+    shown="framehaul.studies.drivers.study:PostgresDrivers", seconds=(85, 12500),
 )  # fmt: skip
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     (ROWS.at(20_000), PASSES.at(2), WARMUP, SEED, CONCURRENCY), _ROWS, "driver",
-    seconds=(50, 3000),
+    shown="framehaul.studies.drivers.study:ClickHouseClients", seconds=(50, 3000),
 )  # fmt: skip
 STUDIES = (POSTGRES, CLICKHOUSE)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,19 @@ from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import UNSTABLE, Column, Listing, Row, speed_text, spread_text, thousands, words
+from framehaul.reporting.tables import (
+    UNSTABLE,
+    Column,
+    Listing,
+    Row,
+    bullets,
+    speed_text,
+    spread_text,
+    thousands,
+    words,
+)  # fmt: skip
 from framehaul.results import ratios, store
-from framehaul.results.ratios import Ratio, verdicts
+from framehaul.results.ratios import Ratio, tied, verdicts
 from framehaul.results.statistics import medians, never_wrong
 from framehaul.servers import Servers
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, runner
@@ -179,6 +191,32 @@ def claims_table(passes: pl.DataFrame) -> Listing:
         words("measured", "measured"), words("today", "today"),
     ]  # fmt: skip
     return Listing(columns, [claim | {"today": today} for claim, today in claims])
+
+
+def postgres_answer(passes: pl.DataFrame) -> str:
+    """Bullet points: the fastest over all shapes, and what became of the claims of 2016."""
+    figures = summary(with_overall(passes)).filter(shape=OVERALL, status="ok").sort("rows_per_s", descending=True)
+    today = collections.Counter(row["today"] for row in claims_table(passes).rows)
+    kept = ", ".join(f"{word}: {count}" for word, count in sorted(today.items()))
+    return bullets([*_fastest_text(figures, LABELS[OVERALL]), f"{today.total()} claims of 2016, today: {kept}."])
+
+
+def clients_answer(passes: pl.DataFrame) -> str:
+    """Bullet points: the fastest client for each table."""
+    figures = summary(_least_connections(passes)).filter(status="ok").sort("rows_per_s", descending=True)
+    points = (_fastest_text(figures.filter(shape=table.name), table.label) for table in CLICKHOUSE_TABLES)
+    return bullets(chain.from_iterable(points))
+
+
+def _fastest_text(figures: pl.DataFrame, what: str) -> Iterator[str]:
+    """Who is fastest, and who is not told apart; nothing where nobody ran."""
+    if not figures.is_empty():
+        first, *others = figures.to_dicts()
+        near = "; ".join(row["label"] for row in tied([first, *others]))
+        yield (
+            f"**{what}**: {first['label']}, {thousands(first['rows_per_s'])} rows/s"
+            f"{f'; not told apart from it: {near}' if near else ''}."
+        )
 
 
 def latency_table(passes: pl.DataFrame, shape: str) -> Listing:
@@ -380,6 +418,7 @@ class PostgresDrivers(Drivers):
 
     study = POSTGRES
     shapes = view(lambda _: Listing([words("shape", "label"), words("query", _query_text)], map(vars, POSTGRES_SHAPES)))
+    answer = view(postgres_answer)
     overall = view(overall_table)
     fastest = view(fastest_table)
     claims = view(claims_table)
@@ -394,6 +433,7 @@ class ClickHouseClients(Drivers):
     tables = view(
         lambda _: Listing([words("table", "label"), words("columns", "columns", "`{}`")], map(vars, CLICKHOUSE_TABLES))
     )
+    answer = view(clients_answer)
     clients = view(clients_table)
     published_clients = view(published_clients_table)
     concurrency = view(concurrency_table)

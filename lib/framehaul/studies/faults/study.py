@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from framehaul.harness.rounds import check, interruptible
 from framehaul.harness.trials import chosen_techniques, trials
 from framehaul.reporting.charts import Outcome, outcome_map
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, Row, where, words
+from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
 from framehaul.results import store
 from framehaul.settings import Settings
 from framehaul.studies.ablations import study as ablations
@@ -84,6 +85,16 @@ def counts_table(cells: pl.DataFrame) -> Listing:
     return Listing([words("fault", of_fault), *columns], counts)
 
 
+def answer_text(cells: pl.DataFrame) -> str:
+    """Bullet points: of each direction, what faults left that is neither nothing nor all of it."""
+    points = []
+    for _, here in cells.group_by("database", "direction", maintain_order=True):
+        counts = collections.Counter(here["verdict"])
+        bad = [f"{counts[name]} x {outcome.meaning}" for name, outcome in VERDICTS.items() if name in counts]
+        points.append(f"**{where(here.row(0, named=True))}**, {len(here)} cases: {'; '.join(bad)}.")
+    return bullets(points)
+
+
 def usable_table(cells: pl.DataFrame) -> Listing:
     """After which errors the same client could go on, and who could not."""
     lost = pl.col("technique").filter(usable="no")
@@ -139,6 +150,7 @@ class Report(Shown):
     """The verdicts of a run."""
 
     study = STUDY
+    answer = view(answer_text)
     counts = view(counts_table)
     usable = view(usable_table)
     details = view(details_table)

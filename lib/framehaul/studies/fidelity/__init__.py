@@ -9,6 +9,7 @@ STUDY = Study(
     "Which values does a path change?",
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:writeup_blocks",
+    shown="framehaul.studies.fidelity.study:Matrix",
     seconds=(20, 150),
 )
 STUDIES = (STUDY,)

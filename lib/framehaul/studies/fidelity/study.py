@@ -145,6 +145,21 @@ def _names(techniques: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in techniques)
 
 
+def answer_text(cells: pl.DataFrame) -> str:
+    """Bullet points: of each direction, how many techniques change a value and say nothing, and what most often."""
+    points = []
+    for _, here in cells.group_by("database", "direction", maintain_order=True):
+        lost = here.filter(outcome="loss")
+        kinds = lost.group_by("why").agg(pl.col("technique").n_unique().alias("losing")).sort("why")
+        worst = kinds.sort("losing", descending=True, maintain_order=True)["why"].head(1)
+        most = f" Most often: {worst[0]}" if len(worst) else ""
+        points.append(
+            f"**{where(here.row(0, named=True))}**: {_paths(lost)} of {_paths(here)} techniques lose something and say "
+            f"nothing, in {len(lost):,} of {len(here):,} cases.{most}"
+        )
+    return bullets(points)
+
+
 def losses_table(cells: pl.DataFrame) -> Listing | str:
     """Every loss, grouped by direction and reason."""
     lost = cells.filter(outcome="loss").group_by("database", "direction", "why", maintain_order=True)
@@ -196,6 +211,7 @@ class Matrix(Shown):
     """The outcomes of a run."""
 
     study = STUDY
+    answer = view(answer_text)
     dimensions = view(dimensions_table)
     losers = view(losers_text)
     losses = view(losses_table)

@@ -9,6 +9,7 @@ STUDY = Study(
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     "framehaul.studies.json_parquet.runner:Conversion", "converter",
     "framehaul.studies.json_parquet.study:writeup_blocks",
+    shown="framehaul.studies.json_parquet.study:JsonToParquet",
     seconds=(28, 1500),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -29,7 +29,7 @@ from framehaul.reporting.tables import (
     words,
 )
 from framehaul.results import store
-from framehaul.results.ratios import Ratio, ratio, verdicts
+from framehaul.results.ratios import Ratio, ratio, tied, verdicts
 from framehaul.results.statistics import medians
 from framehaul.studies.drivers.catalog import Commands
 from framehaul.studies.json_parquet import STUDY, json_lines
@@ -212,7 +212,7 @@ def findings(passes: pl.DataFrame) -> list[str]:
     good = _good(passes)
     if good.is_empty():
         return ["Nothing was measured."]
-    sentences = [_fastest_sentence(passes, group) for _, group in good.group_by("codec", maintain_order=True)]
+    sentences = [_fastest_sentence(group) for _, group in good.group_by("codec", maintain_order=True)]
     sentences += _codec_sentences(good)
     cores = good.sort("cores_used", descending=True).to_dicts()
     sentences.append(
@@ -229,11 +229,10 @@ def findings(passes: pl.DataFrame) -> list[str]:
     return sentences
 
 
-def _fastest_sentence(passes: pl.DataFrame, good: pl.DataFrame) -> str:
+def _fastest_sentence(good: pl.DataFrame) -> str:
     first, *others = good.to_dicts()
-    rivals = [row["label"] for row in others
-              if times(passes, row["codec"], row["converter"], first["converter"]).low <= 1]  # fmt: skip
-    apart = f"; {', '.join(rivals)} cannot be told apart from it" if rivals else ""
+    rivals = "; ".join(row["label"] for row in tied([first, *others]))
+    apart = f"; not told apart from it: {rivals}" if rivals else ""
     return f"{first['codec']}: {first['label']} is the fastest with {thousands(first['rows_per_s'])} rows/s{apart}."
 
 
@@ -288,5 +287,6 @@ class JsonToParquet(Shown):
     outputs = view(outputs_table)
     writes = view(writes_table)
     published = view(published_table)
+    answer = view(lambda passes: bullets(findings(passes)[: len(CODECS)]))
     findings = view(lambda passes: bullets(findings(passes)))
     missing = view(lambda passes: tables.missing(summary(passes), "tool", "codec"))

@@ -11,6 +11,7 @@ STUDY = Study(
     "framehaul.studies.noise.study:Result",
     "variant",
     "framehaul.studies.noise.study:writeup_blocks",
+    shown="framehaul.studies.noise.study:Noise",
     seconds=(45, 900),
 )
 STUDIES = (STUDY,)

@@ -199,8 +199,8 @@ class Noise(Shown):
 
     study = STUDY
 
+    answer = said = view(said_text)
     same = view(same_table)
-    said = view(said_text)
     cold = view(cold_table)
 
 

@@ -16,6 +16,6 @@ STUDY = Study(
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),
     ),
-    TECHNIQUE_PASSES, seconds=(180, 600), on_demand=True,
+    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(180, 600), on_demand=True,
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -276,6 +276,15 @@ class Mine(Shown):
             (directory / choice.file).write_text(self.snippets[-1].code, "utf8")
         return self
 
+    def answer(self) -> Markdown:
+        """The fastest exact technique for each path and frame."""
+        return Markdown(
+            bullets(
+                f"**{one.path}**: {one.best['label']}, {thousands(one.best['median_rows_per_s'])} rows/s."
+                for one in choices(self.passes)
+            )
+        )
+
     def recommendation(self) -> Markdown:
         """The technique to take for each path and frame, what it needs, and what the runners-up cost."""
         return Markdown(recommendation_text(self.choices, self.snippets))

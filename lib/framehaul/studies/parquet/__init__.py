@@ -8,6 +8,7 @@ STUDY = Study(
     "13_parquet", "What is inside a Parquet file, and what does a codec cost?",
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     "framehaul.studies.parquet.files:RoundTrip", "trial", "framehaul.studies.parquet.study:writeup_blocks",
+    shown="framehaul.studies.parquet.study:Anatomy",
     seconds=(22, 1200),
 )  # fmt: skip
 STUDIES = (STUDY,)

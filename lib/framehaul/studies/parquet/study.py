@@ -319,7 +319,7 @@ def _spread(values: Iterable[int]) -> str:
 def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:
     """What stands out, as sentences; a difference of times that cannot be told from noise is not claimed."""
     good = summary(passes).filter(status="ok")
-    defaults = good.filter(part="defaults").sort("bytes_per_row")
+    defaults = defaults_of(passes)
     compared = [*_codecs_compared(good), *_columns_compared(good)]
     speeds = [ratio(passes, row["trial"], base["trial"], what) for row, base in compared for what in ("write", "read")]
     said = verdicts([(speed, 1) for speed in speeds], "faster", "slower")
@@ -331,6 +331,11 @@ def findings(passes: pl.DataFrame, chunks: pl.DataFrame) -> list[str]:
     return [
         *_on_sizes(defaults), *_on_chunks(defaults, chunks), *_on_codecs(good, times), *_on_columns(good, times)
     ]  # fmt: skip
+
+
+def defaults_of(passes: pl.DataFrame) -> pl.DataFrame:
+    """What each writer makes by its defaults, smallest first."""
+    return summary(passes).filter(status="ok", part="defaults").sort("bytes_per_row")
 
 
 def _on_sizes(defaults: pl.DataFrame) -> Iterator[str]:
@@ -540,6 +545,10 @@ class Anatomy(Shown):
     def writers(self) -> Listing:
         """What is in the file of each writer, by its defaults."""
         return writers_table(self.passes, self.chunks)
+
+    def answer(self) -> Markdown:
+        """The sizes, types and order of the writers' files, in a few points."""
+        return Markdown(bullets(_on_sizes(defaults_of(self.passes))))
 
     def findings(self) -> Markdown:
         """What stands out."""

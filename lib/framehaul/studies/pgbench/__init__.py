@@ -14,6 +14,7 @@ STUDY = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
     (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
+    shown="framehaul.studies.pgbench.study:Pgbench",
     seconds=(65, 9000),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -192,6 +192,11 @@ def findings_text(passes: pl.DataFrame, cores: int) -> str:
     return bullets("\n  ".join(_of_test(passes, test, base, cores)) for test in _names(passes, "test"))
 
 
+def answer_text(passes: pl.DataFrame) -> str:
+    """Bullet points: who is fastest in each test."""
+    return bullets(next(_of_test(passes, test, _base(passes), 1)) for test in _names(passes, "test"))
+
+
 def _of_test(passes: pl.DataFrame, test: str, base: str, cores: int) -> Iterator[str]:
     rows = _timed(passes).filter(test=test).sort("tps", descending=True, maintain_order=True).to_dicts()
     if not rows:
@@ -354,6 +359,8 @@ class Pgbench(Shown):
         shown.passes = in_order(shown.passes, shown.run_metadata["order"])
         shown.spread = store.read(settings.out / "results" / SPREAD, Spread)
         return shown
+
+    answer = view(answer_text)
 
     def services(self) -> Listing:
         """What was compared."""

@@ -17,6 +17,7 @@ STUDY = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED, WORKERS, PARTITIONS, DATASET),
     "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
+    shown="framehaul.studies.scale_out.study:ScaleOut",
     seconds=(50, 5000),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -133,6 +133,10 @@ class ScaleOut(Shown):
         """The laws that predict it, and why there are no others."""
         return Markdown(report.laws_text(self.passes, self.machine))
 
+    def answer(self) -> Markdown:
+        """What more workers gain, and what they wait for."""
+        return self.findings()
+
     def findings(self) -> Markdown:
         """What stands out."""
         return Markdown(report.findings_text(self.passes, self.machine))

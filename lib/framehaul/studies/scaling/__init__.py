@@ -10,6 +10,7 @@ STUDY = Study(
     (ROWS.at(30_000), PASSES.at(2), WARMUP, SEED),
     TECHNIQUE_PASSES,
     blocks="framehaul.studies.scaling.study:writeup_blocks",
+    shown="framehaul.studies.scaling.study:Scaling",
     seconds=(40, 1800),
 )
 STUDIES = (STUDY,)

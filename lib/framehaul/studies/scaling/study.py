@@ -32,8 +32,9 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, megabytes, thousands, where, words
+from framehaul.reporting.tables import Column, Listing, bullets, megabytes, thousands, where, words
 from framehaul.results import committed, statistics, store
+from framehaul.results.ratios import ratio_of_rows
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.scaling import STUDY
@@ -119,6 +120,22 @@ def growth_table(by_size: pl.DataFrame) -> Listing:
     return Listing(columns, rows)
 
 
+def answer_text(by_size: pl.DataFrame) -> str:
+    """Bullet points: what the fastest technique gains over the best published one, at every size."""
+    points = []
+    for (database, direction), (published, beyond) in COMPARED.items():
+        here = by_size.filter(database=database, direction=direction)
+        base = {row["rows"]: row for row in here.filter(technique=published).to_dicts()}
+        gains = [
+            f"{ratio_of_rows(row, base[row['rows']]).ratio:.2f}x at {row['rows']:,} rows"
+            for row in here.filter(technique=beyond).to_dicts()
+            if row["rows"] in base
+        ]
+        if gains:
+            points.append(f"**{DATABASES[database]} {direction}**: {beyond} over {published}: {', '.join(gains)}.")
+    return bullets(points)
+
+
 def growth_figure(by_size: pl.DataFrame, database: str, direction: str) -> Figure:
     """What a direction's techniques take against rows, on logarithmic axes, where nothing can be 0."""
     here = by_size.filter(database=database, direction=direction)
@@ -150,6 +167,7 @@ class Scaling(Shown):
     """The passes of a run over sizes."""
 
     study = STUDY
+    answer = view(lambda passes: answer_text(medians(passes)))
     growth = view(lambda passes: growth_table(medians(passes)))
     streams = view(lambda passes: streams_table(medians(passes)))
 

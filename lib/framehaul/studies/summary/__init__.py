@@ -6,10 +6,11 @@ from framehaul.reporting.study import Study
 
 STUDY = Study(
     "05_summary",
-    "Which path to take?",
+    "Which technique to use, in which direction, for which frame?",
     blocks="framehaul.studies.summary.study:writeup_blocks",
     headline="framehaul.studies.summary.study:headline_html",
     only_reads=True,
+    shown="framehaul.studies.summary.study:Summary",
     seconds=(6, 8),
 )
 STUDIES = (STUDY,)

@@ -13,11 +13,12 @@ from IPython.display import SVG, Markdown
 
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
-from framehaul.reporting.shown import Shown
+from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import (
     Column,
     Listing,
     Row,
+    bullets,
     dtypes_text,
     ratio_text,
     speed_text,
@@ -64,6 +65,18 @@ def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -
     if fidelity is not None:
         columns.append(Column("edge cases", lambda row: counts.survival(fidelity, dict(row))))
     return Listing(columns, findings.winners(summary))
+
+
+def answer_text(summary: pl.DataFrame) -> str:
+    """Bullet points: the fastest of each direction and class of writes."""
+    points = []
+    for row in findings.winners(summary).to_dicts():
+        near = f"; {len(row['tied'])} not told apart from it" if row["tied"] else ""
+        points.append(
+            f"**{where_and_class(row)}**: {row['label']}, {thousands(row['median_rows_per_s'])} rows/s, "
+            f"{ratio_text(row)} the best published{near}."
+        )
+    return bullets(points)
 
 
 def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
@@ -212,6 +225,14 @@ class Summary(Shown):
     def load(cls, settings: Settings | None = None) -> Self:
         """The results of all notebooks' last complete runs, without any server."""
         return cls.of((settings or load_settings()).out / "results")
+
+    answer = view(answer_text, of_frame="summary")
+
+    @property
+    def run_metadata(self) -> dict[str, Any]:
+        """What is known of the first of the runs: this study has none of its own."""
+        first: dict[str, Any] = self.metadata["runs"][min(self.metadata["runs"])]
+        return first | {"what": _rows(self.summary)}
 
     def winners(self) -> Listing:
         """The fastest technique of each database and direction, and what it changes."""

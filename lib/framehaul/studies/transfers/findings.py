@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.reporting.tables import CLASSES, ratio_text, thousands, where_and_class
+from framehaul.reporting.tables import CLASSES, bullets, ratio_text, thousands, where_and_class
 from framehaul.results import ratios
 from framehaul.techniques import DRIVERS, FAMILIES
 
@@ -42,6 +42,10 @@ class Bound:
     both: float
 
 
+FEW = 3
+"""So many names are listed; the table has them all."""
+
+
 def of_direction(summary: pl.DataFrame, cores: int | None = None) -> str:
     """Bullet points about one database and direction, from the winner to what went wrong.
 
@@ -60,7 +64,13 @@ def of_direction(summary: pl.DataFrame, cores: int | None = None) -> str:
         *_wire(timed),
         *_trouble(summary),
     ]
-    return "\n".join(f"- {point}" for point in points)
+    return bullets(points)
+
+
+def answer(summary: pl.DataFrame) -> str:
+    """Bullet points: the fastest of a direction, and how far past the published techniques it is."""
+    timed = raced(summary)
+    return bullets([*_winner(timed), *_beyond(timed, None)])
 
 
 def winners(summary: pl.DataFrame) -> pl.DataFrame:
@@ -140,7 +150,7 @@ def reached(summary: pl.DataFrame, percent: float) -> str:
             f"Asked for ±{percent:g}%: {past.beyond['label']} over {past.published['label']} is {got}, "
             f"after {one.rounds} rounds{enough}."
         )
-    return "\n".join(f"- {point}" for point in points)
+    return bullets(points)
 
 
 def bound(summary: pl.DataFrame, cores: int | None) -> Bound | None:
@@ -260,7 +270,8 @@ def _fastest(rows: list[dict[str, Any]], near: Sequence[Mapping[str, Any]]) -> s
         f"Fastest{f' {of}' if of else ''}: **{best['label']}**, {thousands(best['median_rows_per_s'])} rows/s (median)."
     )
     if near:
-        names = ", ".join(str(row["label"]) for row in near)
+        names = "; ".join(str(row["label"]) for row in near[:FEW])
+        names += f"; {len(near) - FEW} more" if len(near) > FEW else ""
         return f"{text} Not told apart from it, so that this run is inconclusive: {names}."
     if others and others[0]["rows"] != best["rows"]:
         return f"{text} All others fell behind it with fewer rows, {others[0]['label']} last."

@@ -19,7 +19,7 @@ from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.study import Study
+from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import Column, Listing, words
 from framehaul.results import statistics, store
 from framehaul.results.ratios import LEAST_ROUNDS
@@ -70,6 +70,8 @@ class Transfers(Shown):
             Column("minor faults", "minor_faults", "{:,.0f}"), Column("server CPU s", "server_cpu_s", "{:.3f}"),
         ]  # fmt: skip
         return Listing(columns, self.summary.filter(pl.col("technique").is_in(names)).drop_nulls("median_rows_per_s"))
+
+    answer = view(lambda passes: findings.answer(statistics.summary(passes)))
 
     def findings(self) -> Markdown:
         """What stands out."""
@@ -137,7 +139,8 @@ def run(
 
 def load(database: str, direction: str, settings: Settings | None = None) -> Transfers:
     """The results of a direction's last complete run, without any server."""
-    return _shown(study_of(database, direction)).load(settings)
+    shown: Transfers = imported(study_of(database, direction).shown).load(settings)
+    return shown
 
 
 def _shown(of: Study) -> type[Transfers]:
@@ -145,6 +148,9 @@ def _shown(of: Study) -> type[Transfers]:
         study = of
 
     return OfDirection
+
+
+POSTGRES_WRITE, POSTGRES_READ, CLICKHOUSE_WRITE, CLICKHOUSE_READ = map(_shown, STUDIES)
 
 
 def study_of(database: str, direction: str) -> Study:

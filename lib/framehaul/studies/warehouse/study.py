@@ -29,7 +29,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, megabytes, speed_text, thousands, words
 from framehaul.results import ratios, statistics, store
-from framehaul.results.ratios import Ratio
+from framehaul.results.ratios import Ratio, tied
 from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
@@ -296,12 +296,14 @@ def findings_text(passes: pl.DataFrame) -> str:
     """Which route is fastest into which warehouse, and which stage it waits for."""
     lines = []
     for (warehouse,), group in summary(passes).filter(status="ok").group_by("warehouse", maintain_order=True):
-        best = group.row(0, named=True)
+        best, *others = group.to_dicts()
+        rivals = "; ".join(row["label"] for row in tied([best, *others]))
+        apart = f" Not told apart from it: {rivals}." if rivals else ""
         share, stage = max((best["files_s"], "making the files"), (best["load_s"], "loading them"))
         lines.append(
             f"**{LABELS[str(warehouse)]}**: fastest is {best['label']}, "
             f"{ratio(passes, str(warehouse), best['route'])} the rows/s of compressed CSV; "
-            f"{share / best['seconds']:.0%} of its time goes into {stage}."
+            f"{share / best['seconds']:.0%} of its time goes into {stage}.{apart}"
         )
     return bullets(lines)
 
@@ -356,6 +358,7 @@ class Transfer(Shown):
     """The passes of a run, ready to be shown."""
 
     study = STUDY
+    answer = view(findings_text)
     table = view(routes_table)
     chart = chart(stages_figure)
     cost = view(cost_table)
