@@ -106,6 +106,23 @@ def test_a_page_that_would_load_from_the_network_is_refused(tmp_path: Path) -> N
     assert not (tmp_path / "x.html").exists()
 
 
+def page_of(path: Path, *cells: Any) -> str:
+    """What a notebook of these cells is exported as, at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), path.with_suffix(".ipynb"))
+    pages.export(path.with_suffix(".ipynb"), path)
+    return path.read_text("utf8")
+
+
+def markdown(text: str) -> Any:
+    return nbformat.v4.new_markdown_cell(text)
+
+
+def test_the_page_of_a_failed_run_has_the_title_of_its_notebook(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "x.html", markdown("<span>An Exception was encountered</span>"), markdown("# What: why"))
+    assert "<title>What: why</title>" in page
+
+
 @pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.parent.name)
 def test_committed_results_hold_all_published_techniques_and_no_failure(directory: Path) -> None:
     frame = read_all(directory)

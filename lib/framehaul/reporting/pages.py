@@ -76,8 +76,9 @@ def with_sortable_tables(page: str) -> str:
 
 def title_of(content: nbformat.NotebookNode) -> str:
     """A notebook's first heading."""
-    first = str(content.cells[0].source).strip().splitlines()[0]
-    return first.lstrip("# ")
+    # Of one that failed, papermill puts what happened before it.
+    lines = (line for cell in content.cells for line in str(cell.source).strip().splitlines()[:1])
+    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
 
 
 def write_index(reports: Path, entries: list[Entry], metadata: dict[str, Any], headline: str) -> None:
