@@ -118,6 +118,10 @@ def markdown(text: str) -> Any:
     return nbformat.v4.new_markdown_cell(text)
 
 
+def printed(text: str) -> Any:
+    return nbformat.v4.new_code_cell("run()", outputs=[nbformat.v4.new_output("stream", name="stdout", text=text)])
+
+
 def entry(name: str, link: str, title: str = "") -> pages.Entry:
     return pages.Entry(name, title or f"{name}: what it is", f"What is {name}?", link)
 
@@ -206,6 +210,18 @@ def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path
         assert not re.findall(r"@import|url\([\"']?(?:https?:)?//", page)
         assert page.count('name="viewport"') == 1
         assert "@media screen and (prefers-color-scheme: dark)" in page
+
+
+def test_a_bar_that_reached_its_end_is_not_shown_and_one_that_did_not_is(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path / "x.html", markdown("# x"), printed("\r 50%|##| 1/2\r100%|####| 2/2 [00:09]\n"),
+        printed("\r 10%|#| 1/10 [00:02]\r 30%|#| 3/10 [00:05]"), printed("100%|####| 2/2\nnoticed\n"),
+    )  # fmt: skip
+    assert "2/2 [00:09]" not in page
+    assert "3/10 [00:05]" in page
+    assert "1/10" not in page
+    assert "noticed" in page
+    assert page.count('<details class="code">') == 3
 
 
 @pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.parent.name)
