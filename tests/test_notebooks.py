@@ -285,6 +285,7 @@ def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
     assert not (tmp_path / "reports" / "05_summary.html").exists()
     assert (tmp_path / "reports" / "failed" / "05_summary.html").exists()
     assert "failed/05_summary.html" in (tmp_path / "reports" / "index.html").read_text()
+    assert 'href="../index.html"' in (tmp_path / "reports" / "failed" / "05_summary.html").read_text()
 
 
 def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_dir: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from framehaul.errors import ReportError
 from framehaul.harness.rounds import never
 from framehaul.reporting import charts, pages
-from framehaul.reporting.tables import dtypes_text, of_techniques, thousands
+from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
 from framehaul.results import committed, statistics
 from framehaul.settings import PROJECT
 from framehaul.studies.summary import published
@@ -104,6 +104,124 @@ def test_a_page_that_would_load_from_the_network_is_refused(tmp_path: Path) -> N
     with pytest.raises(ReportError, match=r"example\.org"):
         pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
+
+
+def page_of(path: Path, *cells: Any) -> str:
+    """What a notebook of these cells is exported as, at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), path.with_suffix(".ipynb"))
+    pages.export(path.with_suffix(".ipynb"), path)
+    return path.read_text("utf8")
+
+
+def markdown(text: str) -> Any:
+    return nbformat.v4.new_markdown_cell(text)
+
+
+def printed(text: str) -> Any:
+    return nbformat.v4.new_code_cell("run()", outputs=[nbformat.v4.new_output("stream", name="stdout", text=text)])
+
+
+def entry(name: str, link: str, title: str = "") -> pages.Entry:
+    return pages.Entry(name, title or f"{name}: what it is", f"What is {name}?", link)
+
+
+def links_of(page: Path) -> dict[str, str]:
+    """Where a page says to lead, by `prev`, `next` and the empty name of the index; its head and foot say the same."""
+    head, foot = re.findall(r'<nav [^>]*class="pages"[^>]*>(.*?)</nav>', page.read_text("utf8"), re.DOTALL)
+    assert head == foot
+    return dict(re.findall(r'<a (?:rel="(\w+)" )?href="([^"]+)"', head))
+
+
+def test_anchors_are_unique_and_the_contents_lead_to_each_heading(tmp_path: Path) -> None:
+    text = '# Title\n## Results, `a` & "b"\n### Run\n## [Run](https://example.org)\n### Run-2\n#### Detail\n## Run'
+    cells = markdown(text), markdown("## Run")
+    page = page_of(tmp_path / "x.html", *cells)
+    ids = re.findall(r'<h\d id="([^"]+)"', page)
+    assert len(set(ids)) == len(ids) == 8
+    (contents,) = re.findall(r'<nav class="contents">.*?</nav>', page, re.DOTALL)
+    assert re.findall(r'href="#([^"]+)"', contents) == ids[1:5] + ids[6:]
+    assert "example.org" not in contents
+    assert [one for one in ids if one.startswith("Run")] == ["Run", "Run-2", "Run-2-2", "Run-3", "Run-4"]
+    assert set(re.findall(r'class="anchor-link" href="#([^"]+)"', page)) == set(ids)
+    assert page_of(tmp_path / "again.html", *cells) == page
+
+
+def test_the_page_of_a_failed_run_has_the_title_of_its_notebook(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "x.html", markdown("<span>An Exception was encountered</span>"), markdown("# What: why"))
+    assert "<title>What: why</title>" in page
+
+
+def test_a_page_without_headings_has_no_contents(tmp_path: Path) -> None:
+    assert 'class="contents"' not in page_of(tmp_path / "x.html", markdown("# Title"))
+
+
+def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> None:
+    for name in ("01_a", "02_b", "03_c", "failed/02_b", "failed/03_c", "99_gone"):
+        page_of(tmp_path / f"{name}.html", markdown(f"# {name}"))
+    assert links_of(tmp_path / "01_a.html") == {}
+    entries = [
+        entry("01_a", "01_a.html"), entry("02_b", "failed/02_b.html", r"A \\1 <b>: c"), entry("03_c", "03_c.html"),
+        entry("04_coming", ""),
+    ]  # fmt: skip
+    pages.write_index(tmp_path, entries, {"runs": {}}, "")
+    assert links_of(tmp_path / "01_a.html") == {"": "index.html", "next": "failed/02_b.html"}
+    assert r">A \\1 &lt;b&gt; →</a>" in (tmp_path / "01_a.html").read_text("utf8")
+    failed = {"": "../index.html", "prev": "../01_a.html", "next": "../03_c.html"}
+    assert links_of(tmp_path / "failed" / "02_b.html") == failed
+    assert links_of(tmp_path / "03_c.html") == {"": "index.html", "prev": "failed/02_b.html"}
+    assert links_of(tmp_path / "99_gone.html") == {"": "index.html"}
+
+    # It runs well now: its page takes another place, and all follow, those of earlier runs too.
+    (tmp_path / "failed" / "02_b.html").replace(tmp_path / "02_b.html")
+    pages.write_index(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "")
+    every = [*tmp_path.glob("*.html"), *tmp_path.glob("failed/*.html")]
+    assert len(every) == 6
+    for page in every:
+        for link in re.findall(r'href="([^"#]+)"', page.read_text("utf8")):
+            assert (page.parent / link).is_file(), (page, link)
+
+
+def test_a_page_that_an_interrupted_run_cut_off_keeps_nobody(tmp_path: Path) -> None:
+    cut = tmp_path / "01_a.html"
+    cut.write_bytes('<nav class="pages"></nav>é'.encode()[:-1])
+    pages.write_index(tmp_path, [entry("01_a", "01_a.html")], {"runs": {}}, "")
+    assert b'<a href="index.html">' in cut.read_bytes()
+
+
+def test_the_index_says_what_each_study_asks(tmp_path: Path) -> None:
+    pages.write_index(tmp_path, [pages.Entry("01_a", "A: b", "Is <a> fast?", "", "too & slow")], {"runs": {}}, "")
+    index = (tmp_path / "index.html").read_text("utf8")
+    assert "<h2>A: b</h2><p>Is &lt;a&gt; fast?</p>" in index
+    assert '<p class="problem">too &amp; slow</p>' in index
+
+
+def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path: Path) -> None:
+    rows = [{"name": str(n), "status": "ok"} for n in range(SORTABLE_ROWS + 1)]
+    table = Listing([words("name", "name")], rows)._repr_html_()
+    cell = nbformat.v4.new_code_cell(
+        "table", outputs=[nbformat.v4.new_output("display_data", {"text/html": table})]
+    )  # fmt: skip
+    page_of(tmp_path / "x.html", markdown("# x\n## y"), cell)
+    pages.write_index(tmp_path, [entry("x", "x.html")], {"runs": {}}, "")
+    for name in ("x.html", "index.html"):
+        page = (tmp_path / name).read_text("utf8")
+        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page)
+        assert not re.findall(r"@import|url\([\"']?(?:https?:)?//", page)
+        assert page.count('name="viewport"') == 1
+        assert "@media screen and (prefers-color-scheme: dark)" in page
+
+
+def test_a_bar_that_reached_its_end_is_not_shown_and_one_that_did_not_is(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path / "x.html", markdown("# x"), printed("\r 50%|##| 1/2\r100%|####| 2/2 [00:09]\n"),
+        printed("\r 10%|#| 1/10 [00:02]\r 30%|#| 3/10 [00:05]"), printed("100%|####| 2/2\nnoticed\n"),
+    )  # fmt: skip
+    assert "2/2 [00:09]" not in page
+    assert "3/10 [00:05]" in page
+    assert "1/10" not in page
+    assert "noticed" in page
+    assert page.count('<details class="code">') == 3
 
 
 @pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.parent.name)

@@ -169,7 +169,8 @@ def _make_index(
         when, there = (coming or {}).get(name, ""), (reports / link).exists()
         if there or when:
             title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
-            entries.append(pages.Entry(name, title, link if there else "", problems.get(name), when))
+            link = link if there else ""
+            entries.append(pages.Entry(name, title, study.question, link, problems.get(name), when))
         if study.headline:
             headlines.append(imported(study.headline)(results))
     # What has something to say at the top comes first below it as well.
