@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import re
 import string
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import nbformat
 import pytest
@@ -13,12 +16,15 @@ import pytest
 from framehaul.reporting.blocks import BLOCK, refreshed_page
 from framehaul.reporting.study import NOTEBOOKS, Study
 from framehaul.results import committed, statistics
-from framehaul.settings import PROJECT
+from framehaul.settings import PROJECT, load_settings
 from framehaul.studies import writeup
+from framehaul.studies.ablations import study as ablations
 from framehaul.studies.registry import studies
 from framehaul.studies.summary import front_page
 from framehaul.studies.summary.study import Summary
+from framehaul.studies.transfers import study as transfers
 from framehaul.studies.transfers.study import read_all
+from framehaul.techniques.registry import Database, Direction
 
 PAGES = writeup.pages()
 DOCS = [page for page in PAGES[1:] if page.suffix == ".md"]
@@ -125,9 +131,19 @@ def test_who_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
                if row["terms"].get("kind") == "bulk_load")  # fmt: skip
 
 
-def test_the_committed_figure_at_a_glance_is_that_of_its_run(tmp_path: Path) -> None:
-    for run in (committed.RUN, committed.LARGER_RUN):
-        summary = Summary.of(run)
-        drawn, summary.figures = summary.figures / "summary_at_a_glance.svg", tmp_path
-        summary.at_a_glance()
-        assert (tmp_path / "summary_at_a_glance.svg").read_text() == drawn.read_text()
+@pytest.mark.parametrize("run", [committed.RUN, committed.LARGER_RUN], ids=lambda run: run.parent.name)
+def test_committed_figures_of_techniques_are_those_of_their_run(run: Path, tmp_path: Path) -> None:
+    settings = replace(load_settings(), out=run.parent)
+    summary, compared = Summary.of(run), ablations.load(settings)
+    summary.figures = compared.figures = tmp_path
+    summary.at_a_glance()
+    summary.chart()
+    compared.chart()
+    for database, direction in itertools.product(get_args(Database), get_args(Direction)):
+        shown = transfers.load(database, direction, settings)
+        shown.figures = tmp_path
+        shown.chart()
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    stale = [name for name, text in drawn.items() if (run.parent / "figures" / name).read_text() != text]
+    assert len(drawn) == 7
+    assert not stale, "their handles draw them again, from committed results"

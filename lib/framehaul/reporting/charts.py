@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from framehaul.reporting.tables import Row, thousands
+from framehaul.reporting.tables import Row, speed_text, thousands
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES, DRIVERS
 
@@ -38,15 +40,21 @@ FAMILY_COLOURS = {
     "engine": "#117733",
     "server": "#dddddd",
 }
-INK, PUBLISHED_INK, FAINT = "#222222", "#6a6a6a", "#8a8a8a"
+INK, PUBLISHED_INK, FAINT = "#222222", "#6a6a6a", "#767676"
 STATUS_INK = {"ok": INK, "skipped": FAINT, "failed": "#B00020"}
 
+MEDIANS = "median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
+"""What is said of the bars of `bar`."""
+
 STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # measured with the first, shown with what a reader has: as wide
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": FAINT,
+    "xtick.minor.pad": 5,  # the figures of short ticks stand in one line with those of long ones
+    "ytick.minor.pad": 5,
     "svg.fonttype": "none",  # text stays text: searchable, and small
 }
 
@@ -89,28 +97,45 @@ def title(axes: Axes, text: str, size: float | None = None) -> None:
     axes.set_title(text, loc="left", fontweight="bold", fontsize=size or mpl.rcParams["axes.titlesize"])
 
 
+def footnote(figure: Figure, text: str) -> None:
+    """What is to be known of all panels, below them from the left: one line for each line of the text."""
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=8)
+
+
 def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), size: float | None = None) -> None:
     """What stands in each line, the first at the top; where origins are given, published ones are grey."""
     axes.set_yticks(range(len(labels)), labels, fontsize=size)
     for label, origin in zip(axes.get_yticklabels(), origins, strict=False):
-        label.set_color(PUBLISHED_INK if origin == "published" else INK)
+        label.set_color(_name_ink(origin))
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
 
 
 def amount(value: float) -> str:
-    """A number on an axis, which is round already: 500, 1.5k, 2M, 0.02."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
+    """A number on an axis, which is round already: 500, 1.5k, 2M, 1G, 0.02."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:g}{unit}"
     return f"{value:g}"
 
 
+SHORT = 5
+"""A logarithmic axis is short whose upper end is less than so many times its lower one."""
+
+
 def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic: bool = False) -> None:
-    """Write an axis of amounts as a reader says them; on a logarithmic one 2 and 5 have their figures, too."""
+    """Write an axis of amounts as a reader says them.
+
+    On a logarithmic one 2 and 5 have their figures, too, and on a short one, which may hold but one of these, all have.
+    """
+
+    def between(value: float, _: object) -> str:
+        low, high = axis.get_view_interval()
+        return form(value) if high < SHORT * low or f"{value:e}"[0] in "25" else ""
+
     if logarithmic:
         axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
-        axis.set_minor_formatter(lambda value, _: form(value) if f"{value:e}"[0] in "25" else "")
+        axis.set_minor_formatter(between)
     axis.set_major_formatter(lambda value, _: form(value))
 
 
@@ -120,13 +145,13 @@ def bar(
 ) -> None:  # fmt: skip
     """A median as a bar, from the slowest to the fastest pass as a whisker; or why there is none.
 
-    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it, or the median with
-    what is `further` to be said.
+    `of` is the column of medians, of which there are `min_` and `max_`; `text` stands behind it, or the median, with ±
+    where passes vary much, and what is `further` to be said.
     """
     median, stem = row[of], of.removeprefix("median_")
     if median is None:
         skipped = row["status"] == "skipped"
-        text = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row.get('reason') or '', 80)}"
+        text = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row.get('reason') or '', 32)}"
         note(axes, 0, at, text, STATUS_INK[row["status"]], size)
         return
     low, high = row[f"min_{stem}"], row[f"max_{stem}"]
@@ -134,8 +159,7 @@ def bar(
     axes.plot([low, high], [at, at], color=INK, linewidth=1.2)
     for end in (low, high):
         axes.plot([end] * 2, [at - height / 4, at + height / 4], color=INK, linewidth=1.2)
-    mark = further or (" (unstable)" if row["unstable"] else "")
-    note(axes, max(median, high), at, f"{thousands(median)}{mark}" if text is None else text, INK, size)
+    note(axes, max(median, high), at, text or f"{speed_text(row, of)}{further}", INK, size)
 
 
 def note(axes: Axes, x: float, y: float, text: str, colour: str = INK, size: float | None = None) -> None:
@@ -152,41 +176,49 @@ def legend(of: Axes | Figure, colours: Mapping[str, str], **where: Any) -> None:
 def bars(summary: pl.DataFrame) -> Figure:
     """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
 
-    Limits come first, apart and hatched. Names of published techniques are grey, of those beyond them black.
+    Limits come first, hatched; a line parts what is not to be compared: them, and who moved fewer rows than others.
+    Names of published techniques are grey, of those beyond them black.
     Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
     """
     rows = summary.sort(pl.col("origin") != "baseline", maintain_order=True).to_dicts()
     most = max((row["rows"] for row in rows), default=0)
-    with panels(1, height=0.8 + 0.31 * len(rows)) as (figure, [axes]):
+    with panels(1, height=1.4 + 0.31 * len(rows)) as (figure, [axes]):
         for at, row in enumerate(rows):
             hatch = "////" if row["origin"] == "baseline" else None
-            fewer = f" of {row['rows']:,} rows" if row["rows"] < most else ""
+            fewer = f" ({row['rows']:,} rows)" if row["rows"] < most else ""
             bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch, further=fewer)
         name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
-        baselines = sum(row["origin"] == "baseline" for row in rows)
-        if 0 < baselines < len(rows):
-            axes.axhline(baselines - 0.5, color=FAINT, linewidth=0.8)
+        comparable = [(row["origin"] == "baseline", row["rows"]) for row in rows]
+        for at, (upper, lower) in enumerate(pairwise(comparable)):
+            if upper != lower:
+                axes.axhline(at + 0.5, color=FAINT, linewidth=0.8)
         fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
         axes.set_xlim(0, float(fastest) * 1.3)  # room for the number behind the bar
         quantities(axes.xaxis)
-        axes.set_xlabel(
-            "rows/s, median of passes (whiskers: slowest and fastest pass)\n"
-            "names in grey: published techniques, in black: beyond them; hatched: the server alone"
-        )
+        axes.set_xlabel(f"rows/s, {MEDIANS}", loc="right")
         title(axes, _title(summary))
         present = {row["family"] for row in rows}
-        legend(axes, {FAMILIES[family]: FAMILY_COLOURS[family] for family in FAMILIES if family in present})
+        names = "names in grey: published techniques, in black: beyond them; hatched: the server alone"
+        legend(figure, families(present), loc="outside lower left", ncols=5, title=names, alignment="left")
     return figure
 
 
+def families(present: Collection[str]) -> dict[str, str]:
+    """What the colours of these families mean, in their fixed order."""
+    return {FAMILIES[family]: FAMILY_COLOURS[family] for family in FAMILIES if family in present}
+
+
 def published_against_measured(summary: pl.DataFrame) -> Figure:
-    """Published beside measured mean rows/s, one panel per database and direction, on a logarithmic axis."""
+    """Published beside measured mean rows/s, one panel per database and direction, on a logarithmic axis.
+
+    The ring is larger than the dot: where they are equal, both are seen.
+    """
     groups = [
         group.filter(pl.col("published_rows_per_s").is_not_null()).sort("published_rows_per_s", descending=True)
         for _, group in summary.group_by("database", "direction", maintain_order=True)
     ]
     heights = [len(group) + 2 for group in groups]
-    with panels(len(groups), height=0.25 * sum(heights) + 0.6, heights=heights) as (figure, drawn):
+    with panels(len(groups), height=0.25 * sum(heights) + 1.2, heights=heights) as (figure, drawn):
         for axes, group in zip(drawn, groups, strict=True):
             for at, row in enumerate(group.to_dicts()):
                 published, measured = row["published_rows_per_s"], row["mean_rows_per_s"]
@@ -194,14 +226,16 @@ def published_against_measured(summary: pl.DataFrame) -> Figure:
                     note(axes, published, at, f"not measured here: {row['status']}", FAINT)
                 else:
                     axes.plot([published, measured], [at, at], color="#cccccc", linewidth=2, zorder=1)
-                    axes.scatter(measured, at, color=FAMILY_COLOURS[row["family"]], s=38, zorder=3)
-                axes.scatter(published, at, facecolor="white", edgecolor=INK, s=30, zorder=2)
+                    axes.scatter(measured, at, color=FAMILY_COLOURS[row["family"]], s=24, zorder=3)
+                axes.scatter(published, at, facecolor="white", edgecolor=INK, s=52, zorder=2)
             name_lines(axes, group["label"].to_list())
             quantities(axes.xaxis, logarithmic=True)
             axes.margins(x=0.06)
             axes.grid(axis="x", which="both", color="#eeeeee")
             title(axes, f"{DATABASES[group['database'][0]]} {group['direction'][0]}")
-        drawn[-1].set_xlabel("rows/s, mean of passes: ring = published, dot = measured here")
+        drawn[-1].set_xlabel("rows/s, mean of passes, logarithmic: ring = published, dot = measured here", loc="right")
+        present = {family for group in groups for family in group["family"]}
+        legend(figure, families(present), loc="outside lower left", ncols=5)
     return figure
 
 
@@ -220,7 +254,7 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
     """Every technique as a mark at its median rows/s: four directions above each other on one logarithmic scale.
 
     The best published and the fastest of ours have their names. Nothing is drawn behind it, and its greys and colours
-    can be told from white and from black.
+    can be told from white and from black. It is so narrow that it can be read on a telephone.
     """
     rows = summary.filter(pl.col("median_rows_per_s").is_not_null()).with_columns(
         pl.when(contract="bulk_load", origin="beyond").then(pl.lit("bulk_load")).otherwise("origin").alias("kind")
@@ -228,7 +262,7 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
     groups = rows.partition_by("database", "direction", maintain_order=True)
     speeds, sizes = rows["median_rows_per_s"].to_list(), sorted(set(rows["rows"].to_list()))
     of_rows = f"{'up to ' if len(sizes) > 1 else ''}{sizes[-1]:,} rows" if sizes else "no rows"
-    with panels(1, width=8.4, height=0.9 + 1.2 * len(groups)) as (figure, [axes]):
+    with panels(1, width=6.4, height=1.1 + 1.3 * len(groups)) as (figure, [axes]):
         figure.patch.set_alpha(0)
         axes.patch.set_alpha(0)
         quantities(axes.xaxis, logarithmic=True)
@@ -250,7 +284,7 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
             for kind, (name, colour, mark) in GLANCE.items() if kind in set(rows["kind"])
         ]  # fmt: skip
         figure.legend(
-            handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, labelcolor=GLANCE_INK,
+            handles=handles, loc="outside upper right", ncols=2, frameon=False, labelcolor=GLANCE_INK,
             handletextpad=0.2, columnspacing=1.2,
         )  # fmt: skip
     return figure
@@ -258,7 +292,7 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
 
 def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
     """One direction: published techniques in an upper line, ours in a lower one, the server alone on both."""
-    lines = {"published": -0.1, "beyond": 0.18, "bulk_load": 0.18, "baseline": 0.04}
+    lines = {"published": -0.1, "beyond": 0.12, "bulk_load": 0.12, "baseline": 0.01}
     for kind, (_, colour, mark) in GLANCE.items():
         speeds = group.filter(kind=kind)["median_rows_per_s"].to_list()
         size = 420 if mark == "|" else 46
@@ -273,10 +307,14 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
     for kind, row in best.items():
         above = kind == "published"
         axes.annotate(
-            f"{DRIVERS[row['driver']]}, {FAMILIES[row['family']]}: {thousands(row['median_rows_per_s'])}",
-            (row["median_rows_per_s"], at + (-0.2 if above else 0.28)), va="bottom" if above else "top",
+            f"{DRIVERS[row['driver']]}\n{FAMILIES[row['family']]}: {thousands(row['median_rows_per_s'])}",
+            (row["median_rows_per_s"], at + (-0.19 if above else 0.2)), va="bottom" if above else "top",
             ha=sides.get(kind, "center"), fontsize=9, color=GLANCE_INK if above else GLANCE[kind][1],
         )  # fmt: skip
+
+
+DARK = 1.1
+"""Of red, green and blue together: a colour with less is dark."""
 
 
 @dataclass(frozen=True)
@@ -287,36 +325,61 @@ class Outcome:
     letter: str
     meaning: str
 
+    @property
+    def named(self) -> str:
+        """What it means, after its letter."""
+        return f"{self.letter}: {self.meaning}" if self.letter else self.meaning
+
+    @property
+    def ink(self) -> str:
+        """What its letter is written with: it is to be read on its colour."""
+        return INK if sum(to_rgb(self.colour)) > DARK else "white"
+
 
 def outcome_map(
     cells: pl.DataFrame, heading: str, across: str, order: list[str], kind: str, outcomes: dict[str, Outcome],
-    empty: str,
+    empty: str, about: Mapping[str, str] | None = None,
 ) -> Figure:  # fmt: skip
-    """A heat map of techniques by what the column `across` holds, in that order; `kind` is the outcome's column.
+    """A heat map of techniques and what the column `across` holds, in that order; `kind` is the outcome's column.
 
-    `empty` says what a place without a cell means.
+    What there is more of goes down the page, where there is room for it. `empty` says what a place without a cell
+    means, and `about` what each thing across asks: a line stands where another question begins.
     """
-    labels = dict(cells.select("label", "origin").iter_rows())
+    origins: dict[str, str] = dict(cells.select("label", "origin").iter_rows())
     present = set(cells[across])
     columns = [name for name in order if name in present]
-    at = {(row["label"], row[across]): outcomes[row[kind]] for row in cells.to_dicts()}
-    with panels(1, width=13, height=3.2 + 0.21 * len(labels)) as (figure, [axes]):
-        for y, label in enumerate(labels):
-            for x, column in enumerate(columns):
-                if outcome := at.get((label, column)):
-                    axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, color=outcome.colour, linewidth=0))
-                    axes.text(x, y, outcome.letter, ha="center", va="center", fontsize=7)
-        name_lines(axes, [*labels], [*labels.values()], size=8)
-        axes.set_xlim(-0.5, max(len(columns), 8) - 0.5)
-        axes.set_xticks(range(len(columns)), columns, rotation=55, ha="right", fontsize=8)
+    parts = [at for at in range(1, len(columns)) if about and about[columns[at]] != about[columns[at - 1]]]
+    turned = len(columns) > len(origins)
+    down, over = (columns, [*origins]) if turned else ([*origins], columns)
+    of_down, of_over = (across, "label") if turned else ("label", across)
+    longest = max(map(len, over), default=0)
+    with panels(1, height=1.2 + 0.17 * len(down) + 0.066 * longest) as (figure, [axes]):
+        for row in cells.filter(pl.col(across).is_in(columns)).to_dicts():
+            x, y, outcome = over.index(row[of_over]), down.index(row[of_down]), outcomes[row[kind]]
+            axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, color=outcome.colour, linewidth=0))
+            axes.text(x, y, outcome.letter, ha="center", va="center", fontsize=8, color=outcome.ink)
+        name_lines(axes, down, size=8)
+        axes.set_xlim(-0.5, max(len(over), 8) - 0.5)
+        axes.set_xticks(range(len(over)), over, rotation=90, fontsize=8)
+        axes.xaxis.tick_top()
+        for name in (axes.get_xticklabels() if turned else axes.get_yticklabels())[: len(origins)]:
+            name.set_color(_name_ink(origins[name.get_text()]))
+        for at in parts:
+            (axes.axhline if turned else axes.axvline)(at - 0.5, color=INK, linewidth=1.2)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.suptitle(heading, x=0.01, ha="left", fontweight="bold")
         shown = set(cells[kind])
-        handles = [Patch(color=one.colour, label=one.meaning) for name, one in outcomes.items() if name in shown]
+        handles = [Patch(color=one.colour, label=one.named) for name, one in outcomes.items() if name in shown]
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
-        figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
+        figure.legend(
+            handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8, alignment="left",
+            title=f"{heading}; names in grey: published", title_fontproperties={"weight": "bold", "size": 10},
+        )  # fmt: skip
     return figure
+
+
+def _name_ink(origin: str) -> str:
+    return PUBLISHED_INK if origin == "published" else INK
 
 
 def _title(summary: pl.DataFrame) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -159,18 +160,25 @@ def first_to_change(ratios: pl.DataFrame) -> str:
 
 def figure(ratios: pl.DataFrame) -> Figure:
     """The ratios with their intervals."""
-    with charts.panels(1, height=0.9 + 0.3 * len(ratios)) as (drawn, [axes]):
-        for at, row in enumerate(ratios.to_dicts()):
+    rows = ratios.to_dicts()
+    with charts.panels(1, height=1.2 + 0.3 * len(rows)) as (drawn, [axes]):
+        for at, row in enumerate(rows):
             colour = COLOURS[row["reading"]]
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
-        charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in ratios.to_dicts()])
+        for at, (upper, lower) in enumerate(pairwise(map(where, rows))):
+            if upper != lower:
+                axes.axhline(at + 0.5, color=charts.FAINT, linewidth=0.8)
+        charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in rows])
         axes.set_xscale("log", base=2)
         charts.quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
-        axes.set_xlabel("rows/s, changed over base (line: range or 95% interval)")
+        axes.set_xlabel("rows/s, changed over base, logarithmic (line: range or 95% interval)")
         charts.title(axes, "One change at a time")
+        told = {row["reading"] for row in rows}
+        colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
+        charts.legend(drawn, colours, loc="outside lower left", ncols=3)
     return drawn
 
 

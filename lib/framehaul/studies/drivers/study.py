@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -295,9 +296,9 @@ def shapes_figure(passes: pl.DataFrame) -> Figure:
     """Median rows/s as bars, slowest to fastest pass as whiskers: a panel for each shape, the same order in all."""
 
     def bar(axes: Axes, at: int, row: Row) -> None:
-        charts.bar(axes, at, row, "rows_per_s", LANGUAGE_COLOURS[row["language"]], text=speed_text(row), size=7)
+        charts.bar(axes, at, row, "rows_per_s", LANGUAGE_COLOURS[row["language"]], size=8)
 
-    axis = "rows/s, median of passes (whiskers: slowest and fastest pass; ±: they vary by more than 10%)"
+    axis = f"rows/s, {charts.MEDIANS}"
     return _panels(summary(with_overall(_least_connections(passes))), bar, axis, charts.amount)
 
 
@@ -319,10 +320,10 @@ def concurrency_figure(passes: pl.DataFrame) -> Figure:
     figures = summary(passes.filter(shape=PUBLISHED_TABLE))
     counts = sorted(set(figures["connections"]))
     with charts.panels(1, height=4.6) as (figure, [axes]):
-        for client in _by_driver(figures, "connections"):
+        for client, marker in zip(_by_driver(figures, "connections"), itertools.cycle("os^vD<>pXd"), strict=False):
             speeds = [client[count]["rows_per_s"] for count in counts]
             if any(speeds):
-                axes.plot(range(len(counts)), speeds, marker="o", label=client["label"])
+                axes.plot(range(len(counts)), speeds, marker=marker, label=client["label"])
         axes.set_xticks(range(len(counts)), [str(count) for count in counts])
         axes.set_ylim(0)
         charts.quantities(axes.yaxis)
@@ -345,7 +346,7 @@ def _panels(
     columns = 2 if len(shapes) > len(CLICKHOUSE_TABLES) else len(shapes)
     lines = -(-len(shapes) // columns)
     height = 0.9 + lines * (0.7 + 0.19 * len(drivers))
-    with charts.panels(lines, columns, height=height, width=12) as (figure, panels):
+    with charts.panels(lines, columns, height=height) as (figure, panels):
         for axes in panels[len(shapes) :]:
             axes.set_axis_off()
         for number, (axes, shape) in enumerate(zip(panels, shapes, strict=False)):
@@ -355,19 +356,19 @@ def _panels(
                     draw(axes, at, row)
                 elif row["status"]:
                     axes.text(0.01, at, row["status"], transform=axes.get_yaxis_transform(), va="center",
-                              color=charts.STATUS_INK[row["status"]], fontsize=7)  # fmt: skip
+                              color=charts.STATUS_INK[row["status"]], fontsize=8)  # fmt: skip
             charts.name_lines(axes, [row["label"] for row in drivers], [row["origin"] for row in drivers])
             axes.tick_params(axis="y", labelleft=number % columns == 0)
             axes.margins(x=0.12)
             charts.quantities(axes.xaxis, form, logarithmic=logarithmic)
-            axes.tick_params(axis="x", which="both", labelsize=7)
+            axes.tick_params(axis="x", which="both", labelsize=8)
             axes.grid(axis="x", color="#eeeeee")
             charts.title(axes, LABELS[shape], 9)
         languages = set(figures["language"])
         if len(languages) > 1:
             colours = {name: colour for name, colour in LANGUAGE_COLOURS.items() if name in languages}
             charts.legend(figure, colours, loc="outside lower right", ncols=3)
-        figure.supxlabel(f"{axis}; names in grey: published", fontsize=8, x=0.01, ha="left")
+        charts.footnote(figure, f"{axis}\nnames in grey: published")
     return figure
 
 

@@ -83,18 +83,10 @@ def matrix_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
     """One direction as a heat map, techniques by what is tried."""
     cells = cells.filter(database=database, direction=direction)
     order = [name for about in DIMENSIONS for name in TRIED if TRIED[name] == about]
-    figure = charts.outcome_map(
+    return charts.outcome_map(
         cells, f"{DATABASES[database]}, {direction}: fidelity ({MARK}in a hostile session)",
-        "tried", order, "outcome", OUTCOMES, "the table, or the frame, cannot hold it",
+        "tried", order, "outcome", OUTCOMES, "the table, or the frame, cannot hold it", about=TRIED,
     )  # fmt: skip
-    # As wide as the columns need to be legible, with a line where another question begins.
-    (axes,), present = figure.axes, set(cells["tried"])
-    columns = [name for name in order if name in present]
-    figure.set_size_inches(max(13, 5 + 0.2 * len(columns)), figure.get_size_inches()[1])
-    for at in range(1, len(columns)):
-        if TRIED[columns[at]] != TRIED[columns[at - 1]]:
-            axes.axvline(at - 0.5, color=charts.INK, linewidth=0.8)
-    return figure
 
 
 def dimensions_table(cells: pl.DataFrame) -> Listing:

@@ -267,11 +267,11 @@ def bars(passes: pl.DataFrame) -> Figure:
     with charts.panels(1, height=1.1 + 0.5 * len(labels)) as (figure, [axes]):
         for row in rows.to_dicts():
             y = labels.index(row["label"]) + (codecs.index(row["codec"]) - (len(codecs) - 1) / 2) * height
-            charts.bar(axes, y, row, "rows_per_s", CODEC_COLOURS[row["codec"]], height=height * 0.9, size=8)
+            charts.bar(axes, y, row, "rows_per_s", CODEC_COLOURS[row["codec"]], height=height * 0.9, size=8.5)
         charts.name_lines(axes, labels)
         axes.set_xlim(0, max(rows["max_rows_per_s"].drop_nulls().to_list(), default=1.0) * 1.1)
         charts.quantities(axes.xaxis)
-        axes.set_xlabel("rows/s, median of passes (whiskers: slowest and fastest pass)")
+        axes.set_xlabel(f"rows/s, {charts.MEDIANS}")
         charts.title(axes, f"JSON lines to Parquet: {rows['rows'][0]:,} rows")
         charts.legend(axes, {codec: CODEC_COLOURS[codec] for codec in codecs})
     return figure

@@ -434,7 +434,7 @@ def columns_figure(chunks: pl.DataFrame) -> Figure:
     with charts.panels(1, width=1.6 + 1.5 * len(labels), height=1.2 + 0.42 * len(names)) as (figure, [axes]):
         for cell in _by_column(chunks).to_dicts():
             x, y, bare = labels.index(cell["label"]), names.index(cell["column"]), cell["codec"] == NONE.in_file
-            shade = "#f2f2f2" if bare else colours(min(cell["ratio"], 1) * 0.75)
+            shade = "#f2f2f2" if bare else colours(min(cell["ratio"], 1) * 0.6)
             size = f"{cell['bytes_per_row']:.1f} B"
             axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=shade, linewidth=0))
             axes.text(x, y, size if bare else f"{cell['ratio']:.2f}  ({size})", ha="center", va="center", fontsize=8)
@@ -476,7 +476,7 @@ def row_groups_figure(chunks: pl.DataFrame) -> Figure:
 def codecs_figure(passes: pl.DataFrame) -> Figure:
     """Bytes per row against the time to write and to read a row; the line joins what nothing beats in both."""
     trials = _with_codecs(passes).filter(status="ok")
-    with charts.panels(1, 2, width=12, height=5.6) as (figure, panels):
+    with charts.panels(1, 2, height=5.6) as (figure, panels):
         for axes, what in zip(panels, ("write", "read"), strict=True):
             _scatter(axes, trials, f"{what}_us_per_row")
             axes.set_xlabel("bytes per row")
@@ -490,7 +490,7 @@ def codecs_figure(passes: pl.DataFrame) -> Figure:
             *(dot(marker=marker, color=charts.FAINT, label=name) for name, marker in CODEC_MARKERS.items()),
             Line2D([], [], color=charts.FAINT, linewidth=0.8, label="no other is smaller and faster"),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=7, frameon=False)
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)
     return figure
 
 
@@ -501,11 +501,12 @@ def _scatter(axes: Axes, trials: pl.DataFrame, time_column: str) -> None:
                      edgecolor=charts.INK if row["part"] == "defaults" else "none", linewidth=0.9)  # fmt: skip
         # Of the writer with all codecs; the others would be written over each other.
         if row["writer"] == PYARROW.name:
-            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7)
+            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=8,
+                          zorder=4)  # fmt: skip
     best = unbeaten(trials.select("bytes_per_row", time_column).rows())
     axes.plot(*zip(*best, strict=True), color=charts.FAINT, linewidth=0.8, zorder=1)
     charts.quantities(axes.yaxis, "{:g}".format, logarithmic=True)
-    axes.tick_params(axis="y", which="both", labelsize=7)
+    axes.tick_params(axis="y", which="both", labelsize=8)
     axes.grid(color="#eeeeee")
 
 

@@ -265,12 +265,12 @@ def figure(passes: pl.DataFrame, across: Literal["workers", "partitions"]) -> Fi
         for axes in panels:
             axes.set_ylim(bottom=0)
             axes.grid(axis="y", color="#eeeeee")
-            axes.locator_params(axis="x", integer=True)
+            axes.set_xticks(sorted(set(passes[across])))
             axes.label_outer()
         colours = {PLACES[sweep.database]: COLOURS[sweep.database] for sweep in shown}
         charts.legend(drawn, colours, loc="outside upper right", ncols=3)
         law = "; dotted: fitted law" if across == "workers" else ""
-        drawn.supxlabel(f"medians of passes, whiskers: slowest and fastest{law}", fontsize=8, x=0.01, ha="left")
+        charts.footnote(drawn, f"medians of passes, whiskers: slowest and fastest{law}")
     return drawn
 
 

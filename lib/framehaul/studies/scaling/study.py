@@ -140,9 +140,11 @@ def growth_figure(by_size: pl.DataFrame, database: str, direction: str) -> Figur
     """What a direction's techniques take against rows, on logarithmic axes, where nothing can be 0."""
     here = by_size.filter(database=database, direction=direction)
     colours = dict(zip(COMPARED[database, direction], COLOURS, strict=True))
-    with charts.panels(1, len(PANELS), height=3.1) as (figure, panels):
-        for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
-            axes.set_title(title, loc="left", fontsize=8)
+    with charts.panels(2, 3, height=5.4) as (figure, panels):
+        for axes in panels[len(PANELS) :]:
+            axes.remove()
+        for axes, (column, title) in zip(panels, PANELS.items(), strict=False):
+            axes.set_title(title, loc="left", fontsize=9)
             for name, colour in colours.items():
                 part = here.filter(pl.col(column) > 0, technique=name)
                 if len(part):
@@ -153,13 +155,15 @@ def growth_figure(by_size: pl.DataFrame, database: str, direction: str) -> Figur
                 continue
             for axis in (axes.xaxis, axes.yaxis):
                 charts.quantities(axis, logarithmic=True)
-            axes.xaxis.set_minor_formatter(lambda *_: "")
-            axes.tick_params(which="both", labelsize=7)
+            axes.set_xticks(sorted(set(here["rows"])))
+            axes.set_xticks([], minor=True)
+            axes.tick_params(which="both", labelsize=8)
             axes.grid(which="major", color="#eeeeee")
         labels: dict[str, str] = dict(here.select("technique", "label").iter_rows())
         named = {labels.get(name, name): colour for name, colour in colours.items()}
         charts.legend(figure, named, loc="outside lower left", fontsize=8)
-        figure.suptitle(f"{DATABASES[database]} {direction} against rows", x=0.01, ha="left", fontweight="bold")
+        heading = f"{DATABASES[database]} {direction} against rows, both logarithmic"
+        figure.suptitle(heading, x=0.01, ha="left", fontweight="bold")
     return figure
 
 

@@ -349,8 +349,8 @@ def stages_figure(passes: pl.DataFrame) -> Figure:
             charts.title(axes, f"PostgreSQL to {LABELS[warehouse]}")
         stages = zip(("table to files", "files into the warehouse"), STAGE_COLOURS.values(), strict=True)
         charts.legend(figure, dict(stages), loc="outside lower right", ncols=2)
-        figure.supxlabel("seconds, medians of passes (±: they vary by more than 10%); names in grey: published",
-                         fontsize=8, x=0.01, ha="left")  # fmt: skip
+        charts.footnote(figure, "seconds: bars are the medians of each stage, numbers that of the whole, which may "
+                        "differ from their sum\n±: passes vary by more than 10%; names in grey: published")  # fmt: skip
     return figure
 
 

@@ -1,0 +1,116 @@
+"""Figures as a reader sees them: nothing is cut off or hidden, and everything that is drawn is explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import polars as pl
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+
+from framehaul.reporting import charts
+from framehaul.results import statistics
+from framehaul.studies.summary import published
+from framehaul.techniques import FAMILIES
+from tests.results.test_store import passes, result
+
+LONG = "http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars"
+OUTCOMES = {"exact": charts.Outcome("#009E73", "", "exact"), "silent": charts.Outcome("#882255", "!", "lost")}
+
+
+def drawn(figure: Figure) -> FigureCanvasAgg:
+    """A canvas that the figure is laid out on."""
+    with mpl.rc_context(charts.STYLE):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+    return canvas
+
+
+def assert_nothing_is_cut(figure: Figure) -> None:
+    inner, outer = figure.get_tightbbox(drawn(figure).get_renderer()), figure.bbox_inches
+    assert outer.x0 <= inner.x0 + 0.01
+    assert outer.y0 <= inner.y0 + 0.01
+    assert inner.x1 <= outer.x1 + 0.01
+    assert inner.y1 <= outer.y1 + 0.01
+
+
+def summary(directory: Path) -> pl.DataFrame:
+    """Of as many families as a direction has, with what is skipped, what failed at length, and what fell behind."""
+    frame = passes(
+        *(result(family, seconds=0.2, family=family, label=LONG) for family in [*FAMILIES][:9]),
+        result("behind", rows=10, label="behind"), result("behind", 2, 30.0, rows=10, label="behind"),
+        result("bad", seconds=None, status="failed", reason="content differs " * 20),
+        result("absent", seconds=None, status="skipped", reason="no extension"),
+        directory=directory,
+    )  # fmt: skip
+    return statistics.summary(frame)
+
+
+def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
+    figure = charts.bars(summary(tmp_path))
+    assert_nothing_is_cut(figure)
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+    assert {text.get_text() for text in legend.get_texts()} >= {"COPY, binary", "row fetch"}
+
+
+def test_who_moved_fewer_rows_stands_apart_with_their_number_and_what_varies(tmp_path: Path) -> None:
+    (axes,) = charts.bars(summary(tmp_path)).axes
+    (behind,) = [text.get_text() for text in axes.texts if "(10 rows)" in text.get_text()]
+    assert "±" in behind
+    assert "±" in axes.get_xlabel()
+
+
+def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Path) -> None:
+    label, family = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe", "http_csv"
+    as_published = passes(result(label=label, seconds=1000 / 1283592.69, family=family), directory=tmp_path)
+    figure = charts.published_against_measured(published.beside(statistics.summary(as_published)))
+    assert_nothing_is_cut(figure)
+    sizes = [
+        marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)
+    ]  # of the dot, and of the ring below it
+    assert sizes == sorted(set(sizes))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [FAMILIES[family]]
+
+
+@pytest.mark.parametrize("asked", [2, 30])
+def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked: int) -> None:
+    names = [f"case {number}" for number in range(asked)]
+    cells = pl.DataFrame([
+        {"label": f"{LONG} {technique}", "origin": origin, "case": name, "outcome": "silent"}
+        for technique, origin in (("old", "published"), ("new", "beyond"), ("newer", "beyond"))
+        for name in names
+    ])  # fmt: skip
+    half = dict.fromkeys(names, "a") | dict.fromkeys(names[asked // 2 :], "b")
+    figure = charts.outcome_map(cells, "heading", "case", names, "outcome", OUTCOMES, "not tried", about=half)
+    assert_nothing_is_cut(figure)
+    (axes,) = figure.axes
+    down = [text.get_text() for text in axes.get_yticklabels()]
+    assert len(down) == max(asked, 3)
+    techniques: list[Any] = axes.get_xticklabels() if asked > 3 else axes.get_yticklabels()
+    assert [text.get_color() for text in techniques] == [charts.PUBLISHED_INK, charts.INK, charts.INK]
+    assert len(axes.lines) == 1
+    assert {text.get_color() for text in axes.texts} == {"white"}
+    assert "!: lost" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("ends", "labels"), [((140, 450), ["200", "300", "400"]), ((15, 350), ["20", "50", "100", "200"])]
+)
+def test_a_short_logarithmic_axis_has_more_figures(ends: tuple[float, float], labels: list[str]) -> None:
+    with charts.panels(1, height=3) as (figure, [axes]):
+        charts.quantities(axes.xaxis, logarithmic=True)
+        axes.set_xlim(*ends)
+    drawn(figure)
+    ticks = {tick.get_loc(): tick.label1.get_text() for tick in [*axes.xaxis.majorTicks, *axes.xaxis.minorTicks]}
+    assert [text for at, text in sorted(ticks.items()) if text and ends[0] <= at <= ends[1]] == labels
+
+
+def test_a_reader_without_our_font_has_one_like_it() -> None:
+    with charts.panels(1, height=2) as (figure, [axes]):
+        charts.title(axes, "title")
+    assert "font-family: 'DejaVu Sans', 'Verdana', sans-serif" in charts.svg(figure)
