@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import os
 import random
 import struct
+import subprocess
+import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -327,3 +330,24 @@ def test_the_loops_stay_within_bounds(tmp_path: Path) -> None:
     """As numba checks it where it is told to."""
     bounded = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     assert in_parallel(1000, "native", "copy", **bounded) == [{"decoded", "refused"}] * 2
+
+
+FIRST_CALLS = """
+import threading, pyarrow as pa
+from framehaul.data.frames import validated
+both = threading.Barrier(4)
+def go(kind):
+    both.wait()
+    validated(pa.table({"t": pa.array(["a"] * 20, kind)}))
+threads = [threading.Thread(target=go, args=(kind,)) for kind in (pa.string(), pa.large_string()) * 2]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.slow
+def test_threads_may_call_a_loop_for_the_first_time_together(tmp_path: Path) -> None:
+    for cache in "abc":
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / cache)}
+        done = subprocess.run([sys.executable, "-c", FIRST_CALLS], env=environment, capture_output=True, check=True)
+        assert done.stderr == b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import fcntl
 import os
@@ -30,6 +31,7 @@ from psycopg.conninfo import conninfo_to_dict
 from framehaul import servers as all_servers
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
+from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
 from framehaul.servers.embedded import LOCK, is_kept
 from framehaul.servers.postgres import elsewhere
 from framehaul.settings import Settings
@@ -181,6 +183,25 @@ def test_a_state_directory_that_nobody_reaches_works_and_its_parents_stay_as_the
         assert tmp_path.stat().st_mode & 0o777 == 0o700
     finally:
         shutil.rmtree(stand_in, ignore_errors=True)
+
+
+@pytest.mark.parametrize("where", ["/tmp", "/dev/shm", "/proc/self"])
+def test_directories_are_spread_where_a_file_system_can(where: str, tmp_path: Path) -> None:
+    if where == "/proc/self":  # which has no flags at all
+        spread_directories(Path(where))
+        return
+    if not os.access(where, os.W_OK):
+        pytest.skip(f"{where} cannot be written here")
+    with tempfile.TemporaryDirectory(dir=where) as directory:
+        spread_directories(Path(directory))
+        flags = array.array("L", [0])
+        descriptor = os.open(directory, os.O_RDONLY)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(descriptor, GET_FLAGS, flags, True)
+        os.close(descriptor)
+        kinds = {one.mountpoint: one.fstype for one in psutil.disk_partitions(all=True)}
+        mounted = max((point for point in kinds if Path(directory).is_relative_to(point)), key=len)
+        assert bool(flags[0] & TOP_OF_TREE) or kinds[mounted] != "ext4"
 
 
 def test_data_survives_a_stop_and_passwords_stay(own: Settings) -> None:

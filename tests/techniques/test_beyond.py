@@ -264,6 +264,23 @@ def test_conversions_lose_nothing(table: Table) -> None:
             assert [value and value.hex() for value in found] == [value and value.replace("-", "") for value in sent]
 
 
+def test_native_blocks_leave_the_server_nothing_to_sort(servers: Servers, clickhouse_table: Table) -> None:
+    found = next(one for one in techniques("clickhouse", "write") if one.name == "polars_http_client_native_presorted")
+    frame = generator.polars_frame(clickhouse_table, ROWS, 1).sample(fraction=1, shuffle=True, seed=2)
+    with open_http_client(servers.clickhouse) as connection:
+
+        def counted() -> dict[str, int]:
+            query = "SELECT event, value FROM system.events WHERE event LIKE 'MergeTreeDataWriterBlocks%' FORMAT TSV"
+            lines = connection.post(query).read().decode().splitlines()
+            return {event: int(value) for event, value in (line.split("\t") for line in lines)}
+
+        before = counted()
+        call(found, servers, clickhouse_table, frame)
+        new = {event: value - before.get(event, 0) for event, value in counted().items()}
+    blocks = frame["event_date"].dt.month_start().n_unique()
+    assert new == {"MergeTreeDataWriterBlocks": blocks, "MergeTreeDataWriterBlocksAlreadySorted": blocks}
+
+
 def test_presorted_rows_are_in_the_order_of_the_server(servers: Servers, clickhouse_table: Table) -> None:
     frame = generator.polars_frame(clickhouse_table, ROWS, 1)
     tables_of(servers.clickhouse).load(clickhouse_table, from_polars(frame, clickhouse_table))

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib.stride_tricks import as_strided
 
-from framehaul.data.text import MOST_BYTES, compiled
+from framehaul.data.text import EIGHT, MOST_BYTES, SIXTEEN, TWENTY_FOUR, compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s, Int64s, Words
+    from framehaul.data.text import Bytes, Int32s, Int64s, Keys, Words
 
 MOST_FIELD_BYTES = 1 << 30
 """Of a field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
@@ -27,6 +27,22 @@ ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH = range(4)
 UUID_TEXT_BYTES = 36
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 DASH = ord("-")
+EVERY_BYTE, EVERY_OTHER_BYTE = np.uint64(0x0101010101010101), np.uint64(0x00FF00FF00FF00FF)
+LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
+ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
+FIVE, SIX, NINE = np.uint64(5), np.uint64(6), np.uint64(9)
+THIRTY_TWO, FORTY_EIGHT = np.uint64(32), np.uint64(48)
+SHORT_RUN = 24
+"""Rows up to which comparing all of them takes less time than counting their bytes."""
+TOLD_BY_TWO_BYTES = 1 << 19
+"""Rows of which two bytes that are random leave short runs."""
+MOST_LENGTH_BYTES = 5
+"""Of the length of a text in Native, as long as texts have less than 32 GiB."""
+WORD_SLACK = np.uint64(32)
+"""How far `write_texts` may read and write behind a text."""
+SEVEN_BITS = np.uint64(127)
+ONE, FOUR = np.uint64(1), np.uint64(4)
+LAST_BYTE = np.uint64(255)
 
 
 def pairs_at_every_byte(data: Bytes) -> NDArray[np.uint16]:
@@ -173,3 +189,214 @@ def read_int64(data: Bytes, starts: Int32s, lengths: Int32s, out: Int64s) -> Non
             out[row] = (np.int64(high) << 32) | np.int64(np.uint32(low))
         else:
             out[row] = 0
+
+
+@compiled
+def parse_uuids(data: Bytes, words: Keys, offsets: Int64s, nulls: Bytes, halves: Keys) -> int:
+    """Both halves of UUIDs as text, 8-4-4-4-12 digits; the first row that is none, and not NULL, or -1.
+
+    `words` is the data at every byte, eight bytes each: so many digits are read at once, and written again to see that
+    they were digits.
+    """
+    for row in range(len(nulls)):
+        if nulls[row]:
+            continue
+        at = np.uint64(offsets[row])
+        if offsets[row + 1] - offsets[row] != UUID_TEXT_BYTES:
+            return row
+        wrong = np.uint64(
+            (data[at + np.uint64(8)] ^ DASH) | (data[at + np.uint64(13)] ^ DASH)
+            | (data[at + np.uint64(18)] ^ DASH) | (data[at + np.uint64(23)] ^ DASH)
+        )  # fmt: skip
+        for half in range(2):
+            if half == 0:
+                first = words[at]
+                second = (words[at + np.uint64(9)] & LOW_HALF) | (words[at + np.uint64(14)] << THIRTY_TWO)
+            else:
+                first = (words[at + np.uint64(19)] & LOW_HALF) | (words[at + np.uint64(24)] << THIRTY_TWO)
+                second = words[at + np.uint64(28)]
+            both = np.uint64(0)
+            for text in (first, second):
+                letters = (text >> SIX) & EVERY_BYTE
+                digits = (text & (EVERY_BYTE * LOW_DIGIT)) + letters * NINE
+                again = digits + EVERY_BYTE * ZERO + (((digits + EVERY_BYTE * SIX) >> FOUR) & EVERY_BYTE) * TO_LETTERS
+                wrong |= (again ^ (text | (letters << FIVE))) | (digits & ~(EVERY_BYTE * LOW_DIGIT))
+                pairs = ((digits << FOUR) | (digits >> EIGHT)) & EVERY_OTHER_BYTE
+                number = (pairs << TWENTY_FOUR) | (pairs & SECOND_PAIR)
+                number |= ((pairs >> THIRTY_TWO << EIGHT) & THIRD_PAIR) | (pairs >> FORTY_EIGHT)
+                both = (both << THIRTY_TWO) | (number & LOW_HALF)
+            halves[half, row] = both
+        if wrong:
+            return row
+    return -1
+
+
+@compiled
+def first_bytes(data: Bytes, offsets: Int64s, keys: Keys) -> None:
+    """The first eight bytes of each text as a number that is larger where the text comes later."""
+    for row in range(len(keys)):
+        key, start, end = np.uint64(0), offsets[row], offsets[row + 1]
+        for index in range(8):
+            byte = data[start + index] if start + index < end else np.uint8(0)
+            key = (key << EIGHT) | np.uint64(byte)
+        keys[row] = key
+
+
+@compiled
+def sort_by_bytes(
+    keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, end: int, first: int, last: int
+) -> None:
+    """Sort keys and rows from one place to another by some of the keys' bytes, the lowest of which is number 0."""
+    for byte in range(first, last + 1):
+        shift, ends = np.uint64(8 * byte), np.zeros(257, np.int64)
+        for place in range(at, end):
+            ends[((keys[place] >> shift) & LAST_BYTE) + ONE] += 1
+        for value in range(256):
+            ends[value + 1] += ends[value]
+        for place in range(at, end):
+            value = (keys[place] >> shift) & LAST_BYTE
+            to = at + ends[value]
+            ends[value] += 1
+            room[to], other[to] = keys[place], rows[place]
+        keys[at:end], rows[at:end] = room[at:end], other[at:end]
+
+
+@compiled
+def sort_by_insertion(keys: Keys, rows: Int64s, at: int, end: int) -> None:
+    """Sort keys and rows from one place to another, a few of them."""
+    for place in range(at + 1, end):
+        key, row, before = keys[place], rows[place], place
+        while before > at and keys[before - 1] > key:
+            keys[before], rows[before] = keys[before - 1], rows[before - 1]
+            before -= 1
+        keys[before], rows[before] = key, row
+
+
+@compiled
+def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, end: int, differ: np.uint64) -> None:
+    """Sort keys and rows from one place to another, of which these bits are not all the same.
+
+    By as many of the first bytes that differ as tell random values apart; what is equal then goes on by those behind.
+    """
+    top = 7
+    while (differ >> np.uint64(8 * top)) & LAST_BYTE == 0:
+        top -= 1
+    bottom = max(top - (1 if end - at <= TOLD_BY_TWO_BYTES else 2), 0)
+    sort_by_bytes(keys, rows, room, other, at, end, bottom, top)
+    shift, first = np.uint64(8 * bottom), at
+    for place in range(at + 1, end + 1):
+        if place == end or keys[place] >> shift != keys[first] >> shift:
+            if place - first <= SHORT_RUN:
+                sort_by_insertion(keys, rows, first, place)
+            else:
+                sort_by_bytes(keys, rows, room, other, first, place, 0, bottom - 1)
+            first = place
+
+
+@compiled
+def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
+    """Sort rows by their values within each run, keeping the order of equal ones, and mark where new runs start."""
+    count, at = len(rows), 0
+    keys, room, other = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.int64)
+    while at < count:
+        end = at + 1
+        while end < count and not starts[end]:
+            end += 1
+        if end - at > 1:
+            differ = np.uint64(0)
+            for place in range(at, end):
+                keys[place] = values[rows[place]]
+                differ |= keys[place] ^ keys[at]
+            if end - at <= SHORT_RUN:
+                sort_by_insertion(keys, rows, at, end)
+            elif differ:
+                sort_long_run(keys, rows, room, other, at, end, differ)
+            for place in range(at + 1, end):
+                starts[place] = keys[place] != keys[place - 1]
+        at = end
+
+
+@compiled
+def mark_ties(starts: Any) -> Any:
+    """Which places are in a run of more than one row."""
+    ties = np.empty(len(starts), np.bool_)
+    for place in range(len(starts)):
+        ties[place] = not starts[place] or (place + 1 < len(starts) and not starts[place + 1])
+    return ties
+
+
+@compiled
+def group_texts(
+    data: Bytes,
+    words: Keys,
+    offsets: Int64s,
+    groups: NDArray[np.uint16],
+    firsts: Int64s,
+    near: Bytes,
+    near_words: Keys,
+    places: Int64s,
+) -> None:
+    """Copy texts to `near`, each behind those of its group, the first of which has the place that `firsts` says.
+
+    Fills in where the text of each place begins, and the last one ends. As `write_texts` does, `near` has room for it.
+    """
+    count, size = len(groups), np.uint64(len(data))
+    ends, rows = np.zeros(len(firsts) + 1, np.uint64), firsts.copy()
+    for row in range(count):
+        ends[groups[row] + 1] += np.uint64(offsets[row + 1] - offsets[row])
+    for group in range(len(firsts)):
+        ends[group + 1] += ends[group]
+    limits = ends[1:].copy()
+    for row in range(count):
+        group = groups[row]
+        at, start = ends[group], np.uint64(offsets[row])
+        length = np.uint64(offsets[row + 1]) - start
+        places[rows[group]] = at
+        rows[group] += 1
+        ends[group] = at + length
+        # Behind the last texts of a group stand those of the next, which may be there already.
+        if start + length + WORD_SLACK <= size and at + length + WORD_SLACK <= limits[group]:
+            near_words[at] = words[start]
+            near_words[at + EIGHT] = words[start + EIGHT]
+            word = SIXTEEN
+            while word < length:
+                near_words[at + word] = words[start + word]
+                word += EIGHT
+        else:
+            for byte in range(length):
+                near[at + np.uint64(byte)] = data[start + np.uint64(byte)]
+    places[count] = limits[-1]
+
+
+@compiled
+def write_texts(data: Bytes, words: Keys, offsets: Int64s, rows: Int64s, out: Bytes, out_words: Keys) -> int:
+    """Write the texts of these rows, each behind its length; gives where they end.
+
+    `words` and `out_words` are data and output at every byte, eight bytes each: a text is copied by sixteen and then by
+    eight, and what that is too much is written over by the next. `out` has `MOST_LENGTH_BYTES` for each length, and
+    `WORD_SLACK` bytes more than it needs. A number without a sign is no index from the end.
+    """
+    at, size = np.uint64(0), np.uint64(len(data))
+    for each in rows:
+        row = np.uint64(each)
+        start = np.uint64(offsets[row])
+        length = np.uint64(offsets[row + ONE]) - start
+        rest = length
+        while rest > SEVEN_BITS:
+            out[at] = np.uint8((rest & SEVEN_BITS) | (SEVEN_BITS + ONE))
+            at += ONE
+            rest >>= np.uint64(7)
+        out[at] = np.uint8(rest)
+        at += ONE
+        if start + length + WORD_SLACK <= size:
+            out_words[at] = words[start]
+            out_words[at + EIGHT] = words[start + EIGHT]
+            word = SIXTEEN
+            while word < length:
+                out_words[at + word] = words[start + word]
+                word += EIGHT
+        else:
+            for byte in range(length):
+                out[at + np.uint64(byte)] = data[start + np.uint64(byte)]
+        at += length
+    return int(at)

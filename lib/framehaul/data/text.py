@@ -5,6 +5,7 @@ What a loop calls stands in its own file: numba notices a change only there.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import numba
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     type Words = NDArray[np.uint32]
     type Int32s = NDArray[np.int32]
     type Int64s = NDArray[np.int64]
+    type Keys = NDArray[np.uint64]
 
 INLINE_BYTES = 12
 """Text up to this length is held by a string view itself."""
@@ -42,6 +44,9 @@ MASKS = np.array(
 )
 
 
+COMPILING = threading.RLock()
+
+
 class NotTextError(ValueError):
     """A text is not UTF-8; the message says which, and how it can be read."""
 
@@ -51,13 +56,30 @@ class NotTextError(ValueError):
 
 
 def compiled[F: Callable[..., Any]](function: F) -> F:
-    """The function as machine code that does not hold the interpreter's lock; compiled once per machine."""
-    return cast("F", numba.njit(nogil=True, cache=True)(function))
+    """The function as machine code that does not hold the interpreter's lock; compiled once per machine.
+
+    One at a time: of two threads that call for the first time, one may fail in numba's compiler (0.68.1, a KeyError).
+    Its own lock is around the compiling alone: https://github.com/numba/numba/issues/2517
+    """
+    dispatcher: Any = numba.njit(nogil=True, cache=True)(function)
+    compile_for = dispatcher._compile_for_args
+
+    def one_at_a_time(*arguments: Any) -> Any:
+        with COMPILING:
+            return compile_for(*arguments)
+
+    dispatcher._compile_for_args = one_at_a_time
+    return cast("F", dispatcher)
 
 
 def words_at_every_byte(data: Bytes) -> Words:
     """The four bytes from each byte on as one number: reading them at once is many times faster than one by one."""
     return as_strided(data[:4].view(np.uint32), (len(data) - 3,), (1,))
+
+
+def words_of_eight(data: Bytes) -> NDArray[np.uint64]:
+    """The eight bytes from each byte on as one number; what is written there is written to the data."""
+    return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,)) if len(data) > 7 else np.empty(0, np.uint64)  # noqa: PLR2004
 
 
 def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
@@ -82,8 +104,7 @@ def text_views_of(name: str, first_row: int, data: Bytes, starts: Int32s, length
 
 def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
     """The first row of an Arrow array of strings, whose offsets are in place, that is not UTF-8; -1 where all are."""
-    words = as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,)) if len(data) > 7 else np.empty(0, np.uint64)  # noqa: PLR2004
-    return find_invalid_text(data, words, offsets)
+    return find_invalid_text(data, words_of_eight(data), offsets)
 
 
 @compiled

@@ -6,7 +6,7 @@ import base64
 import contextlib
 import http.client
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,6 +92,20 @@ class QueryError(RuntimeError):
     """ClickHouse answered a query with an error; the message is its own."""
 
 
+def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
+    """The parts of a body as chunks, which `http.client` would copy.
+
+    https://www.rfc-editor.org/rfc/rfc9112#section-7.1
+    """
+    for part in parts:
+        chunk = memoryview(part).cast("B")
+        if len(chunk):
+            yield b"%x\r\n" % len(chunk)
+            yield chunk
+            yield b"\r\n"
+    yield b"0\r\n\r\n"
+
+
 @dataclass(frozen=True)
 class HttpConnection:
     """ClickHouse's HTTP interface over one kept connection of the standard library's `http.client`."""
@@ -101,7 +115,7 @@ class HttpConnection:
     headers: dict[str, str]
 
     def post(
-        self, query: str, *, body: bytes | Iterator[bytes] = b"", settings: Mapping[str, str | int] = NO_SETTINGS
+        self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] = NO_SETTINGS
     ) -> http.client.HTTPResponse:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
@@ -110,9 +124,11 @@ class HttpConnection:
         parameters = urlencode({"database": self.database, "query": query, **settings})
         # A server that refuses a body closes the connection while we are sending; its answer says why.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.request(
-                "POST", f"/?{parameters}", body, self.headers, encode_chunked=not isinstance(body, bytes)
-            )
+            if isinstance(body, bytes):
+                self.connection.request("POST", f"/?{parameters}", body, self.headers)
+            else:
+                chunked = {**self.headers, "Transfer-Encoding": "chunked"}
+                self.connection.request("POST", f"/?{parameters}", in_chunks(body), chunked)
         response = self.connection.getresponse()
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))

@@ -80,6 +80,8 @@ ABLATIONS = (
           "polars_http_client_arrow_stream", "polars_http_client_arrow_presorted"),
     Ablation("clickhouse", "write", "presplit", "rows of a partition together, smaller blocks",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_by_partition"),
+    Ablation("clickhouse", "write", "blocks", "Native, a sorted partition each, instead of a presorted Arrow stream",
+          "polars_http_client_arrow_presorted", "polars_http_client_native_presorted"),
     Ablation("clickhouse", "write", "connections", "two instead of one",
           "polars_http_client_arrow_stream", "polars_http_client_arrow_two_connections"),
     Ablation("clickhouse", "write", "all or nothing", "into a new table that takes the place of the old one",
@@ -141,7 +143,7 @@ def ablations_table(ratios: pl.DataFrame) -> Listing:
             words("change", "change"),
             Column("rows/s, changed over base", "ratio", "{:.2f}x"),
             Column("its range or interval", interval_text),
-            words("reading", "reading"),
+            words("verdict", "reading"),
         ],
         ratios,
     )

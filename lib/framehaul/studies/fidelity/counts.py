@@ -46,7 +46,7 @@ def fidelity_counts(cells: pl.DataFrame) -> Listing:
     columns = [
         words("direction", where), words("origin", "origin"),
         Column("techniques", "techniques"), Column("exact", "exact"),
-        Column("lost", lambda row: f"{row['loss']} ({row['kinds']} kinds)" if row["kinds"] else "0"),
+        Column("lost", lambda row: f"{row['loss']} (kinds: {row['kinds']})" if row["kinds"] else "0"),
         Column("rejected", "error"),
         Column("of these, values that the table holds", "not_carried"),
     ]  # fmt: skip

@@ -160,10 +160,11 @@ def said_text(passes: pl.DataFrame) -> str:
     false = sum(row["said"] in ("faster", "slower") for row in rows)
     widest = max(abs(row["ratio"].ratio - 1) for row in rows)
     rounds = rows[0]["ratio"].rounds
+    told = "1 was told apart from itself" if false == 1 else f"{false} were told apart from themselves"
     return (
-        f"Of {len(rows)} techniques that were measured under two names, {false} {'was' if false == 1 else 'were'} told "
-        f"apart from itself, which is a false alarm: of pages like this, at most one in twenty should have any. "
-        f"Without the rule, {rounds} rounds part the same code by up to {widest:.0%}."
+        f"Of {len(rows)} techniques that were measured under two names, {told}, which is a false alarm: of pages like "
+        f"this, at most one in twenty should have any. Without the rule, {rounds} rounds part the same code by up to "
+        f"{widest:.0%}."
     )
 
 

@@ -18,7 +18,7 @@ from framehaul.results.statistics import medians, never_wrong
 from framehaul.studies.scale_out.model import BUSY, Cost, Fit, fitted
 from framehaul.techniques.registry import DATABASES
 
-PLACES = {**DATABASES, "clickhouse_shards": "ClickHouse, two shards"}
+PLACES = {**DATABASES, "clickhouse_shards": "two shards of ClickHouse"}
 COLOURS = {"postgres": "#0072B2", "clickhouse": "#E69F00", "clickhouse_shards": "#009E73"}
 KEYS = ["database", "direction", "workers", "partitions", "technique", "label", "rows"]
 PREDICTED = (2, 4, 8, 16)

@@ -32,7 +32,7 @@ def answer_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
     columns = [
         words("direction", where_and_class),
         words("fastest technique", "label"),
-        words("not told apart from it", "tied", _few),
+        words("not told apart from it", "tied", few),
         Column("rows/s, median", lambda row: speed_text(row, "median_rows_per_s")),
         Column("min to max", spread_text),
         Column("ratio to the best published", ratio_text),
@@ -41,7 +41,8 @@ def answer_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
     return Listing(columns, findings.winners(summary))
 
 
-def _few(labels: list[str]) -> str:
+def few(labels: list[str]) -> str:
+    """Some labels, or how many they are."""
     return "; ".join(labels) if len(labels) <= FEW_TIES else f"{len(labels)} others"
 
 

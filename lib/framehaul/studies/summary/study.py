@@ -42,7 +42,6 @@ from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES
 
-FEW_TIES = 4
 ORDER = {
     f"{database} {way}": at for at, (database, way) in enumerate((d, w) for d in DATABASES for w in ("write", "read"))
 }
@@ -58,7 +57,7 @@ def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -
         words("fastest technique", "label"),
         Column("median rows/s", lambda row: speed_text(row, "median_rows_per_s", "{:,.0f}".format)),
         Column("min to max", spread_text),
-        words("not told apart from it", "tied", "; ".join),
+        words("not told apart from it", "tied", front_page.few),
         Column("MB on the wire", "wire_bytes", lambda value: f"{value / 1e6:.1f}"),
         Column("dtypes", lambda row: "" if row["direction"] == "write" else dtypes_text(row["dtypes"])),
     ]
@@ -280,7 +279,7 @@ load = Summary.load
 
 def _ties(labels: list[str]) -> str:
     """Who is not told apart from a winner, as small print."""
-    few = html.escape("; ".join(labels)) if len(labels) <= FEW_TIES else f"{len(labels)} others"
+    few = html.escape(front_page.few(labels))
     return f"<br><small>not told apart from it: {few}</small>" if labels else ""
 
 

@@ -224,12 +224,12 @@ def takeaway(summary: pl.DataFrame) -> str:
         for row in winners(summary.filter(pl.col("contract").eq_missing("bulk_load").not_())).to_dicts()
     }
     points = []
-    for direction, way in (("write", "into"), ("read", "out of")):
+    for direction, what, way in (("write", "append", "into"), ("read", "read", "out of")):
         postgres, clickhouse = best.get(("postgres", direction)), best.get(("clickhouse", direction))
         if postgres and clickhouse:
             factor = clickhouse["median_rows_per_s"] / postgres["median_rows_per_s"]
             points.append(
-                f"- **{direction}**: the fastest path {way} ClickHouse moves {factor:.2f}x the rows/s of the fastest "
+                f"- **{direction}**: the fastest {what} {way} ClickHouse moves {factor:.2f}x the rows/s of the fastest "
                 f"one {way} PostgreSQL."
             )
     return "\n".join(points)

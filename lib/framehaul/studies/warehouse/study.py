@@ -246,7 +246,7 @@ def routes_table(passes: pl.DataFrame) -> Listing:
     rows += [{"warehouse": name, "label": "all routes", "status": "skipped"} for name in absent]
     columns = [
         *WAY, Column("seconds", "seconds", "{:.2f}"), UNSTABLE,
-        Column("of them for the files", "files_s", "{:.2f}"), Column("for the load", "load_s", "{:.2f}"),
+        Column("files, s", "files_s", "{:.2f}"), Column("load, s", "load_s", "{:.2f}"),
         Column("rows/s", "rows_per_s", thousands),
         Column("over CSV with gzip", lambda row: ratio(passes, row["warehouse"], row["route"])),
         Column("MB of files", lambda row: row["file_bytes"] / 1e6, "{:.1f}"),

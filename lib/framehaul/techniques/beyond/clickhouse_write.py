@@ -10,7 +10,9 @@ import datetime as dt
 import hashlib
 import io
 import secrets
+from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, BinaryIO
 
 import httpx
@@ -19,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
+from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.frames import (
     arrow_stream,
     check_text,
@@ -315,6 +318,28 @@ def pandas_clickhouse_connect_insert_df_rust(
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     insert_df(client, table, frame)
+
+
+def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:
+    """INSERT of Native blocks, which the server stores as they come instead of gathering a million rows first.
+
+    https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
+    """
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
+    settings = NATIVE | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
+    connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
+
+
+@technique(family="http_native", label="http.client INSERT FORMAT Native, a partition a block, presorted, from Polars")
+def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Blocks of a month each, in the table's order, made by compiled loops: the server has nothing to split or sort."""
+    insert_native(connection, table, native_blocks(to_arrow(frame, table), table))
+
+
+@technique(family="http_native", label="http.client INSERT FORMAT Native, a partition a block, presorted, from Pandas")
+def pandas_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
+    """As with Polars."""
+    insert_native(connection, table, native_blocks(to_arrow(frame, table), table))
 
 
 @technique(family="engine", label="chDB INSERT INTO remote() from Polars Arrow")

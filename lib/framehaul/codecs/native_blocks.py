@@ -1,0 +1,369 @@
+"""Arrow tables as blocks of ClickHouse's Native format, each in one partition and in the table's own order.
+
+A server that gets such blocks has nothing left to split or to sort: it compresses columns and writes them. Rows are put
+beside those of their partition while memory is read forwards, once; what a block then takes its rows from, in whatever
+order, is small enough for a core's own cache.
+
+The format: https://clickhouse.com/docs/interfaces/formats/Native
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Buffer, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framehaul.codecs.compiled import (
+    MOST_LENGTH_BYTES,
+    WORD_SLACK,
+    first_bytes,
+    group_texts,
+    mark_ties,
+    parse_uuids,
+    sort_runs,
+    write_texts,
+)
+from framehaul.codecs.native_format import DIGITS_OF_32_BITS, DIGITS_OF_64_BITS, OWN_KEYS, SHARED_DICTIONARIES
+from framehaul.data.frames import in_clickhouse_order, text_buffers
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.text import words_of_eight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from framehaul.data.text import Bytes, Int64s, Keys
+
+    type Numbers = NDArray[Any]
+
+BLOCK_ROWS = 262_144
+"""Rows of a block at most: the server stores one while the next is made."""
+HAS_OWN_KEYS_IN_EVERY_BLOCK = OWN_KEYS | 0x400
+"""What ClickHouse writes itself: keys stand in the block, and the dictionary is not kept for the next."""
+MOST_KEYS = 65_536
+"""Of a dictionary, which every block repeats; a column of more values travels as plain text."""
+SIGN = np.uint64(1 << 63)
+
+
+def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]:
+    """The rows of a table in `table.arrow_schema`, text with large offsets or plain ones: of each block the parts.
+
+    A part is made when it is asked for, by whoever asks: blocks can be made side by side. Raises ValueError for text in
+    a column of UUIDs that is none.
+    """
+    if not content.num_rows:
+        return
+    partitions = Partitions.of(content, table)
+    with ThreadPoolExecutor(os.process_cpu_count()) as pool:
+        values = [*pool.map(partial(values_of, content, partitions), table.columns)]
+    for first, end in partitions.bounds:
+        in_order = partial(rows_in_order, content, table, partitions, values, first, end)
+        if end - first <= BLOCK_ROWS:
+            yield _block(table, values, in_order)
+        else:
+            rows = in_order()
+            for at in range(0, len(rows), BLOCK_ROWS):
+                yield _block(table, values, partial(rows.__getitem__, slice(at, at + BLOCK_ROWS)))
+
+
+def _block(table: Table, values: list[Values], in_order: Callable[[], Int64s]) -> Iterator[Buffer]:
+    """The parts of a block of the rows that are given when the first of them is asked for."""
+    rows = in_order()
+    yield _number(len(values)) + _number(len(rows))
+    for column, each in zip(table.columns, values, strict=True):
+        yield _text(column.name) + _text(each.kind)
+        yield from each.of(rows)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Rows beside those of their partition: a row's place is where its number stands in `rows`."""
+
+    rows: Int64s
+    each: NDArray[np.uint16]
+    """The partition of each row."""
+    bounds: list[tuple[int, int]]
+    """The places where each partition begins and ends."""
+
+    @classmethod
+    def of(cls, content: pa.Table, table: Table) -> Self:
+        """Partitions by month, or all rows as one."""
+        count = content.num_rows
+        if not table.partition_by_month_of:
+            return cls(np.arange(count), np.zeros(count, np.uint16), [(0, count)])
+        days = _numbers(_array(content, table.partition_by_month_of)).astype(np.int64)
+        first = days.min()
+        months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
+        each = (months - months[0]).astype(np.uint16).take(days - first)
+        ends = np.cumsum(np.bincount(each)).tolist()
+        bounds = [(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True) if start < end]
+        return cls(np.argsort(each, kind="stable"), each, bounds)
+
+
+def rows_in_order(
+    content: pa.Table, table: Table, partitions: Partitions, values: list[Values], first: int, end: int
+) -> Int64s:
+    """The places of the rows of a partition in the order that the server stores them in."""
+    rows, starts = np.arange(end - first), np.zeros(end - first, np.bool_)
+    starts[0] = True
+    names, whole = table.column_names, True
+    for name in table.clickhouse_order:
+        levels = values[names.index(name)].levels(first, end)
+        for level in levels:
+            sort_runs(level, rows, starts)
+        whole = bool(levels) and not isinstance(values[names.index(name)], Texts)
+        if not whole or starts.all():
+            break
+    rows += first
+    if not whole:
+        _sort_ties(content, table, partitions, rows, starts)
+    return rows
+
+
+def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: Int64s, starts: Any) -> None:
+    """Put rows that are not told apart yet, each run of them in its place, in order by the whole key."""
+    places = np.flatnonzero(mark_ties(starts))
+    if len(places):
+        tied = content.select(table.clickhouse_order).take(pa.array(partitions.rows.take(rows.take(places))))
+        place = f"place of {table.column_names}"  # which no column is called
+        frame = pl.from_arrow(tied.append_column(place, pa.array(np.arange(len(places)))))
+        assert isinstance(frame, pl.DataFrame)
+        by_key = in_clickhouse_order(frame, table)[place].to_numpy()
+        runs = np.cumsum(starts)[places]
+        rows[places] = rows[places[by_key[np.argsort(runs[by_key], kind="stable")]]]
+
+
+# The values of columns, by their places
+
+
+class Values(Protocol):
+    """The values of a column, which travel as a type of ClickHouse."""
+
+    @property
+    def kind(self) -> str:
+        """The type."""
+
+    def of(self, rows: Int64s) -> list[Buffer]:
+        """The bytes of rows."""
+
+    def levels(self, first: int, end: int) -> list[Keys]:
+        """Of a partition numbers in whose order its values are, one after the other; none where there are no such."""
+
+
+def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
+    """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
+    array, kind = _array(content, column.name), column.clickhouse_type
+    texts = column.type in (ColumnType.TEXT, ColumnType.BYTES)
+    if texts and column.low_cardinality:
+        keys = array.dictionary_encode()
+        if len(keys.dictionary) < MOST_KEYS:
+            return Dictionary.of_array(kind, keys, partitions, nullable=column.nullable)
+    if column.low_cardinality:  # which the server makes of it
+        kind = kind.removeprefix("LowCardinality(").removesuffix(")")
+    values: Values
+    if texts:
+        values = Texts.of_array(kind, array, partitions)
+    elif column.type is ColumnType.UUID:
+        values = Uuids(kind, *(half.take(partitions.rows) for half in _uuids(array, column.name)))
+    else:
+        values = Fixed(kind, _fixed(column, array).take(partitions.rows, axis=0))
+    return Nullable(kind, values, _nulls(array).take(partitions.rows)) if column.nullable else values
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Values that have as many bytes each as their type."""
+
+    kind: str
+    values: Numbers
+
+    def of(self, rows: Int64s) -> list[Buffer]:
+        """As `Values`."""
+        return [self.values.take(rows, axis=0)]
+
+    def levels(self, first: int, end: int) -> list[Keys]:
+        """Whole numbers are in their own order."""
+        if self.values.dtype.kind not in "iu" or self.kind.startswith("Decimal"):
+            return []
+        return [self.values[first:end].astype(np.int64).view(np.uint64) ^ SIGN]
+
+
+@dataclass(frozen=True)
+class Uuids:
+    """UUIDs by their halves."""
+
+    kind: str
+    high: Keys
+    low: Keys
+
+    def of(self, rows: Int64s) -> list[Buffer]:
+        """As `Values`."""
+        return [np.stack([self.high.take(rows), self.low.take(rows)], axis=1)]
+
+    def levels(self, first: int, end: int) -> list[Keys]:
+        """The second half goes first: https://clickhouse.com/docs/sql-reference/data-types/uuid."""
+        return [self.low[first:end], self.high[first:end]]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts, or bytes: the data, and where each begins and the last one ends."""
+
+    kind: str
+    data: Bytes
+    offsets: Int64s
+
+    @classmethod
+    def of_array(cls, kind: str, array: pa.Array, partitions: Partitions) -> Self:
+        """Of a column whose rows are not beside those of their partition yet."""
+        data, offsets = text_buffers(array)
+        if len(partitions.bounds) == 1:
+            return cls(kind, data, offsets)
+        near = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8)
+        places = np.empty(len(offsets), np.int64)
+        firsts = np.zeros(int(partitions.each.max()) + 1, np.int64)
+        firsts[partitions.each[partitions.rows[[first for first, _ in partitions.bounds]]]] = [
+            first for first, _ in partitions.bounds
+        ]
+        group_texts(data, words_of_eight(data), offsets, partitions.each, firsts, near, words_of_eight(near), places)
+        return cls(kind, near, places)
+
+    def of(self, rows: Int64s) -> list[Buffer]:
+        """Each text behind its length."""
+        size = int((self.offsets.take(rows + 1) - self.offsets.take(rows)).sum())
+        out = np.empty(size + MOST_LENGTH_BYTES * len(rows) + int(WORD_SLACK), np.uint8)
+        words = words_of_eight(self.data), words_of_eight(out)
+        return [out[: write_texts(self.data, words[0], self.offsets, rows, out, words[1])]]
+
+    def levels(self, first: int, end: int) -> list[Keys]:
+        """By their first bytes, which do not tell all of them apart."""
+        keys = np.empty(end - first, np.uint64)
+        first_bytes(self.data, self.offsets[first : end + 1], keys)
+        return [keys]
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """LowCardinality: what stands before the number of rows, and for each row the number of its key."""
+
+    kind: str
+    head: bytes
+    indexes: Numbers
+    ranks: Keys | None
+    """Of the keys; None where there may be NULL."""
+
+    @classmethod
+    def of_array(cls, kind: str, keys: pa.DictionaryArray, partitions: Partitions, *, nullable: bool) -> Self:
+        """Of a column of texts; the first key of a nullable one stands for NULL."""
+        texts, indexes, ranks = keys.dictionary, np.asarray(keys.indices.fill_null(0)), None
+        if nullable:
+            texts = pa.concat_arrays([pa.array([""], texts.type), texts])
+            indexes = np.where(_nulls(keys), 0, indexes + 1)
+        else:
+            ranks = pc.rank(texts.cast(pa.large_binary()), "ascending").to_numpy()
+        width = 0 if len(texts) <= 1 << 8 else 1
+        head = np.array([SHARED_DICTIONARIES, HAS_OWN_KEYS_IN_EVERY_BLOCK | width, len(texts)], "<u8").tobytes()
+        head += b"".join(map(_text, texts.cast(pa.large_binary()).to_pylist()))
+        return cls(kind, head, indexes.astype(f"<u{1 << width}").take(partitions.rows), ranks)
+
+    def of(self, rows: Int64s) -> list[Buffer]:
+        """As `Values`."""
+        return [self.head, np.array([len(rows)], "<u8"), self.indexes.take(rows)]
+
+    def levels(self, first: int, end: int) -> list[Keys]:
+        """By the ranks of their keys."""
+        return [] if self.ranks is None else [self.ranks.take(self.indexes[first:end])]
+
+
+@dataclass(frozen=True)
+class Nullable:
+    """Values some of which may be NULL: a byte for each row says which."""
+
+    kind: str
+    values: Values
+    nulls: Bytes
+
+    def of(self, rows: Int64s) -> list[Buffer]:
+        """As `Values`."""
+        return [self.nulls.take(rows), *self.values.of(rows)]
+
+    def levels(self, first: int, end: int) -> list[Keys]:
+        """None: a table has NULL in its order only where its settings say so."""
+        del first, end
+        return []
+
+
+# What Arrow has, as numbers
+
+
+def _array(content: pa.Table, name: str) -> pa.Array:
+    """A column in one piece, text with offsets that reach over all of it."""
+    column = content.column(name)
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)
+    column = column.cast(wide) if wide is not None else column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _fixed(column: Column, array: pa.Array) -> Numbers:
+    """Values as ClickHouse has them: a number for each row, of a long decimal two."""
+    if column.type is ColumnType.BOOL:
+        return _bits(array, array.buffers()[1])
+    if column.type is ColumnType.DECIMAL:  # https://clickhouse.com/docs/sql-reference/data-types/decimal
+        words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
+        precision = array.type.precision
+        if precision > DIGITS_OF_64_BITS:
+            return words
+        return words[:, 0].astype(np.int32 if precision <= DIGITS_OF_32_BITS else np.int64)
+    numbers = _numbers(array)
+    return numbers.astype(np.uint16) if column.types.clickhouse == "Date" else numbers
+
+
+def _uuids(array: pa.Array, name: str) -> Keys:
+    """Both halves of UUIDs that came as text, [half, row], 0 for NULL."""
+    halves = np.zeros((2, len(array)), np.uint64)
+    data, offsets = text_buffers(array)
+    if (row := parse_uuids(data, words_of_eight(data), offsets, _nulls(array), halves)) >= 0:
+        raise ValueError(f"column {name}, row {row:,}: {array[row].as_py()!r} is no UUID of 8-4-4-4-12 digits")
+    return halves
+
+
+def _numbers(array: pa.Array) -> Numbers:
+    """The values of an array, whatever stands under NULL."""
+    kind = "f" if pa.types.is_floating(array.type) else "i"  # dates and moments are whole numbers
+    values = np.frombuffer(array.buffers()[1], f"<{kind}{array.type.bit_width // 8}")
+    return values[array.offset : array.offset + len(array)]
+
+
+def _nulls(array: pa.Array) -> Bytes:
+    """1 where NULL is."""
+    if not array.null_count:
+        return np.zeros(len(array), np.uint8)
+    return 1 - _bits(array, array.buffers()[0])
+
+
+def _bits(array: pa.Array, buffer: pa.Buffer) -> Bytes:
+    """A bitmap of an array, a byte for each row."""
+    end = array.offset + len(array)
+    return np.unpackbits(np.frombuffer(buffer, np.uint8), count=end, bitorder="little")[array.offset :]
+
+
+def _number(value: int) -> bytes:
+    """A LEB128 number."""
+    parts = bytearray()
+    while value > 127:  # noqa: PLR2004  what seven bits hold
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _text(value: str | bytes) -> bytes:
+    """A text behind its length."""
+    raw = value.encode() if isinstance(value, str) else value
+    return _number(len(raw)) + raw

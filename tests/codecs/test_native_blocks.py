@@ -1,0 +1,197 @@
+"""Arrow tables as Native blocks: the decoder of the other direction gives back what was sent, in the table's order."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import random
+import string
+from dataclasses import replace
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framehaul.codecs import native_blocks as codec
+from framehaul.codecs.compiled import SHORT_RUN, sort_runs
+from framehaul.codecs.native_blocks import native_blocks
+from framehaul.codecs.native_format import read_native
+from framehaul.data import generator
+from framehaul.data.frames import in_clickhouse_order
+from framehaul.data.schema import ANALYTICS_METRICS, DATE32, Column, ColumnType, Table, decimal_types
+from tests.second_table import SECOND_TABLE
+
+COMBINATIONS = itertools.product(ColumnType, (False, True))
+EVERY_TYPE = Table(
+    "every type",
+    (
+        *itertools.starmap(lambda kind, null: Column(f"{kind.name} {null}", kind, null), COMBINATIONS),
+        Column("date32", ColumnType.DATE, exactly=DATE32),
+        Column("keys", ColumnType.TEXT, low_cardinality=True),
+        Column("keys or NULL", ColumnType.TEXT, nullable=True, low_cardinality=True),
+    ),
+    ("INT64 False",),
+)
+
+
+def arrow(frame: pl.DataFrame | pa.Table) -> pa.Table:
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()) if isinstance(frame, pl.DataFrame) else frame
+
+
+def polars(content: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(content)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def blocks(content: pa.Table, table: Table) -> list[bytes]:
+    """Each block in one piece."""
+    return [b"".join(map(bytes, block)) for block in native_blocks(content, table)]
+
+
+def decoded(content: pa.Table, table: Table) -> list[pl.DataFrame]:
+    """Each block as a frame."""
+    return [polars(read_native(io.BytesIO(block), table)) for block in blocks(content, table)]
+
+
+def in_order(content: pa.Table, table: Table) -> pl.DataFrame:
+    """What the server would make of it, partition after partition."""
+    frame = in_clickhouse_order(polars(content), table)
+    by = table.partition_by_month_of
+    return frame.sort(pl.col(by).dt.month_start(), maintain_order=True) if by else frame
+
+
+@pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE, EVERY_TYPE], ids=["standard", "second", "types"])
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_gives_back_what_was_sent_in_the_tables_order(table: Table, rows: int) -> None:
+    content = generator.arrow_table(table, rows, 3)
+    frames = decoded(content, table)
+    assert pl.concat(frames).equals(in_order(content, table), null_equal=True)
+    if by := table.partition_by_month_of:
+        assert all(frame[by].dt.month_start().n_unique() == 1 for frame in frames)
+
+
+def test_no_rows_are_no_block() -> None:
+    assert decoded(generator.arrow_table(ANALYTICS_METRICS, 0, 3), ANALYTICS_METRICS) == []
+
+
+def test_a_partition_may_be_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "BLOCK_ROWS", 7)
+    content = generator.arrow_table(ANALYTICS_METRICS, 500, 3)
+    frames = decoded(content, ANALYTICS_METRICS)
+    assert max(map(len, frames)) == 7
+    assert pl.concat(frames).equals(in_order(content, ANALYTICS_METRICS))
+
+
+@pytest.mark.parametrize("digits", [1, 9, 10, 18, 19, 38])
+def test_decimals_of_every_width(digits: int) -> None:
+    kind = decimal_types(digits, 1)
+    table = Table("t", tuple(Column(f"{null}", ColumnType.DECIMAL, null, exactly=kind) for null in (False, True)), ())
+    most, least = (Decimal((sign, (9,) * digits, -1)) for sign in (0, 1))
+    content = pa.table({"False": [most, least, Decimal(0)], "True": [most, None, least]}, table.arrow_schema)
+    (back,) = decoded(content, table)
+    assert back.equals(polars(content), null_equal=True)
+
+
+def test_chunks_slices_and_plain_offsets_are_no_other_rows() -> None:
+    content = generator.arrow_table(EVERY_TYPE, 300, 3)
+    pieces = [content.slice(at, 50) for at in range(0, 300, 50)]
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    wide = pa.schema(pa.field(field.name, large.get(field.type, field.type)) for field in content.schema)
+    once = blocks(content, EVERY_TYPE)
+    assert blocks(pa.concat_tables(pieces), EVERY_TYPE) == once
+    assert blocks(content.cast(wide), EVERY_TYPE) == once
+    cut = content.slice(37, 200)
+    assert pl.concat(decoded(cut, EVERY_TYPE)).equals(in_order(cut, EVERY_TYPE), null_equal=True)
+
+
+@pytest.mark.parametrize("keys", [1, 255, 256, 257, 65_535, 65_536])
+@pytest.mark.parametrize("nullable", [False, True])
+def test_dictionaries_of_every_size(keys: int, nullable: bool) -> None:
+    column = Column("t", ColumnType.TEXT, nullable=nullable, low_cardinality=True)
+    table = Table("t", (column,), ())
+    values = [str(number) for number in range(keys)] + ([None] if nullable else [])
+    (block,) = blocks(pa.table({"t": pa.array(values, pa.large_string())}), table)
+    plain = keys == 65_536
+    back = replace(table, columns=(replace(column, low_cardinality=False),)) if plain else table
+    assert read_native(io.BytesIO(block), back).column("t").to_pylist() == values
+
+
+def test_texts_of_every_length_anywhere_in_the_data() -> None:
+    table = Table("t", (Column("t", ColumnType.TEXT),), ())
+    values = [string.printable[:1] * length for length in [*range(70), 127, 128, 129, 16_383, 16_384, 100_000, 3, 0, 9]]
+    for last in range(len(values)):
+        some = values[: last + 1]
+        (back,) = decoded(pa.table({"t": pa.array(some, pa.large_string())}), table)
+        assert back["t"].to_list() == some
+
+
+def test_only_hexadecimal_digits_make_a_uuid() -> None:
+    table = Table("t", (Column("u", ColumnType.UUID),), ())
+    good = "01234567-89ab-cdef-ABCD-EF0123456789"
+    (back,) = decoded(pa.table({"u": pa.array([good])}), table)
+    assert back["u"].to_list() == [str(UUID(good))]
+    for at in range(36):
+        allowed = "-" if good[at] == "-" else string.hexdigits
+        for other in map(chr, range(128)):
+            text = good[:at] + other + good[at + 1 :]
+            if other in allowed:
+                assert decoded(pa.table({"u": pa.array([text])}), table)[0]["u"].to_list() == [str(UUID(text))]
+            else:
+                with pytest.raises(ValueError, match=r"column u, row 1: .* is no UUID"):
+                    decoded(pa.table({"u": pa.array([good, text])}), table)
+    for text in ("", good[:-1], f"{good}0", good.replace("-", "")):
+        with pytest.raises(ValueError, match="is no UUID"):
+            decoded(pa.table({"u": pa.array([text])}), table)
+
+
+KEY = {
+    "small": st.integers(-2, 2), "int": st.integers(-(2**63), 2**63 - 1),
+    "text": st.text(max_size=3) | st.sampled_from(["same start, other end", "same start, other END"]),
+}  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(KEY["small"], KEY["int"] | KEY["small"], KEY["text"], KEY["text"]), min_size=1, max_size=200),
+    st.permutations(["a", "b", "c", "d"]), st.integers(1, 4), st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_any_key_is_put_in_order(
+    values: list[tuple[int, int, str, str]], key: list[str], length: int, chance: random.Random
+) -> None:
+    kinds = {"a": ColumnType.INT16, "b": ColumnType.INT64, "c": ColumnType.TEXT, "d": ColumnType.TEXT}
+    table = Table("t", tuple(Column(name, kind) for name, kind in kinds.items()), tuple(key[:length]))
+    rows = values * chance.choice([1, 1, 5])
+    chance.shuffle(rows)
+    content = pa.table(dict(zip(kinds, zip(*rows, strict=True), strict=True)), table.arrow_schema)
+    (back,) = decoded(content, table)
+    wanted = in_order(content, table)
+    assert back[key[:length]].equals(wanted[key[:length]])
+    assert back.sort(pl.all()).equals(wanted.sort(pl.all()))
+
+
+@pytest.mark.parametrize("count", [1, SHORT_RUN, SHORT_RUN + 1, 5000, (1 << 19) + 3])
+@pytest.mark.parametrize("bits", [0, 1, 8, 20, 40, 64])
+@pytest.mark.parametrize("low", [0, 24])
+def test_runs_are_sorted_as_numpy_does(count: int, bits: int, low: int) -> None:
+    random_bits = np.random.default_rng(5).integers(0, 2**64, count, np.uint64, endpoint=False)
+    keys = (random_bits & np.uint64((1 << bits) - 1)) << np.uint64(low if bits <= 40 else 0)
+    rows, starts = np.arange(count), np.zeros(count, np.bool_)
+    starts[0] = True
+    sort_runs(keys, rows, starts)
+    assert (rows == np.argsort(keys, kind="stable")).all()
+    assert (starts[1:] == (np.diff(keys[rows]) != 0)).all()
+
+
+def test_dictionaries_go_by_their_keys_in_an_order() -> None:
+    columns = Column("t", ColumnType.TEXT, low_cardinality=True), Column("n", ColumnType.INT16)
+    table = Table("t", columns, ("t", "n"))
+    texts = ["b", "", "ä", "a", "\x7f", "\U0001f680", "ab", "b"] * 30
+    content = pa.table({"t": texts, "n": range(len(texts))}, table.arrow_schema)
+    (back,) = decoded(content, table)
+    assert back.equals(in_order(content, table))
