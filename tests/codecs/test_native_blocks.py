@@ -76,6 +76,17 @@ def test_gives_back_what_was_sent_in_the_tables_order(table: Table, rows: int) -
         assert all(frame[by].dt.month_start().n_unique() == 1 for frame in frames)
 
 
+def test_a_month_that_may_be_null_parts_nothing() -> None:
+    columns = Column("d", ColumnType.DATE, nullable=True), Column("n", ColumnType.INT16)
+    table = Table("t", columns, ("n",), partition_by_month_of="d")
+    days = pa.Array.from_buffers(
+        pa.date32(), 3, [pa.py_buffer(b"\x05"), pa.array([20_000, -(2**31), 20_900], pa.int32()).buffers()[1]]
+    )
+    (back,) = decoded(pa.table({"d": days, "n": pa.array([3, 1, 2], pa.int16())}), table)
+    assert back["n"].to_list() == [1, 2, 3]
+    assert back["d"].is_null().to_list() == [True, False, False]
+
+
 def test_no_rows_are_no_block() -> None:
     assert decoded(generator.arrow_table(ANALYTICS_METRICS, 0, 3), ANALYTICS_METRICS) == []
 

@@ -96,7 +96,7 @@ class Partitions:
     def of(cls, content: pa.Table, table: Table) -> Self:
         """Partitions by month, or all rows as one."""
         count = content.num_rows
-        if not table.partition_by_month_of:
+        if not table.partition_by_month_of or content.column(table.partition_by_month_of).null_count:
             return cls(np.arange(count), np.zeros(count, np.uint16), [(0, count)])
         days = _numbers(_array(content, table.partition_by_month_of)).astype(np.int64)
         first = days.min()
@@ -113,16 +113,16 @@ def rows_in_order(
     """The places of the rows of a partition in the order that the server stores them in."""
     rows, starts = np.arange(end - first), np.zeros(end - first, np.bool_)
     starts[0] = True
-    names, whole = table.column_names, True
+    by_name, told_apart = dict(zip(table.column_names, values, strict=True)), True
     for name in table.clickhouse_order:
-        levels = values[names.index(name)].levels(first, end)
+        levels = by_name[name].levels(first, end)
         for level in levels:
             sort_runs(level, rows, starts)
-        whole = bool(levels) and not isinstance(values[names.index(name)], Texts)
-        if not whole or starts.all():
+        told_apart = bool(levels) and not isinstance(by_name[name], Texts)
+        if not told_apart or starts.all():
             break
     rows += first
-    if not whole:
+    if not told_apart:
         _sort_ties(content, table, partitions, rows, starts)
     return rows
 

@@ -154,7 +154,7 @@ def recording(
     cores_now = cores_cpu()
     known = {
         "run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}, **load,
-        "commit": metadata["commit"],
+        "commit": metadata["commit"], "data_filesystem": metadata["machine"]["state_dir_filesystem"],
         "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
     }  # fmt: skip
     runs = store.read_metadata(path.parent)["runs"] | {notebook: known | this_run.metadata}

@@ -20,7 +20,8 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
         settings = [f"`{name} = {value}`" for name, value in server.get("settings", {}).items()]
         versions = [server[name] for name in ("version", "postgres") if name in server]
         versions += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
-        lines.append(f"Server: {'; '.join([*versions, *([', '.join(settings)] if settings else [])])}")
+        where = [f"its data on {run['data_filesystem']}"] if run.get("data_filesystem") else []
+        lines.append(f"Server: {'; '.join([*versions, *where, *([', '.join(settings)] if settings else [])])}")
     libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
     lines.append(f"Python {metadata['python']}; {libraries}")
     lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
