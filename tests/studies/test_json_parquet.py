@@ -510,7 +510,7 @@ def test_ratios_are_of_time() -> None:
 def test_a_tool_that_is_as_fast_is_not_told_apart() -> None:
     passes = passes_of({"clickhouse": [1.0, 1.2, 1.0], "duckdb": [1.1, 1.0, 1.1]})
     assert json_parquet.findings(passes)[0] == (
-        "snappy: clickhouse is the fastest with 1k rows/s; duckdb cannot be told apart from it."
+        "snappy: clickhouse is the fastest with 1k rows/s; not told apart from it: duckdb."
     )
 
 

@@ -676,7 +676,7 @@ def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
         assert row["server_cpu_s"] is not None
     found = study.ScaleOut(passes, read_metadata(out / "results"), tmp_path)
     for shown in (found.table(), found.saturation(), found.model(), found.laws().data, found.findings().data):
-        assert "ClickHouse, two shards write" in str(shown)
+        assert "two shards of ClickHouse write" in str(shown)
     assert ("Amdahl's law" if len(workers) >= 3 else "no law is fitted") in found.laws().data
     assert found.missing().data == "Everything ran."
     assert str(found.dask()).count("| yes |") == len(DATABASES)

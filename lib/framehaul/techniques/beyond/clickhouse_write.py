@@ -330,13 +330,21 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 
-@technique(family="http_native", label="http.client INSERT FORMAT Native, a partition a block, presorted, from Polars")
+@technique(
+    family="http_native",
+    label="http.client INSERT FORMAT Native, a partition a block, presorted, from Polars",
+    requires=("key",),
+)
 def polars_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """Blocks of a month each, in the table's order, made by compiled loops: the server has nothing to split or sort."""
     insert_native(connection, table, native_blocks(to_arrow(frame, table), table))
 
 
-@technique(family="http_native", label="http.client INSERT FORMAT Native, a partition a block, presorted, from Pandas")
+@technique(
+    family="http_native",
+    label="http.client INSERT FORMAT Native, a partition a block, presorted, from Pandas",
+    requires=("key",),
+)
 def pandas_http_client_native_presorted(connection: HttpConnection, table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
     insert_native(connection, table, native_blocks(to_arrow(frame, table), table))
