@@ -61,7 +61,7 @@ def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]
     if not content.num_rows:
         return
     partitions = Partitions.of(content, table)
-    with ThreadPoolExecutor(os.process_cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         values = [*pool.map(partial(values_of, content, partitions), table.columns)]
     for first, end in partitions.bounds:
         in_order = partial(rows_in_order, content, table, partitions, values, first, end)
