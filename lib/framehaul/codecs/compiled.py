@@ -317,15 +317,6 @@ def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
 
 
 @compiled
-def mark_ties(starts: Any) -> Any:
-    """Which places are in a run of more than one row."""
-    ties = np.empty(len(starts), np.bool_)
-    for place in range(len(starts)):
-        ties[place] = not starts[place] or (place + 1 < len(starts) and not starts[place + 1])
-    return ties
-
-
-@compiled
 def group_texts(
     data: Bytes,
     words: Keys,

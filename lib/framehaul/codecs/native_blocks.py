@@ -14,6 +14,7 @@ from collections.abc import Buffer, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -26,7 +27,6 @@ from framehaul.codecs.compiled import (
     WORD_SLACK,
     first_bytes,
     group_texts,
-    mark_ties,
     parse_uuids,
     sort_runs,
     write_texts,
@@ -89,22 +89,27 @@ class Partitions:
     rows: Int64s
     each: NDArray[np.uint16]
     """The partition of each row."""
-    bounds: list[tuple[int, int]]
-    """The places where each partition begins and ends."""
+    firsts: Int64s
+    """The place where each partition begins; some have no rows."""
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The places where each partition that has rows begins and ends."""
+        places = [*self.firsts.tolist(), len(self.rows)]
+        return [(first, end) for first, end in pairwise(places) if first < end]
 
     @classmethod
     def of(cls, content: pa.Table, table: Table) -> Self:
         """Partitions by month, or all rows as one."""
         count = content.num_rows
         if not table.partition_by_month_of or content.column(table.partition_by_month_of).null_count:
-            return cls(np.arange(count), np.zeros(count, np.uint16), [(0, count)])
+            return cls(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
         days = _numbers(_array(content, table.partition_by_month_of)).astype(np.int64)
         first = days.min()
         months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
         each = (months - months[0]).astype(np.uint16).take(days - first)
-        ends = np.cumsum(np.bincount(each)).tolist()
-        bounds = [(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True) if start < end]
-        return cls(np.argsort(each, kind="stable"), each, bounds)
+        counts = np.bincount(each)
+        return cls(np.argsort(each, kind="stable"), each, np.cumsum(counts) - counts)
 
 
 def rows_in_order(
@@ -129,7 +134,9 @@ def rows_in_order(
 
 def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: Int64s, starts: Any) -> None:
     """Put rows that are not told apart yet, each run of them in its place, in order by the whole key."""
-    places = np.flatnonzero(mark_ties(starts))
+    places = np.flatnonzero(
+        ~(starts & np.append(starts[1:], True))
+    )  # each run that has but one row ends where it starts
     if len(places):
         tied = content.select(table.clickhouse_order).take(pa.array(partitions.rows.take(rows.take(places))))
         place = f"place of {table.column_names}"  # which no column is called
@@ -224,15 +231,12 @@ class Texts:
     def of_array(cls, kind: str, array: pa.Array, partitions: Partitions) -> Self:
         """Of a column whose rows are not beside those of their partition yet."""
         data, offsets = text_buffers(array)
-        if len(partitions.bounds) == 1:
+        if len(partitions.firsts) == 1:
             return cls(kind, data, offsets)
         near = np.empty(int(offsets[-1] - offsets[0]) + int(WORD_SLACK), np.uint8)
         places = np.empty(len(offsets), np.int64)
-        firsts = np.zeros(int(partitions.each.max()) + 1, np.int64)
-        firsts[partitions.each[partitions.rows[[first for first, _ in partitions.bounds]]]] = [
-            first for first, _ in partitions.bounds
-        ]
-        group_texts(data, words_of_eight(data), offsets, partitions.each, firsts, near, words_of_eight(near), places)
+        words, near_words = words_of_eight(data), words_of_eight(near)
+        group_texts(data, words, offsets, partitions.each, partitions.firsts, near, near_words, places)
         return cls(kind, near, places)
 
     def of(self, rows: Int64s) -> list[Buffer]:

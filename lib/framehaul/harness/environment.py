@@ -175,8 +175,8 @@ def _says_only_else(name: str) -> bool:
     """Whether a changed file is a notebook with the code that is committed: a run writes its answer into its text."""
     if not name.endswith(".ipynb") or not (PROJECT / name).exists():
         return False
-    texts = _git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8")
     try:
+        texts = _git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8")
         now, then = (
             [cell["source"] for cell in json.loads(text or "")["cells"] if cell["cell_type"] == "code"]
             for text in texts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -111,6 +111,13 @@ def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), s
     axes.tick_params(axis="y", length=0)
 
 
+def part_lines(axes: Axes, groups: Iterable[object]) -> None:
+    """A line between lines of which one belongs to another group than the next."""
+    for at, (upper, lower) in enumerate(pairwise(groups)):
+        if upper != lower:
+            axes.axhline(at + 0.5, color=FAINT, linewidth=0.8)
+
+
 def amount(value: float) -> str:
     """A number on an axis, which is round already: 500, 1.5k, 2M, 1G, 0.02."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -188,10 +195,7 @@ def bars(summary: pl.DataFrame) -> Figure:
             fewer = f" ({row['rows']:,} rows)" if row["rows"] < most else ""
             bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch, further=fewer)
         name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
-        comparable = [(row["origin"] == "baseline", row["rows"]) for row in rows]
-        for at, (upper, lower) in enumerate(pairwise(comparable)):
-            if upper != lower:
-                axes.axhline(at + 0.5, color=FAINT, linewidth=0.8)
+        part_lines(axes, ((row["origin"] == "baseline", row["rows"]) for row in rows))
         fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
         axes.set_xlim(0, float(fastest) * 1.3)  # room for the number behind the bar
         quantities(axes.xaxis)

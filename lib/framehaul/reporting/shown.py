@@ -35,9 +35,14 @@ class Shown:
         return cls(passes, store.read_metadata(directory), settings.out / "figures")
 
     @property
+    def notebook(self) -> str:
+        """Whose run it is: of a study that has none of its own, and only reads, the first of those that it reads."""
+        return min(self.metadata["runs"]) if self.study.only_reads else self.study.notebook
+
+    @property
     def run_metadata(self) -> dict[str, Any]:
         """What is known of the run."""
-        run_metadata: dict[str, Any] = self.metadata["runs"][self.study.notebook]
+        run_metadata: dict[str, Any] = self.metadata["runs"][self.notebook]
         return run_metadata
 
     @property
@@ -57,7 +62,7 @@ class Shown:
 
     def versions(self) -> Markdown:
         """What this was run with, and what could not be."""
-        return Markdown(versions_text(self.metadata, self.study.notebook))
+        return Markdown(versions_text(self.metadata, self.notebook))
 
     def saved(self, figure: Figure, which: str = "") -> SVG:
         """A figure, also saved as `figures/<study>[_<which>].svg`."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -169,9 +168,7 @@ def figure(ratios: pl.DataFrame) -> Figure:
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
-        for at, (upper, lower) in enumerate(pairwise(map(where, rows))):
-            if upper != lower:
-                axes.axhline(at + 0.5, color=charts.FAINT, linewidth=0.8)
+        charts.part_lines(axes, map(where, rows))
         charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in rows])
         axes.set_xscale("log", base=2)
         charts.quantities(axes.xaxis, "{:g}x".format)
@@ -191,12 +188,6 @@ class Ablations(Shown):
     as_table = view(lambda passes: ablations_table(ratios(passes)))
     chart = chart(lambda passes: figure(ratios(passes)))
     first = answer = view(lambda passes: first_to_change(ratios(passes)))
-
-    @property
-    def run_metadata(self) -> dict[str, Any]:
-        """What is known of the first of the runs that it compares."""
-        first: dict[str, Any] = self.metadata["runs"][min(self.metadata["runs"])]
-        return first
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,14 @@ from framehaul.reporting.tables import (
     Listing,
     Row,
     bullets,
+    rivals_text,
     speed_text,
     spread_text,
     thousands,
     words,
 )  # fmt: skip
 from framehaul.results import ratios, store
-from framehaul.results.ratios import Ratio, tied, verdicts
+from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.statistics import medians, never_wrong
 from framehaul.servers import Servers
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, runner
@@ -206,16 +206,16 @@ def clients_answer(passes: pl.DataFrame) -> str:
     """Bullet points: the fastest client for each table."""
     figures = summary(_least_connections(passes)).filter(status="ok").sort("rows_per_s", descending=True)
     points = (_fastest_text(figures.filter(shape=table.name), table.label) for table in CLICKHOUSE_TABLES)
-    return bullets(chain.from_iterable(points))
+    return bullets(itertools.chain.from_iterable(points))
 
 
 def _fastest_text(figures: pl.DataFrame, what: str) -> Iterator[str]:
     """Who is fastest, and who is not told apart; nothing where nobody ran."""
     if not figures.is_empty():
-        first, *others = figures.to_dicts()
-        near = "; ".join(row["label"] for row in tied([first, *others]))
+        ranked = figures.to_dicts()
+        near = rivals_text(ranked)
         yield (
-            f"**{what}**: {first['label']}, {thousands(first['rows_per_s'])} rows/s"
+            f"**{what}**: {ranked[0]['label']}, {thousands(ranked[0]['rows_per_s'])} rows/s"
             f"{f'; not told apart from it: {near}' if near else ''}."
         )
 

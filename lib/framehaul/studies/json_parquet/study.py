@@ -24,12 +24,13 @@ from framehaul.reporting.tables import (
     bullets,
     dtypes_text,
     megabytes,
+    rivals_text,
     spread_text,
     thousands,
     words,
 )
 from framehaul.results import store
-from framehaul.results.ratios import Ratio, ratio, tied, verdicts
+from framehaul.results.ratios import Ratio, ratio, verdicts
 from framehaul.results.statistics import medians
 from framehaul.studies.drivers.catalog import Commands
 from framehaul.studies.json_parquet import STUDY, json_lines
@@ -230,8 +231,7 @@ def findings(passes: pl.DataFrame) -> list[str]:
 
 
 def _fastest_sentence(good: pl.DataFrame) -> str:
-    first, *others = good.to_dicts()
-    rivals = "; ".join(row["label"] for row in tied([first, *others]))
+    first, rivals = good.row(0, named=True), rivals_text(good.to_dicts())
     apart = f"; not told apart from it: {rivals}" if rivals else ""
     return f"{first['codec']}: {first['label']} is the fastest with {thousands(first['rows_per_s'])} rows/s{apart}."
 

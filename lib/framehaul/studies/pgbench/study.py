@@ -186,15 +186,10 @@ def published_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, rows)
 
 
-def findings_text(passes: pl.DataFrame, cores: int) -> str:
-    """What stands out: who is fastest in each test, and what held the others."""
+def findings_of_tests(passes: pl.DataFrame, cores: int) -> list[list[str]]:
+    """What stands out, of each test: first who is fastest, then what held the others."""
     base = _base(passes)
-    return bullets("\n  ".join(_of_test(passes, test, base, cores)) for test in _names(passes, "test"))
-
-
-def answer_text(passes: pl.DataFrame) -> str:
-    """Bullet points: who is fastest in each test."""
-    return bullets(next(_of_test(passes, test, _base(passes), 1)) for test in _names(passes, "test"))
+    return [[*_of_test(passes, test, base, cores)] for test in _names(passes, "test")]
 
 
 def _of_test(passes: pl.DataFrame, test: str, base: str, cores: int) -> Iterator[str]:
@@ -361,7 +356,9 @@ class Pgbench(Shown):
         shown.spread = store.read(settings.out / "results" / SPREAD, Spread)
         return shown
 
-    answer = view(answer_text)
+    def answer(self) -> Markdown:
+        """Who is fastest in each test."""
+        return Markdown(bullets(first for first, *_ in self._findings()))
 
     def services(self) -> Listing:
         """What was compared."""
@@ -377,7 +374,10 @@ class Pgbench(Shown):
 
     def findings(self) -> Markdown:
         """What stands out."""
-        return Markdown(findings_text(self.passes, self.metadata["machine"]["cores"]))
+        return Markdown(bullets("\n  ".join(sentences) for sentences in self._findings()))
+
+    def _findings(self) -> list[list[str]]:
+        return findings_of_tests(self.passes, self.metadata["machine"]["cores"])
 
     def missing(self) -> Markdown:
         """What did not run, what is wrong, and what is left behind."""

@@ -28,7 +28,6 @@ from framehaul.reporting.tables import (
     where_and_class,
     words,
 )
-from framehaul.reporting.versions import versions_text
 from framehaul.results import committed, statistics, store
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.fidelity import STUDY as FIDELITY
@@ -229,9 +228,8 @@ class Summary(Shown):
 
     @property
     def run_metadata(self) -> dict[str, Any]:
-        """What is known of the first of the runs: this study has none of its own."""
-        first: dict[str, Any] = self.metadata["runs"][min(self.metadata["runs"])]
-        return first | {"what": _rows(self.summary)}
+        """What is known of the first of the runs, with how many rows each direction moved."""
+        return super().run_metadata | {"what": _rows(self.summary)}
 
     def winners(self) -> Listing:
         """The fastest technique of each database and direction, and what it changes."""
@@ -268,10 +266,6 @@ class Summary(Shown):
     def ranking(self) -> Markdown:
         """The practical ranking."""
         return Markdown(findings.ranking(self.summary))
-
-    def versions(self) -> Markdown:
-        """What the first of the runs was made with."""
-        return Markdown(versions_text(self.metadata, min(self.metadata["runs"])))
 
 
 load = Summary.load

@@ -71,7 +71,7 @@ class Transfers(Shown):
         ]  # fmt: skip
         return Listing(columns, self.summary.filter(pl.col("technique").is_in(names)).drop_nulls("median_rows_per_s"))
 
-    answer = view(lambda passes: findings.answer(statistics.summary(passes)))
+    answer = view(findings.answer, of_frame="summary")
 
     def findings(self) -> Markdown:
         """What stands out."""

@@ -27,9 +27,19 @@ from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, megabytes, speed_text, thousands, words
+from framehaul.reporting.tables import (
+    UNSTABLE,
+    Column,
+    Listing,
+    bullets,
+    megabytes,
+    rivals_text,
+    speed_text,
+    thousands,
+    words,
+)
 from framehaul.results import ratios, statistics, store
-from framehaul.results.ratios import Ratio, tied
+from framehaul.results.ratios import Ratio
 from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
@@ -296,8 +306,7 @@ def findings_text(passes: pl.DataFrame) -> str:
     """Which route is fastest into which warehouse, and which stage it waits for."""
     lines = []
     for (warehouse,), group in summary(passes).filter(status="ok").group_by("warehouse", maintain_order=True):
-        best, *others = group.to_dicts()
-        rivals = "; ".join(row["label"] for row in tied([best, *others]))
+        best, rivals = group.row(0, named=True), rivals_text(group.to_dicts())
         apart = f" Not told apart from it: {rivals}." if rivals else ""
         share, stage = max((best["files_s"], "making the files"), (best["load_s"], "loading them"))
         lines.append(
