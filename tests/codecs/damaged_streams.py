@@ -1,4 +1,4 @@
-"""Streams of ClickHouse's Native format, of binary COPY and of Arrow, damaged at random, and what is made of them.
+"""Streams of ClickHouse's Native format, of Arrow and of binary COPY, bare and on the wire, damaged at random.
 
 `python -m tests.codecs.damaged_streams KIND COUNT SEED` decodes so many in this process, which is one that may die:
 which one is at hand stands in the file that the environment variable DAMAGED_AT names. Its number gives the same
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 import polars as pl
+import psycopg
 import pyarrow as pa
 
 from framehaul.codecs import copy_binary, native_format
@@ -33,8 +34,10 @@ from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, to_polars, validated
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
 from framehaul.settings import PROJECT
+from framehaul.techniques import copy_wire
 from tests.codecs.test_copy_binary import encoded
 from tests.codecs.test_native_format import Trickle, block
+from tests.techniques.test_copy_wire import answer, received
 
 MOST_MEMORY = 4 << 30
 """Of a process that decodes: a number in a stream that is taken for a size ends in MemoryError, not in swapping."""
@@ -109,13 +112,15 @@ def streams(kind: str) -> list[tuple[Table, bytes]]:
     """Streams as they should be, with the table that they are of."""
     made = []
     for seed in range(SEEDS):
-        table = (EVERY_TYPE, EVERY_TYPE if kind == "copy" else MORE_TYPES, NARROW)[seed % 3]
+        table = (EVERY_TYPE, EVERY_TYPE if kind in ("copy", "wire") else MORE_TYPES, NARROW)[seed % 3]
         rows = (0, 1, ROWS, 7)[seed % 4]
         whole = content(table, rows, seed)
         if kind == "native":
             made.append((table, b"".join(block(table, whole.slice(at, 8)) for at in range(0, max(rows, 1), 8))))
         elif kind == "copy":
             made.append((table, encoded(table, whole)))
+        elif kind == "wire":
+            made.append((table, answer(table, encoded(table, whole))))
         else:
             if seed % 2:
                 low = [field.name for field in whole.schema if field.type == pa.string()]
@@ -172,13 +177,19 @@ def decode_copy(table: Table, data: bytes, chance: random.Random) -> pa.Table:
     return decoder.finish()
 
 
+def decode_wire(table: Table, data: bytes, chance: random.Random) -> pa.Table:
+    copy_binary.BATCH_BYTES = chance.choice((64, 1 << 10, 1 << 13))
+    copy_wire.BATCH_BYTES = copy_binary.BATCH_BYTES  # type: ignore[attr-defined]
+    return received(table, data, max(1, len(data) // chance.choice((1, 3, 20))))
+
+
 def decode_arrow(table: Table, data: bytes, chance: random.Random) -> pa.Table:
     del table, chance
     return validated(pa.ipc.open_stream(data).read_all())
 
 
 DECODERS: dict[str, Callable[[Table, bytes, random.Random], pa.Table]] = {
-    "native": decode_native, "copy": decode_copy, "arrow": decode_arrow,
+    "native": decode_native, "copy": decode_copy, "wire": decode_wire, "arrow": decode_arrow,
 }  # fmt: skip
 
 
@@ -188,7 +199,7 @@ def outcome(kind: str, seed: int, number: int) -> str:
     table, data = damaged(kind, chance)
     try:
         found = DECODERS[kind](table, data, chance)
-    except ValueError as error:  # and pa.ArrowInvalid, of Arrow's own reader
+    except (ValueError, psycopg.Error) as error:  # and pa.ArrowInvalid, of Arrow's own reader
         assert str(error)
         return "refused"
     except (pa.ArrowException, OSError):

@@ -186,7 +186,7 @@ def test_copy_gives_no_text_that_is_none(before: bytes, wrong: bytes) -> None:
     with pytest.raises(ValueError, match=r"column t, row 4: .* is not UTF-8"):
         decoded(table, stream)
     decoder.feed(HEADER + b"".join(map(row, values[:3])))
-    decoder._decode()
+    decoder._decode_held()
     decoder.feed(b"".join(map(row, values[3:])) + TRAILER)
     with pytest.raises(ValueError, match=r"column t, row 4: .* is not UTF-8"):  # counted from the first batch on
         decoder.finish()
@@ -322,14 +322,14 @@ def in_parallel(count: int, *kinds: str, **environment: str) -> list[set[str]]:
 
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.slow)])
 def test_damaged_streams_are_decoded_or_refused(count: int) -> None:
-    assert in_parallel(count, "native", "copy", "arrow") == [{"decoded", "refused"}] * 3
+    assert in_parallel(count, "native", "copy", "wire", "arrow") == [{"decoded", "refused"}] * 4
 
 
 @pytest.mark.slow
 def test_the_loops_stay_within_bounds(tmp_path: Path) -> None:
     """As numba checks it where it is told to."""
     bounded = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert in_parallel(1000, "native", "copy", **bounded) == [{"decoded", "refused"}] * 2
+    assert in_parallel(1000, "native", "copy", "wire", **bounded) == [{"decoded", "refused"}] * 3
 
 
 FIRST_CALLS = """

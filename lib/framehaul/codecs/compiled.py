@@ -9,29 +9,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.lib.stride_tricks import as_strided
 
-from framehaul.data.text import EIGHT, MOST_BYTES, SIXTEEN, TWENTY_FOUR, compiled
+from framehaul.data.text import (
+    EIGHT,
+    INLINE_BYTES,
+    MOST_BYTES,
+    NOT_ASCII_64,
+    SIXTEEN,
+    TWENTY_FOUR,
+    compiled,
+    words_of_eight,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s, Int64s, Keys, Words
+    from framehaul.data.text import Bytes, Int32s, Int64s, Keys
 
 MOST_FIELD_BYTES = 1 << 30
 """Of a field in PostgreSQL: https://www.postgresql.org/docs/18/limits.html"""
 CUT, TOO_LONG = -1, -2
 """In place of where a LEB128 number ends: it goes on behind the data, or has more bytes than a count can have."""
-ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH = range(4)
-"""Why `find_fields` ended."""
+ROW_CUT, TRAILER, OTHER_COUNT, OTHER_LENGTH, OTHER_WIDTH, NO_SINGLE_ROW = range(6)
+"""Why `decode_rows` ended."""
+ANY_BYTES, TEXT_BYTES, UUID_BYTES = -1, 0, 16
+"""In place of the width of a field that has no number in it."""
+MESSAGE_HEAD_BYTES = 5
+"""Of a message of PostgreSQL's protocol: its type and length, https://www.postgresql.org/docs/18/protocol-message-formats.html"""
+COPY_DATA = ord("d")
 UUID_TEXT_BYTES = 36
-HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 DASH = ord("-")
 EVERY_BYTE, EVERY_OTHER_BYTE = np.uint64(0x0101010101010101), np.uint64(0x00FF00FF00FF00FF)
+EVERY_OTHER_PAIR, LOW_DIGITS = np.uint64(0x0000FFFF0000FFFF), np.uint64(0x000F000F000F000F)
 LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
 ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
 FIVE, SIX, NINE = np.uint64(5), np.uint64(6), np.uint64(9)
-THIRTY_TWO, FORTY_EIGHT = np.uint64(32), np.uint64(48)
+THIRTY_TWO, FORTY, FORTY_EIGHT = np.uint64(32), np.uint64(40), np.uint64(48)
 SHORT_RUN = 24
 """Rows up to which comparing all of them takes less time than counting their bytes."""
 TOLD_BY_TWO_BYTES = 1 << 19
@@ -41,19 +54,23 @@ MOST_LENGTH_BYTES = 5
 WORD_SLACK = np.uint64(32)
 """How far `write_texts` may read and write behind a text."""
 SEVEN_BITS = np.uint64(127)
-ONE, FOUR = np.uint64(1), np.uint64(4)
+ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
+MOST_INLINE = np.uint64(INLINE_BYTES)
+KEPT_BYTES = np.array(
+    [
+        [(1 << 8 * min(max(length - 8 * word, 0), 8 - 4 * word)) - 1 for word in range(2)]
+        for length in range(INLINE_BYTES + 1)
+    ],
+    np.uint64,
+)
+"""Of the two words that a text in a view is read by: the bytes that belong to one of so many bytes."""
 LAST_BYTE = np.uint64(255)
 
 
-def pairs_at_every_byte(data: Bytes) -> NDArray[np.uint16]:
-    """The two bytes from each byte on as one number; what is written there is written to the data."""
-    return as_strided(data[:2].view(np.uint16), (max(len(data) - 1, 0),), (1,))
-
-
-def uuid_views_of(data: Bytes, starts: Int32s, *, flip: int) -> list[Any]:
-    """The two buffers of an array of string views of UUIDs as text; `starts` and `flip` as in `view_uuids`."""
-    views, texts = np.empty((len(starts), 4), np.uint32), np.empty(len(starts) * UUID_TEXT_BYTES, np.uint8)
-    view_uuids(data, starts, flip, pairs_at_every_byte(texts), views)
+def uuid_views_of(halves: Keys, *, reverse: bool) -> list[Any]:
+    """The two buffers of an array of string views of UUIDs as text; the halves, [row, half], as in `view_uuids`."""
+    views, texts = np.empty_like(halves), np.empty(len(halves) * UUID_TEXT_BYTES, np.uint8)
+    view_uuids(halves, reverse, words_of_eight(texts), views)
     return [views, texts]
 
 
@@ -65,27 +82,45 @@ def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: 
 
 
 @compiled
-def view_uuids(data: Bytes, starts: Int32s, flip: int, pairs: NDArray[np.uint16], views: Words) -> None:
-    """Write UUIDs as text, and a view for each; a start of -1 is NULL.
+def reversed_bytes(word: np.uint64) -> np.uint64:
+    """The eight bytes of a word in the other order."""
+    word = ((word >> EIGHT) & EVERY_OTHER_BYTE) | ((word & EVERY_OTHER_BYTE) << EIGHT)
+    word = ((word >> SIXTEEN) & EVERY_OTHER_PAIR) | ((word & EVERY_OTHER_PAIR) << SIXTEEN)
+    return (word >> THIRTY_TWO) | (word << THIRTY_TWO)
 
-    `pairs` is the text at every byte. `flip` is 0 where the 16 bytes are in the order of the text, 7 where each half
-    of them is a little-endian integer.
+
+@compiled
+def hex_digits(half: np.uint64) -> np.uint64:
+    """The eight hexadecimal digits, as text, of the four bytes that are the lower half of a word."""
+    half = (half | (half << SIXTEEN)) & EVERY_OTHER_PAIR
+    half = (half | (half << EIGHT)) & EVERY_OTHER_BYTE
+    digits = ((half >> FOUR) & LOW_DIGITS) | ((half & LOW_DIGITS) << EIGHT)
+    letters = ((digits + EVERY_BYTE * SIX) >> FOUR) & EVERY_BYTE
+    return digits + EVERY_BYTE * ZERO + letters * TO_LETTERS
+
+
+@compiled
+def view_uuids(halves: Keys, reverse: bool, words: Keys, views: Keys) -> None:
+    """Write UUIDs, 8-4-4-4-12 digits, and a view for each; `words` is the text at every byte, eight bytes each.
+
+    The halves have their bytes in the order of the text, or in `reverse`: then each is a little-endian integer. What a
+    word has too much is written over by the next.
     """
-    for row in range(len(starts)):
-        views[row, :] = 0
-        start, at = starts[row], row * UUID_TEXT_BYTES
-        if start < 0:
-            continue
-        views[row, 0] = UUID_TEXT_BYTES
-        views[row, 3] = at
-        for index in range(16):
-            if index in (4, 6, 8, 10):
-                pairs[at] = DASH  # and a zero behind it, which the next pair overwrites
-                at += 1
-            pairs[at] = HEX_PAIRS[data[start + (index ^ flip)]]
-            at += 2
-        first = row * UUID_TEXT_BYTES
-        views[row, 1] = np.uint32(pairs[first]) | (np.uint32(pairs[first + 2]) << 16)
+    for row in range(len(halves)):
+        high, low, at = halves[row, 0], halves[row, 1], np.uint64(row * UUID_TEXT_BYTES)
+        if reverse:
+            high, low = reversed_bytes(high), reversed_bytes(low)
+        first, second = hex_digits(high & LOW_HALF), hex_digits(high >> THIRTY_TWO)
+        third, fourth = hex_digits(low & LOW_HALF), hex_digits(low >> THIRTY_TWO)
+        dash = np.uint64(DASH)
+        words[at] = first
+        words[at + np.uint64(8)] = dash | (second << EIGHT)
+        words[at + np.uint64(13)] = dash | (second >> THIRTY_TWO << EIGHT) | (dash << FORTY)
+        words[at + np.uint64(19)] = (third & LOW_HALF) | (dash << THIRTY_TWO)
+        words[at + np.uint64(24)] = third >> THIRTY_TWO
+        words[at + np.uint64(28)] = fourth
+        views[row, 0] = np.uint64(UUID_TEXT_BYTES) | (first << THIRTY_TWO)
+        views[row, 1] = at << THIRTY_TWO
 
 
 @compiled
@@ -123,72 +158,102 @@ def find_texts(data: Bytes, at: int, starts: Int32s, lengths: Int32s, done: int)
 
 
 @compiled
-def big_endian(data: Bytes, at: int) -> int:
-    """The four bytes at a place as a signed integer."""
-    unsigned = (
-        (np.uint32(data[at]) << 24) | (np.uint32(data[at + 1]) << 16)
-        | (np.uint32(data[at + 2]) << 8) | np.uint32(data[at + 3])
-    )  # fmt: skip
-    return np.int32(unsigned)  # type: ignore[return-value]
+def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cost more than all that one does
+    data: Bytes,
+    words: Keys,
+    end: int,
+    head: int,
+    widths: Int64s,
+    bases: Keys,
+    numbers: Keys,
+    views: Keys,
+    text_words: Keys,
+    free: Keys,
+    nulls: Bytes,
+    suspects: Int32s,
+) -> tuple[int, int, int, int, int, int]:
+    """Decode the whole rows of binary COPY from the start of the data to `end`, as long as `numbers` has room for them.
 
+    `words` is the data at every byte, eight bytes each. Where `head` is not 0 each row stands in a message of its own,
+    with so many bytes in front. A field of a width goes to `numbers` [field, row] as an unsigned number, a UUID's bytes
+    to `views` [field, row, half]; of a text there is the view, and from `bases` [field] on to `free` [field] the text
+    that is not in it, copied as `write_texts` does. `nulls` [field, row] is set for NULL, with zeros in its place.
 
-@compiled
-def find_fields(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[int, int, int, int]:
-    """Fill in, [field, row], where every field of every whole row starts and how long it is; -1 is NULL.
+    Texts with bytes above 127, or so it seems, are noted in `suspects`, [field, row, start, length] of each: only those
+    can be anything but UTF-8.
 
-    Gives the number of rows, the bytes that they take (with the trailer), and what came instead of a further row:
-    ROW_CUT where the data end, TRAILER, or a row with OTHER_COUNT of fields, or a field of OTHER_LENGTH, and which.
+    Gives the number of rows, where they end (with the trailer), how many suspects there are, and what came instead of a
+    further row: ROW_CUT where the data, or the room, end, TRAILER, a row with OTHER_COUNT of fields, a field of
+    OTHER_LENGTH or OTHER_WIDTH, or a message that is NO_SINGLE_ROW; in which field, and the number.
     """
-    fields = len(starts)
-    row_at = row = 0
-    while len(data) - row_at >= 2:  # noqa: PLR2004  bytes of a count
-        count = np.int16((np.uint16(data[row_at]) << 8) | data[row_at + 1])
-        if count == -1:
-            return row, row_at + 2, TRAILER, 0
-        if count != fields:
-            return row, row_at, OTHER_COUNT, int(count)
-        at = row_at + 2
-        for field in range(fields):
-            if len(data) - at < 4:  # noqa: PLR2004  bytes of a length
-                return row, row_at, ROW_CUT, 0
-            length = big_endian(data, at)
-            at += 4
-            if length < -1 or length > MOST_FIELD_BYTES:
-                return row, row_at, OTHER_LENGTH, int(length)
-            if length > len(data) - at:
-                return row, row_at, ROW_CUT, 0
-            starts[field, row] = at
-            lengths[field, row] = length
-            at += max(length, 0)
-        row_at = at
+    size, at = np.uint64(end), np.uint64(0)  # numbers without a sign are no indexes from the end
+    row, count, most, fields = 0, 0, numbers.shape[1], len(widths)
+    cut = NO_SINGLE_ROW if head else ROW_CUT
+    free[:] = bases
+    while row < most and size - at >= np.uint64(head) + TWO:
+        begin, stop = at, size
+        if head:
+            stop = at + ONE + (reversed_bytes(words[at + ONE]) >> THIRTY_TWO)
+            if data[at] != COPY_DATA or stop > size:
+                break
+            at += np.uint64(head)
+            if stop < at + TWO:
+                return row, int(begin), count, NO_SINGLE_ROW, 0, 0
+        came = np.int16((np.uint16(data[at]) << 8) | data[at + ONE])
+        at += TWO
+        if came == -1:
+            return row, int(at), count, TRAILER if at == stop or not head else NO_SINGLE_ROW, 0, 0
+        if came != fields:
+            return row, int(begin), count, OTHER_COUNT, 0, int(came)
+        for index in range(fields):
+            field, this, width = np.uint64(index), np.uint64(row), widths[index]
+            if stop - at < FOUR:
+                return row, int(begin), count, cut, 0, 0
+            number = np.int32(reversed_bytes(words[at]) >> THIRTY_TWO)
+            at += FOUR
+            if number == -1:
+                nulls[field, this] = 1
+                numbers[field, this] = views[field, this, 0] = views[field, this, 1] = np.uint64(0)
+                continue
+            if number < 0 or number > MOST_FIELD_BYTES:
+                return row, int(begin), count, OTHER_LENGTH, index, int(number)
+            length = np.uint64(number)
+            if stop - at < length:
+                return row, int(begin), count, cut, 0, 0
+            if width > 0 and number != width:
+                return row, int(begin), count, OTHER_WIDTH, index, int(number)
+            if width == UUID_BYTES:
+                views[field, this, 0], views[field, this, 1] = words[at], words[at + EIGHT]
+            elif width > 0:
+                numbers[field, this] = reversed_bytes(words[at]) >> np.uint64(64 - 8 * width)
+            else:
+                first, second = words[at], words[at + EIGHT]
+                if length > MOST_INLINE:
+                    to = free[field]
+                    views[field, this, 0] = length | (first << THIRTY_TWO)
+                    views[field, this, 1] = (to - bases[field]) << THIRTY_TWO
+                    text_words[to], text_words[to + EIGHT] = first, second
+                    first |= second
+                    done = np.uint64(16)
+                    while done < length:
+                        text_words[to + done] = words[at + done]
+                        first |= words[at + done]  # of the last word some bytes are no longer of this text
+                        done += EIGHT
+                    free[field] = to + length
+                else:
+                    first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
+                    views[field, this, 0] = length | (first << THIRTY_TWO)
+                    views[field, this, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
+                    first |= second
+                if first & NOT_ASCII_64 and width == TEXT_BYTES:
+                    suspects[0, count], suspects[1, count] = index, row
+                    suspects[2, count], suspects[3, count] = at, number
+                    count += 1
+            at += length
+        if head and at != stop:
+            return row, int(begin), count, NO_SINGLE_ROW, 0, 0
         row += 1
-    return row, row_at, ROW_CUT, 0
-
-
-@compiled
-def read_int16(data: Bytes, starts: Int32s, lengths: Int32s, out: NDArray[np.int16]) -> None:
-    """Fields of two bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        at = starts[row]
-        out[row] = np.int16((np.uint16(data[at]) << 8) | data[at + 1]) if lengths[row] > 0 else np.int16(0)
-
-
-@compiled
-def read_int32(data: Bytes, starts: Int32s, lengths: Int32s, out: Int32s) -> None:
-    """Fields of four bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        out[row] = big_endian(data, starts[row]) if lengths[row] > 0 else np.int32(0)
-
-
-@compiled
-def read_int64(data: Bytes, starts: Int32s, lengths: Int32s, out: Int64s) -> None:
-    """Fields of eight bytes; 0 where they are NULL."""
-    for row in range(len(starts)):
-        if lengths[row] > 0:
-            high, low = big_endian(data, starts[row]), big_endian(data, starts[row] + 4)
-            out[row] = (np.int64(high) << 32) | np.int64(np.uint32(low))
-        else:
-            out[row] = 0
+    return row, int(at), count, ROW_CUT, 0, 0
 
 
 @compiled

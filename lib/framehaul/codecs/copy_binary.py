@@ -1,4 +1,4 @@
-"""PostgreSQL's binary COPY as Arrow record batches, decoded by loops that numba compiles: no Python object per value.
+"""PostgreSQL's binary COPY as Arrow record batches, decoded by one compiled loop: no Python object per value.
 
 Text becomes string views, as Polars' own strings are.
 
@@ -7,40 +7,47 @@ The format: https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMA
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from framehaul.codecs.compiled import (
+    ANY_BYTES,
+    COPY_DATA,
+    MESSAGE_HEAD_BYTES,
+    NO_SINGLE_ROW,
     OTHER_COUNT,
     OTHER_LENGTH,
+    OTHER_WIDTH,
+    TEXT_BYTES,
     TRAILER,
+    UUID_BYTES,
+    WORD_SLACK,
     arrow_array,
-    find_fields,
-    read_int16,
-    read_int32,
-    read_int64,
+    decode_rows,
     uuid_views_of,
 )
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import MOST_BYTES, SLACK, text_views_of, views_of
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, keep_invalid, words_of_eight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Buffer
 
     from numpy.typing import NDArray
 
-    from framehaul.data.text import Bytes, Int32s
+    from framehaul.data.text import Bytes, Int32s, Int64s, Keys
 
 BATCH_BYTES = 1 << 20
 """Bytes decoded at once: they and the batch made of them stay in the CPU's cache."""
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
-FIXED_WIDTHS = {
+WIDTHS = {
+    ColumnType.TEXT: TEXT_BYTES, ColumnType.BYTES: ANY_BYTES, ColumnType.UUID: UUID_BYTES,
     ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8,
     ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8,
-    ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.UUID: 16,
+    ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8,
 }  # fmt: skip
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
@@ -50,24 +57,43 @@ CRITICAL_FLAGS = 0xFFFF0000
 
 
 class CopyDecoder:
-    """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them."""
+    """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them.
+
+    Raises ValueError for a table with a column that is not decoded here.
+    """
 
     def __init__(self, table: Table) -> None:
-        self._table = table
-        self._pending = [b""]
-        self._pending_bytes = 0
+        if decimals := table.columns_of(ColumnType.DECIMAL):
+            raise ValueError(
+                f"column {decimals[0]} is numeric, whose binary form is not decoded here: use ADBC or text"
+            )
+        self._table, self._schema = table, table.arrow_view_schema
+        self._held, self._held_bytes = np.empty(BATCH_BYTES + len(SLACK), np.uint8), 0
         self._enough_bytes = BATCH_BYTES
+        self._room = Room.of(table, BATCH_BYTES)
         self._begun = self._ended = False
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         """Decoded so far."""
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: Buffer) -> None:
         """Take some more bytes, cut anywhere. Raises ValueError when they are no binary COPY of this table."""
-        self._pending.append(data)
-        self._pending_bytes += len(data)
-        if self._pending_bytes >= self._enough_bytes:
-            self._decode()
+        rest = np.frombuffer(data, np.uint8)
+        while len(rest):
+            part = rest[: len(self._held) - len(SLACK) - self._held_bytes]
+            self._held[self._held_bytes : self._held_bytes + len(part)] = part
+            self._held_bytes += len(part)
+            rest = rest[len(part) :]
+            if self._held_bytes >= self._enough_bytes:
+                self._decode_held()
+
+    def _decode_held(self) -> None:
+        taken, held = self.decode(self._held, self._held_bytes), self._held_bytes
+        if self._ended and taken < held:
+            raise ValueError(f"{held - taken:,} bytes follow the trailer of the binary COPY of {self._table.name}")
+        self._held_bytes = held - taken
+        self._enough_bytes = max(BATCH_BYTES, 2 * self._held_bytes)  # a row may be longer than any batch
+        self._held = moved(self._held, taken, held, self._enough_bytes)
 
     def take(self) -> list[pa.RecordBatch]:
         """The batches that are ready, each handed out once."""
@@ -76,123 +102,164 @@ class CopyDecoder:
 
     def finish(self) -> pa.Table:
         """All rows not taken yet. Raises ValueError when the bytes ended before the trailer of binary COPY."""
-        self._decode()
+        self._decode_held()
         if not self._ended:
             raise ValueError(f"the binary COPY of {self._table.name} ended before its trailer, after {self._place}")
-        return pa.Table.from_batches(self.take(), self._table.arrow_view_schema)
+        return pa.Table.from_batches(self.take(), self._schema)
 
     @property
     def _place(self) -> str:
         return f"{self._rows:,} rows and {self._bytes:,} bytes"
 
-    def _decode(self) -> None:
-        content = b"".join((*self._pending, SLACK))
-        size = len(content) - len(SLACK)
-        if size > MOST_BYTES:
-            raise ValueError(f"{size:,} bytes came at once: feed at most {MOST_BYTES:,}")
-        begin = 0 if self._begun else self._header_bytes(content[:size])
-        end = begin + self._decode_rows(content, begin, size) if self._begun else 0
-        self._bytes += end
-        if self._ended and end < size:
-            raise ValueError(f"{size - end:,} bytes follow the trailer of the binary COPY of {self._table.name}")
-        self._pending = [content[end:size]]
-        self._pending_bytes = size - end
-        self._enough_bytes = max(BATCH_BYTES, 2 * self._pending_bytes)  # a row may be longer than any batch
+    def decode(self, data: Bytes, size: int, *, messages: bool = False) -> int:
+        """Decode what is whole in the first so many bytes of data that has SLACK behind them; gives where that ends.
 
-    def _decode_rows(self, content: bytes, begin: int, size: int) -> int:
+        With `messages` every row stands in a CopyData message, as the server sends it; the header is written over.
+        Raises as `feed` does.
+        """
+        begin = 0 if self._begun else self._header_bytes(data, size, messages=messages)
+        self._bytes += begin
+        return begin + self._decode_rows(data[begin:], size - begin, messages=messages) if self._begun else 0
+
+    def _decode_rows(self, data: Bytes, size: int, *, messages: bool) -> int:
         """Make a batch of the whole rows that there are; gives the bytes that they take."""
         if self._ended:
             return 0
-        columns, data = self._table.columns, np.frombuffer(content, np.uint8, offset=begin)
-        most_rows = (size - begin) // (2 + 4 * len(columns)) + 1  # the last may be cut
-        starts, lengths = np.empty((2, len(columns), most_rows), np.int32)
-        rows, end, other, number = find_fields(data[: size - begin], starts, lengths)
+        room = self._room = self._room if size <= self._room.size else Room.of(self._table, size)
+        rows, end, suspects, other, field, number = decode_rows(
+            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, room.widths, room.bases, room.numbers,
+            room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
+        )  # fmt: skip
+        self._check_texts(data, room.suspects[:, :suspects])
         if rows:
             try:
                 arrays = [
-                    decode(column, data, start[:rows], length[:rows], self._rows)
-                    for column, start, length in zip(columns, starts, lengths, strict=True)
+                    room.array(at, column, view, rows)
+                    for at, (column, view) in enumerate(zip(self._table.columns, self._schema.types, strict=True))
                 ]
             except ValueError as error:
                 raise ValueError(f"{error} (in what follows {self._place})") from error
-            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._table.arrow_view_schema))
-            self._rows += rows
-        if other in (OTHER_COUNT, OTHER_LENGTH):
-            self._bytes += begin + end
-            fields = f"rows of {number} fields, not of {len(columns)}"
-            fault = fields if other == OTHER_COUNT else f"a field of {number} bytes"
-            raise ValueError(f"the binary COPY of {self._table.name} has {fault}, after {self._place}")
+            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        room.nulls[:, : rows + 1] = 0
+        self._rows += rows
+        self._bytes += end
         self._ended = other == TRAILER
+        if fault := self._fault(other, field, number):
+            raise ValueError(f"{fault}, after {self._place}")
         return end
 
-    def _header_bytes(self, content: bytes) -> int:
-        """Length of the header at the start of the content, 0 while it is not whole; sets `_begun` at its end."""
-        if not content.startswith(SIGNATURE[: len(content)]):
-            raise ValueError(f"this is no binary COPY: it begins with {content[: len(SIGNATURE)]!r}")
-        extension_at = len(SIGNATURE) + 4
-        if len(content) < extension_at + 4:
+    def _check_texts(self, data: Bytes, suspects: Int32s) -> None:
+        """Raises NotTextError for the first of these texts, [field, row, start, length] of each, that is not UTF-8."""
+        fields, rows, starts, lengths = suspects
+        wrong = np.arange(len(fields), dtype=np.int32)
+        if keep_invalid(data, starts, lengths, wrong, len(wrong)):
+            at = wrong[0]
+            value = data[starts[at] : starts[at] + lengths[at]].tobytes()
+            raise NotTextError(self._table.column_names[fields[at]], self._rows + int(rows[at]), value)
+
+    def _fault(self, other: int, field: int, number: int) -> str | None:
+        """What is wrong with that which came instead of a further row, if anything is."""
+        copy, column = f"the binary COPY of {self._table.name}", self._table.columns[field]
+        match other:
+            case _ if other == OTHER_COUNT:
+                return f"{copy} has rows of {number} fields, not of {len(self._table.columns)}"
+            case _ if other == OTHER_LENGTH:
+                return f"{copy} has a field of {number} bytes"
+            case _ if other == OTHER_WIDTH:
+                return (
+                    f"column {column.name} does not come as {column.types.postgres}: "
+                    f"row {self._rows:,} has {number} bytes, not {WIDTHS[column.type]}"
+                )
+            case _ if other == NO_SINGLE_ROW:
+                return f"a message of {copy} is not one row"
+        return None
+
+    def _header_bytes(self, data: Bytes, size: int, *, messages: bool) -> int:
+        """Length of the header at the start of the data, 0 while it is not whole; sets `_begun` at its end."""
+        skipped = MESSAGE_HEAD_BYTES * messages
+        start = data[skipped : min(size, skipped + len(SIGNATURE) + 8)].tobytes()
+        if not start.startswith(SIGNATURE[: len(start)]):
+            raise ValueError(f"this is no binary COPY: it begins with {start[: len(SIGNATURE)]!r}")
+        if len(start) < len(SIGNATURE) + 8:
             return 0
-        if flags := int.from_bytes(content[len(SIGNATURE) : extension_at]) & CRITICAL_FLAGS:
+        if flags := int.from_bytes(start[-8:-4]) & CRITICAL_FLAGS:
             raise ValueError(f"the binary COPY of {self._table.name} has flags that are not known here: {flags:#x}")
-        header = extension_at + 4 + int.from_bytes(content[extension_at : extension_at + 4])
-        self._begun = len(content) >= header
-        return header if self._begun else 0
+        header = len(start) + int.from_bytes(start[-4:])
+        left = 0
+        if messages:  # what is left of the first one is the first row, which gets one of its own
+            left = 1 + int.from_bytes(data[1:MESSAGE_HEAD_BYTES].tobytes()) - skipped - header
+            if left < 0:
+                raise ValueError(f"the header of the binary COPY of {self._table.name} is not in one message")
+        if size < skipped + header:
+            return 0
+        self._begun = True
+        if not left:
+            return skipped + header
+        data[header] = COPY_DATA
+        data[header + 1 : header + MESSAGE_HEAD_BYTES] = np.frombuffer((4 + left).to_bytes(4), np.uint8)
+        return header
 
 
-def decode(column: Column, data: Bytes, starts: Int32s, lengths: Int32s, first_row: int = 0) -> pa.Array:
-    """A column, from where its fields start in the data and how long they are, -1 for NULL.
+@dataclass(frozen=True)
+class Room:
+    """What `decode_rows` fills in, again and again; most of it is never touched, and takes no memory."""
 
-    `first_row` is the number of the first of them, for what is said of one. Raises ValueError.
-    """
-    null, arrow = lengths == -1, column.arrow_view
-    check_widths(column, first_row, lengths)
-    buffers: list[Any]
-    match column.type:
-        case ColumnType.TEXT:
-            buffers = text_views_of(column.name, first_row, data, starts, lengths)
-        case ColumnType.BYTES:
-            buffers, _ = views_of(data, starts, lengths)
-        case ColumnType.UUID:
-            buffers = uuid_views_of(data, np.where(null, -1, starts), flip=0)
-        case ColumnType.BOOL:
-            buffers = [np.packbits(data[np.where(null, 0, starts)] != 0, bitorder="little")]
-        case ColumnType.INT16:
-            buffers = [integers(read_int16, np.int16, data, starts, lengths)]
-        case ColumnType.INT32 | ColumnType.FLOAT32:
-            buffers = [integers(read_int32, np.int32, data, starts, lengths)]
-        case ColumnType.DATE:
-            buffers = [since_1970(column, integers(read_int32, np.int32, data, starts, lengths), DAYS_TO_2000)]
-        case ColumnType.INT64 | ColumnType.FLOAT64:
-            buffers = [integers(read_int64, np.int64, data, starts, lengths)]
-        case ColumnType.DECIMAL:
-            raise ValueError(
-                f"column {column.name} is numeric, whose binary form is not decoded here: use ADBC or text"
-            )
-        case _:
-            arrow = pa.timestamp("us", arrow.tz)  # whatever a frame may hold, PostgreSQL has microseconds
-            buffers = [since_1970(column, integers(read_int64, np.int64, data, starts, lengths), MICROSECONDS_TO_2000)]
-    validity = np.packbits(~null, bitorder="little") if null.any() else None
-    return arrow_array(arrow, len(starts), validity, buffers).cast(column.arrow_view)
+    size: int
+    """Bytes of COPY that there is room for."""
+    widths: Int64s
+    bases: Keys
+    numbers: Keys
+    views: Keys
+    texts: Bytes
+    free: Keys
+    nulls: Bytes
+    suspects: Int32s
+
+    @classmethod
+    def of(cls, table: Table, size: int) -> Self:
+        """Room for so many bytes. Raises ValueError for more than offsets reach over."""
+        if size > MOST_BYTES:
+            raise ValueError(f"a row of {table.name} takes more than {MOST_BYTES:,} bytes")
+        fields, rows = len(table.columns), size // (2 + 4 * len(table.columns)) + 1
+        widths = np.array([WIDTHS[column.type] for column in table.columns], np.int64)
+        of_texts = np.cumsum(widths <= 0, dtype=np.uint64)
+        each = size + int(WORD_SLACK)
+        return cls(
+            size, widths, (of_texts - (widths <= 0)).astype(np.uint64) * np.uint64(each),
+            np.empty((fields, rows), np.uint64), np.empty((fields, rows, 2), np.uint64),
+            np.empty(each * (int(of_texts[-1]) + 1), np.uint8), np.empty(fields, np.uint64),
+            np.zeros((fields, rows), np.uint8), np.empty((4, rows * int(of_texts[-1])), np.int32),
+        )  # fmt: skip
+
+    def array(self, field: int, column: Column, view: pa.DataType, rows: int) -> pa.Array:
+        """A column of a batch, as this type of Arrow. Raises ValueError for what dataframes do not have."""
+        numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], view
+        buffers: list[Any]
+        match column.type:
+            case ColumnType.TEXT | ColumnType.BYTES:
+                text = self.texts[int(self.bases[field]) : int(self.free[field])]
+                buffers = [self.views[field, :rows].copy(), text.copy()]
+            case ColumnType.UUID:
+                buffers = uuid_views_of(self.views[field, :rows], reverse=False)
+            case ColumnType.BOOL:
+                buffers = [np.packbits(numbers != 0, bitorder="little")]
+            case ColumnType.DATE:
+                buffers = [since_1970(column, numbers.astype(np.int32), DAYS_TO_2000)]
+            case ColumnType.INT16 | ColumnType.INT32 | ColumnType.INT64 | ColumnType.FLOAT32 | ColumnType.FLOAT64:
+                buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
+            case _:
+                arrow = pa.timestamp("us", arrow.tz)  # whatever a frame may hold, PostgreSQL has microseconds
+                buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
+        validity = np.packbits(null == 0, bitorder="little") if null.any() else None
+        array = arrow_array(arrow, rows, validity, buffers)
+        return array if arrow is view else array.cast(view)
 
 
-def check_widths(column: Column, first_row: int, lengths: Int32s) -> None:
-    """Raises ValueError for fields that are not as long as a column of one width has them, and are not NULL."""
-    width = FIXED_WIDTHS.get(column.type)
-    if width is not None and len(wrong := np.flatnonzero((lengths != width) & (lengths != -1))):
-        row = int(wrong[0])
-        raise ValueError(
-            f"column {column.name} does not come as {column.types.postgres}: "
-            f"row {first_row + row:,} has {lengths[row]} bytes, not {width}"
-        )
-
-
-def integers(
-    read: Callable[[Bytes, Int32s, Int32s, Any], None], dtype: type[Any], data: Bytes, starts: Int32s, lengths: Int32s
-) -> NDArray[Any]:
-    """Fields of one width as numbers; 0 where they are NULL."""
-    out = np.empty(len(starts), dtype)
-    read(data, starts, lengths, out)
-    return out
+def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:
+    """The bytes from `first` to `end`, at the start of a buffer that holds so many at least, and SLACK."""
+    to = held if len(held) >= size + len(SLACK) else np.empty(size + len(SLACK), np.uint8)
+    to[: end - first] = held[first:end]
+    return to
 
 
 def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray[Any]:
@@ -205,5 +272,5 @@ def since_1970(column: Column, since_2000: NDArray[Any], offset: int) -> NDArray
         raise ValueError(f"column {column.name} holds infinity or -infinity, which no dataframe has in place of a date")
     if len(since_2000) and since_2000.max() > limits.max - offset:
         raise ValueError(f"column {column.name} holds a moment that PostgreSQL does not have")
-    shifted: NDArray[Any] = since_2000 + since_2000.dtype.type(offset)
-    return shifted
+    since_2000 += since_2000.dtype.type(offset)
+    return since_2000

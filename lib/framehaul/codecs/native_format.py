@@ -99,7 +99,7 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
             raw = source.take(16 * rows)
             if len(raw) > MOST_BYTES:
                 raise ValueError(f"column {column.name} takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
-            buffers = uuid_views_of(raw, np.arange(0, 16 * rows, 16, dtype=np.int32), flip=7)
+            buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import asyncpg
@@ -26,6 +27,7 @@ from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ColumnType, Table, quote_postgres_text
 from framehaul.techniques.clients import UTF8, check_encoding
+from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
 
 # COPY's CSV, tab-delimited: quotes protect tabs, newlines and quotes in text. An empty field is NULL, a quoted
@@ -51,6 +53,25 @@ def pages_query(table: Table) -> str:
 def page_ranges(pages: int) -> tuple[str, str]:
     """Conditions that split a table of so many pages in two, each a TID range scan; the second has no upper end."""
     return f"ctid < '({pages // 2},0)'", f"ctid >= '({pages // 2},0)'"
+
+
+@contextmanager
+def in_one_snapshot(
+    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
+) -> Iterator[tuple[str, str]]:
+    """A transaction on both connections, that sees the table as of one moment; and for each the condition of its half.
+
+    https://www.postgresql.org/docs/18/functions-admin.html#FUNCTIONS-SNAPSHOT-SYNCHRONIZATION
+    """
+    first, second = connections
+    with first.transaction(), second.transaction():
+        for connection in connections:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute(UTF8)
+        ((snapshot,),) = first.execute("SELECT pg_export_snapshot()").fetchall()
+        second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+        ((pages,),) = first.execute(pages_query(table).encode()).fetchall()
+        yield page_ranges(pages)
 
 
 def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
@@ -126,6 +147,11 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, condit
     return decoder.finish()
 
 
+def polars_to_pandas(frame: pl.DataFrame, table: Table) -> pd.DataFrame:
+    """pandas 3 keeps text in Arrow arrays without views, and nothing copies views into such faster than Polars."""
+    return to_pandas(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), table, valid=True)
+
+
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
 async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg hands over bytes, compiled loops make Arrow of them: the least work per value of all."""
@@ -134,9 +160,8 @@ async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
-    """pandas 3 keeps text in Arrow arrays without views, and nothing copies views into such faster than Polars."""
-    frame = to_polars(await copy_decoded(connection, table), table, valid=True)
-    return to_pandas(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), table, valid=True)
+    """As with Polars, whose text pandas takes as plain Arrow."""
+    return polars_to_pandas(to_polars(await copy_decoded(connection, table), table, valid=True), table)
 
 
 @technique(
@@ -156,6 +181,60 @@ async def polars_asyncpg_copy_decoded_two_connections(
         pages = await first.fetchval(pages_query(table))
         halves = map(copy_decoded, connections, (table, table), page_ranges(pages))
         return to_polars(pa.concat_tables(await asyncio.gather(*halves)), table, valid=True)
+
+
+def copy_from_wire(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> pa.Table:
+    """Binary COPY read from psycopg's own socket and decoded batch by batch while the server still sends."""
+    decoder = CopyDecoder(table)
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
+    with connection.transaction():
+        connection.execute(UTF8)
+        receive_copy(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder)
+    return decoder.finish()
+
+
+@technique(
+    family="copy_binary", label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Polars dataframe"
+)
+def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+    """One compiled loop from the socket's bytes to columns; no driver takes them to pieces first."""
+    return to_polars(copy_from_wire(connection, table), table, valid=True)
+
+
+@technique(
+    family="copy_binary", label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Pandas dataframe"
+)
+def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
+    """As with Polars, whose text pandas takes as plain Arrow."""
+    return polars_to_pandas(polars_psycopg_copy_decoded(connection, table), table)
+
+
+@technique(
+    family="copy_binary",
+    label="psycopg binary COPY read from its sockets, two connections, one snapshot -> Polars dataframe",
+    client="psycopg_pair",
+    connections=2,
+)
+def polars_psycopg_copy_decoded_two_connections(
+    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
+) -> pl.DataFrame:
+    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
+    with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
+        halves = pool.map(copy_from_wire, connections, (table, table), conditions)
+        return to_polars(pa.concat_tables(halves), table, valid=True)
+
+
+@technique(
+    family="copy_binary",
+    label="psycopg binary COPY read from its sockets, two connections, one snapshot -> Pandas dataframe",
+    client="psycopg_pair",
+    connections=2,
+)
+def pandas_psycopg_copy_decoded_two_connections(
+    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
+) -> pd.DataFrame:
+    """As with Polars."""
+    return polars_to_pandas(polars_psycopg_copy_decoded_two_connections(connections, table), table)
 
 
 # ConnectorX connects by an address alone. Its driver asks for UTF-8 whatever the role has set, and all values come in
@@ -249,20 +328,12 @@ def polars_psycopg_copy_text_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
 ) -> pl.DataFrame:
     """Two backends write half of the pages each, and both see the table as of one moment: an exported snapshot."""
-    first, second = connections
 
     def half(connection: psycopg.Connection[Any], pages: str) -> pl.DataFrame:
         return parse_text(copy_text(connection, table, pages), table)
 
-    with first.transaction(), second.transaction():
-        for connection in connections:
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            connection.execute(UTF8)
-        snapshot = first.execute("SELECT pg_export_snapshot()").fetchall()[0][0]
-        second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        pages = first.execute(pages_query(table).encode()).fetchall()[0][0]
-        with ThreadPoolExecutor(2) as pool:
-            return pl.concat(pool.map(half, connections, page_ranges(pages)), rechunk=False)
+    with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
+        return pl.concat(pool.map(half, connections, conditions), rechunk=False)
 
 
 @technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")

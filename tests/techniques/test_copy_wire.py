@@ -1,0 +1,194 @@
+"""COPY read from a socket: what comes in between, in pieces, or wrong; and the connection afterwards."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.data import generator
+from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.servers import Servers
+from framehaul.techniques import copy_wire
+from framehaul.techniques.clients import open_psycopg
+from tests.codecs.test_copy_binary import HEADER, NARROW, TRAILER, encoded, row
+from tests.second_table import SECOND_TABLE
+
+COMPLETE = b"c\0\0\0\4" + b"C\0\0\0\x0bCOPY 1\0" + b"Z\0\0\0\5I"
+SEVEN = row(struct.pack(">i", 7))
+DATES = Table("dates", (Column("d", ColumnType.DATE),), ())
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack(">I", 4 + len(body)) + body
+
+
+def answer(table: Table, stream: bytes) -> bytes:
+    """A binary COPY as the server sends it: the header with the first row, every other in a message of its own."""
+    at, parts = len(HEADER), []
+    while stream[at : at + 2] != TRAILER:
+        end = at + 2
+        for _ in table.columns:
+            (length,) = struct.unpack_from(">i", stream, end)
+            end += 4 + max(length, 0)
+        parts.append(stream[at:end])
+        at = end
+    first = HEADER + (parts.pop(0) if parts else b"")
+    begin = message(b"H", b"\1" + bytes(2))
+    return begin + b"".join(message(b"d", part) for part in (first, *parts, TRAILER)) + COMPLETE
+
+
+def received(table: Table, data: bytes, size: int = 1 << 20) -> pa.Table:
+    """What is made of an answer that comes so many bytes at a time."""
+    ours, theirs = socket.socketpair()
+
+    def send() -> None:
+        with theirs:
+            for at in range(0, len(data), size):
+                theirs.sendall(data[at : at + size])
+
+    with ours:
+        ours.setblocking(False)
+        sender = threading.Thread(target=send)
+        sender.start()
+        decoder = CopyDecoder(table)
+        try:
+            if (error := copy_wire.decode_answer(ours, decoder)) is not None:
+                raise error
+        finally:
+            ours.close()
+            sender.join()
+    return decoder.finish()
+
+
+@pytest.fixture(autouse=True)
+def quiet_senders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends to a reader that gave up says nothing of it."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+
+@pytest.fixture
+def connection(servers: Servers) -> Iterator[psycopg.Connection[Any]]:
+    with open_psycopg(servers.postgres) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(("batch_bytes", "size"), [(1 << 20, 1 << 20), (64, 1), (64, 7), (1000, 100)])
+@pytest.mark.parametrize("rows", [0, 1, 200])
+def test_an_answer_may_come_in_any_pieces(
+    rows: int, batch_bytes: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_wire, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", batch_bytes)
+    content = generator.arrow_table(SECOND_TABLE, rows, 1)
+    data = answer(SECOND_TABLE, encoded(SECOND_TABLE, content))
+    assert received(SECOND_TABLE, data, size).cast(SECOND_TABLE.arrow_schema).equals(content)
+
+
+def test_other_messages_may_come_between_rows() -> None:
+    notice = message(b"N", b"SNOTICE\0Mrow\0\0")
+    parts = (message(b"d", HEADER), notice, message(b"d", SEVEN), notice, message(b"d", TRAILER), notice, COMPLETE)
+    assert received(NARROW, b"".join(parts)).to_pylist() == [{"n": 7}]
+
+
+@pytest.mark.parametrize(
+    ("data", "message_"),
+    [
+        (message(b"d", HEADER + SEVEN + SEVEN), "a message of the binary COPY of narrow is not one row, after 0 rows"),
+        (message(b"d", HEADER) + message(b"d", SEVEN[:-1]), "is not one row"),
+        (message(b"d", HEADER) + message(b"d", b""), "is not one row"),
+        (message(b"d", HEADER) + b"d\0\0\0\0" + message(b"d", SEVEN), "is not one row"),
+        (message(b"d", HEADER) + message(b"d", TRAILER + b"x"), "is not one row"),
+        (message(b"d", HEADER[:9]) + message(b"d", HEADER[9:]), "this is no binary COPY"),
+        (
+            message(b"d", HEADER[:-1]) + message(b"d", SEVEN),
+            "header of the binary COPY of narrow is not in one message",
+        ),
+        (message(b"d", HEADER) + message(b"d", TRAILER) + message(b"d", SEVEN), "rows follow the trailer"),
+        (message(b"d", HEADER) + COMPLETE, "ended before its trailer, after 0 rows"),
+        (b"\x17\x03\x03\x40\x00" + bytes(99), "no message of PostgreSQL that follows a COPY: is it encrypted"),
+    ],
+)
+def test_what_is_no_answer_to_a_copy_is_refused(data: bytes, message_: str) -> None:
+    with pytest.raises(ValueError, match=message_):
+        received(NARROW, data + COMPLETE)
+
+
+def test_an_answer_that_breaks_off_is_an_error() -> None:
+    data = answer(NARROW, HEADER + SEVEN + SEVEN + TRAILER)
+    for end in range(len(data) - 1):
+        with pytest.raises(psycopg.OperationalError, match="closed the connection in the middle of a COPY"):
+            received(NARROW, data[:end])
+
+
+def test_a_row_may_be_longer_than_any_batch(connection: psycopg.Connection[Any]) -> None:
+    table = Table("long", (Column("t", ColumnType.TEXT), Column("u", ColumnType.TEXT)), ())
+    decoder = CopyDecoder(table)
+    query = "SELECT repeat(chr(64 + n), 3000000) AS t, repeat('é', n) AS u FROM generate_series(1, 4) AS n"
+    copy_wire.receive_copy(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder)
+    expected = [{"t": chr(64 + n) * 3_000_000, "u": "é" * n} for n in range(1, 5)]
+    assert decoder.finish().to_pylist() == expected
+
+
+@pytest.mark.parametrize("rows", [0, 100_000])
+def test_an_error_of_the_server_is_its_own_and_the_connection_goes_on(
+    rows: int, connection: psycopg.Connection[Any]
+) -> None:
+    query = f"COPY (SELECT 1 / ({rows} - n) AS n FROM generate_series(0, {rows}) AS n) TO STDOUT WITH (FORMAT binary)"
+    with pytest.raises(psycopg.errors.DivisionByZero, match="division by zero"), connection.transaction():
+        copy_wire.receive_copy(connection, query, CopyDecoder(NARROW))
+    with connection.transaction():
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            copy_wire.receive_copy(connection, "COPY nowhere TO STDOUT", CopyDecoder(NARROW))
+        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR
+        raise psycopg.Rollback
+    decoder = CopyDecoder(NARROW)
+    copy_wire.receive_copy(connection, "COPY (SELECT 7 AS n) TO STDOUT WITH (FORMAT binary)", decoder)
+    assert decoder.finish().to_pylist() == [{"n": 7}]
+    assert connection.execute("SELECT 8").fetchall() == [(8,)]
+
+
+def test_a_connection_that_was_left_in_the_middle_is_closed(connection: psycopg.Connection[Any]) -> None:
+    query = "COPY (SELECT 'infinity'::date AS d FROM generate_series(1, 200000)) TO STDOUT WITH (FORMAT binary)"
+    with pytest.raises(ValueError, match="column d holds infinity"):
+        copy_wire.receive_copy(connection, query, CopyDecoder(DATES))
+    assert connection.closed
+
+
+def test_a_server_that_ends_the_connection_is_an_error_of_psycopg(
+    connection: psycopg.Connection[Any], servers: Servers
+) -> None:
+    query = "COPY (SELECT n, pg_sleep(CASE n WHEN 100000 THEN 60 END) FROM generate_series(1, 200000) AS n) TO STDOUT"
+    table = Table("t", (Column("n", ColumnType.INT32), Column("v", ColumnType.TEXT, nullable=True)), ())
+    with open_psycopg(servers.postgres) as other:
+        end = threading.Timer(0.5, other.execute, (f"SELECT pg_terminate_backend({connection.info.backend_pid})",))
+        end.start()
+        with pytest.raises(psycopg.Error):
+            copy_wire.receive_copy(connection, f"{query} WITH (FORMAT binary)", CopyDecoder(table))
+        end.join()
+    assert connection.closed
+
+
+def test_an_encrypted_connection_is_refused_before_anything_is_sent() -> None:
+    encrypted = cast("psycopg.Connection[Any]", SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=True)))
+    with pytest.raises(ValueError, match="the connection is encrypted"):
+        copy_wire.receive_copy(encrypted, "COPY t TO STDOUT", CopyDecoder(NARROW))
+
+
+def test_notices_do_not_end_it(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(
+        "CREATE FUNCTION pg_temp.noisy(n int) RETURNS int LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE NOTICE 'row %', n; RETURN n; END $$"
+    )
+    decoder = CopyDecoder(NARROW)
+    query = "COPY (SELECT pg_temp.noisy(n) AS n FROM generate_series(1, 1000) AS n) TO STDOUT WITH (FORMAT binary)"
+    copy_wire.receive_copy(connection, query, decoder)
+    assert decoder.finish()["n"].to_pylist() == [*range(1, 1001)]
