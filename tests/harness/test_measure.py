@@ -26,8 +26,7 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure, meter
 from framehaul.harness.disturbance import AGAIN, PATIENCE, Disturbance
-from framehaul.harness.measure import Moved
-from framehaul.harness.meter import Meter, Usage
+from framehaul.harness.meter import Meter, Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
 from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times

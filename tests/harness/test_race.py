@@ -7,8 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from framehaul.harness.measure import Moved
-from framehaul.harness.meter import Usage
+from framehaul.harness.meter import Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
 from framehaul.harness.race import Heat, heats, leaders
 from framehaul.harness.recording import result

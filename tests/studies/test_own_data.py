@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.harness import measure
+from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
 from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds
@@ -471,11 +472,11 @@ def test_a_technique_carries_every_type_exactly_or_has_no_time(
 
 def measured(
     path: tuple[Database, Direction], names: set[str], found: Derived, servers: Servers
-) -> dict[str, Pass[measure.Moved]]:
+) -> dict[str, Pass[Moved]]:
     """What one pass of these techniques came to."""
-    outcomes: dict[str, Pass[measure.Moved]] = {}
+    outcomes: dict[str, Pass[Moved]] = {}
 
-    def record(technique: Technique, _: int, outcome: Pass[measure.Moved]) -> None:
+    def record(technique: Technique, _: int, outcome: Pass[Moved]) -> None:
         outcomes[technique.name] = outcome
 
     chosen = [technique for technique in techniques(*path) if technique.name in names]

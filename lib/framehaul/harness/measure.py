@@ -8,12 +8,11 @@ import gc
 import inspect
 import json
 import logging
-import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -26,8 +25,9 @@ from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.disturbance import Disturbance, disturbed
 from framehaul.harness.environment import cores
-from framehaul.harness.meter import Meter, Usage, settle
+from framehaul.harness.meter import Meter, Moved, Usage, settle
 from framehaul.harness.passes import Failed, Pass, describe, right
+from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.times import Times
 from framehaul.harness.verify import Expected, dtype_drift
@@ -45,22 +45,6 @@ SERVER_RETURN_SECONDS = 30
 type Frame = pl.DataFrame | pd.DataFrame
 type Returned = Frame | int | None
 """What a technique gives back: a frame, or for a baseline that keeps nothing, how many rows or bytes there were."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """What one pass of a technique took; `wire_bytes` and peak memory are those of its warm-up, if it had one."""
-
-    seconds: float
-    usage: Usage
-    dtypes: str | None
-    wire_bytes: int | None = None
-    profile_events: str | None = None
-
-    @property
-    def others(self) -> float:
-        """How many cores others had meanwhile; no pass is less disturbed than one of which that is not known."""
-        return math.inf if self.usage.other_cpu_s is None else self.usage.other_cpu_s / self.seconds
 
 
 def run(
@@ -130,6 +114,19 @@ def run(
         with contextlib.suppress(ServerError):
             for ours in (table, reference):
                 tables.drop(ours)
+
+
+def record_passes(
+    this_run: Recording, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer,
+    table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
+) -> None:  # fmt: skip
+    """`run`, with its passes, times and disturbances recorded as those of this run."""
+    record, finished = this_run.techniques(notebook, content.num_rows)
+    run(
+        techniques, server, table, content, rounds, record,
+        stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
+        disturbance=this_run.disturbance, profile=profile,
+    )  # fmt: skip
 
 
 def _least_disturbed(

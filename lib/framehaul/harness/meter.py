@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import resource
 import sys
@@ -48,6 +49,22 @@ class Cores:
     """Of user code and of the kernel, `stolen_s` included, but for interrupts: those are of the packets of a pass."""
     stolen_s: float
     """In which a virtual machine wanted to run and its host let others run."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What one pass of a technique took; `wire_bytes` and peak memory are those of its warm-up, if it had one."""
+
+    seconds: float
+    usage: Usage
+    dtypes: str | None
+    wire_bytes: int | None = None
+    profile_events: str | None = None
+
+    @property
+    def others(self) -> float:
+        """How many cores others had meanwhile; no pass is less disturbed than one of which that is not known."""
+        return math.inf if self.usage.other_cpu_s is None else self.usage.other_cpu_s / self.seconds
 
 
 class Meter:

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from tqdm import tqdm
 
-from framehaul.data.schema import Table
-from framehaul.harness import environment, measure
+from framehaul.harness import environment
 from framehaul.harness.disturbance import Disturbance
-from framehaul.harness.measure import Moved
 from framehaul.harness.meter import cores_cpu
 from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
-from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times
 from framehaul.results import store
-from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from framehaul.harness.meter import Moved
 
 
 def which(technique: Technique) -> dict[str, Any]:
@@ -98,18 +94,6 @@ class Recording:
         return self.passes(
             lambda technique, number, outcome: result(self.run_id, notebook, technique, rows, number, outcome)
         )
-
-    def measure(
-        self, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer, table: Table,
-        content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
-    ) -> None:  # fmt: skip
-        """`measure.run`, with its passes, times and disturbances recorded here."""
-        record, finished = self.techniques(notebook, content.num_rows)
-        measure.run(
-            techniques, server, table, content, rounds, record,
-            stop=stop, progress=self.progress, finished=finished, times=self.times,
-            disturbance=self.disturbance, profile=profile,
-        )  # fmt: skip
 
 
 NOTHING = Skipped("")

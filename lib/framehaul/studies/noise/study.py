@@ -20,7 +20,7 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure
 from framehaul.harness.environment import server_versions
-from framehaul.harness.measure import Moved
+from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Pass
 from framehaul.harness.recording import recording, result
 from framehaul.harness.rounds import Rounds, check, interruptible

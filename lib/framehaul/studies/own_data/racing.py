@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
+from framehaul.harness.measure import record_passes
 from framehaul.harness.race import Heat, leaders
 from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds
@@ -111,9 +112,9 @@ class Racing:
         database = left[0].database
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
-            self.this_run.measure(
-                STUDY.notebook, left, self.both.of(database), self.tables[database], self.content.slice(0, rows),
-                rounds, self.stop,
+            record_passes(
+                self.this_run, STUDY.notebook, left, self.both.of(database), self.tables[database],
+                self.content.slice(0, rows), rounds, self.stop,
             )  # fmt: skip
         except (psycopg.Error, ReferenceTableError) as error:
             raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error

@@ -24,8 +24,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness.environment import server_versions
-from framehaul.harness.measure import Moved
-from framehaul.harness.meter import Usage
+from framehaul.harness.measure import record_passes
+from framehaul.harness.meter import Moved, Usage
 from framehaul.harness.passes import right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
@@ -211,7 +211,9 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                 for (database, direction), names in COMPARED.items():
                     known = techniques(cast("Database", database), cast("Direction", direction))
                     compared = [one for one in known if one.name in names]
-                    this_run.measure(STUDY.notebook, compared, both.of(database), table, content, rounds_of_size, stop)
+                    record_passes(
+                        this_run, STUDY.notebook, compared, both.of(database), table, content, rounds_of_size, stop
+                    )
             for size in ends:
                 _measure_moves(this_run, both, table, size, rounds, stop)
 

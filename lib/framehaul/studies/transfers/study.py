@@ -14,6 +14,7 @@ from IPython.display import Markdown
 from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness.measure import record_passes
 from framehaul.harness.race import Heat, heats, leaders
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
@@ -115,8 +116,8 @@ def run(
 
             def measure(some: list[Technique], heat: Heat) -> None:
                 this_run.expect(1 + len(some) * (heat.rounds.warmup + heat.rounds.passes))
-                this_run.measure(
-                    study.notebook, some, server, table, content.slice(0, heat.rows), heat.rounds, stop,
+                record_passes(
+                    this_run, study.notebook, some, server, table, content.slice(0, heat.rows), heat.rounds, stop,
                     profile=bool(profile),
                 )  # fmt: skip
 
