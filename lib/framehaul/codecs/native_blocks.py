@@ -99,11 +99,16 @@ class Partitions:
         return [(first, end) for first, end in pairwise(places) if first < end]
 
     @classmethod
+    def one(cls, count: int) -> Self:
+        """All rows as they are."""
+        return cls(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
+
+    @classmethod
     def of(cls, content: pa.Table, table: Table) -> Self:
         """Partitions by month, or all rows as one."""
         count = content.num_rows
         if not table.partition_by_month_of or content.column(table.partition_by_month_of).null_count:
-            return cls(np.arange(count), np.zeros(count, np.uint16), np.zeros(1, np.int64))
+            return cls.one(count)
         days = _numbers(_array(content, table.partition_by_month_of)).astype(np.int64)
         first = days.min()
         months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
@@ -129,6 +134,25 @@ def rows_in_order(
     rows += first
     if not told_apart:
         _sort_ties(content, table, partitions, rows, starts)
+    return rows
+
+
+def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
+    """The rows ordered as PostgreSQL orders its primary key, by as much of it as compiled loops compare in little time.
+
+    Of texts those are the first bytes, of decimals and floats nothing. An index that is appended to is served by that
+    as well as by the exact order. Raises ValueError for text that is no UUID.
+    """
+    count = content.num_rows
+    rows, starts = np.arange(count), np.zeros(count, np.bool_)
+    starts[:1] = True
+    columns = {column.name: column for column in table.columns}
+    for name in table.key if count else ():
+        levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
+        for level in reversed(levels):  # of a UUID the first half, here
+            sort_runs(level, rows, starts)
+        if starts.all():
+            break
     return rows
 
 

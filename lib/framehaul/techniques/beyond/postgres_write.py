@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pgpq
 import polars as pl
@@ -20,15 +21,16 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
+from numpy.typing import NDArray
 from psycopg import sql
 
+from framehaul.codecs.native_blocks import rows_near_key_order
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
     conform,
     from_pandas,
     from_polars,
-    in_table_order,
     with_uuid_bytes,
 )
 from framehaul.data.schema import ColumnType, Table
@@ -116,17 +118,28 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
     copy_binary(connection, table, to_arrow(frame, table))
 
 
+def copy_in_order(
+    connection: psycopg.Connection[Any], table: Table, content: pa.Table, rows: NDArray[np.int64]
+) -> None:
+    """Binary COPY of these rows, in a transaction of its own: some are picked while the server takes those before."""
+    parts = (content.take(pa.array(rows[at : at + COPY_ROWS])) for at in range(0, len(rows), COPY_ROWS))
+    with connection.transaction():
+        connection.execute(UTF8)
+        copy_batches(connection, table, content.schema, (part.combine_chunks().to_batches()[0] for part in parts))
+
+
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    copy_binary(connection, table, to_arrow(in_table_order(frame, table).sort(table.key), table))
+    content = to_arrow(frame, table)
+    copy_in_order(connection, table, content, rows_near_key_order(content, table))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
-    """As with Polars; Arrow sorts, because pandas would sort Python objects."""
+    """As with Polars."""
     content = to_arrow(frame, table)
-    copy_binary(connection, table, content.sort_by([(name, "ascending") for name in table.key]))
+    copy_in_order(connection, table, content, rows_near_key_order(content, table))
 
 
 @technique(
@@ -141,11 +154,11 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = to_arrow(in_table_order(frame, table).sort(table.key), table)
-    middle = content.num_rows // 2
-    halves = content.slice(0, middle), content.slice(middle)
+    content = to_arrow(frame, table)
+    rows = rows_near_key_order(content, table)
+    halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(copy_binary, connections, (table, table), halves))
+        list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
 
 
 def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
