@@ -446,7 +446,8 @@ FULLY: dict[tuple[Database, Direction], set[str]] = {
 }  # fmt: skip
 NOT_FULLY: dict[tuple[Database, Direction], dict[str, str]] = {
     ("postgres", "write"): {"pandas_psycopg_copy_text": "bytea"},
-    ("postgres", "read"): {"polars_asyncpg_copy_decoded": "numeric", "polars_psycopg_copy_text_typed": "bytea",
+    ("postgres", "read"): {"polars_asyncpg_copy_decoded": "numeric", "polars_psycopg_copy_decoded": "numeric",
+                           "polars_psycopg_copy_text_typed": "bytea",
                            "pandas_sqlalchemy_read_sql_query": "is no Decimal("},
     ("clickhouse", "write"): {"polars_clickhouse_driver_native_columnar": "content differs in timestamp ms",
                               "pandas_clickhouse_driver_csv": "content differs in binary"},

@@ -47,6 +47,7 @@ def shifting_writer(servers: Servers, stop: threading.Event) -> None:
     [
         "polars_adbc_two_connections",
         "polars_asyncpg_copy_decoded_two_connections",
+        "polars_psycopg_copy_decoded_two_connections",
         "polars_psycopg_copy_text_two_connections",
     ],
 )

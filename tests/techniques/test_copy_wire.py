@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,8 +17,9 @@ import pytest
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
-from framehaul.techniques import copy_wire
+from framehaul.techniques import clients, copy_wire
 from framehaul.techniques.clients import open_psycopg
 from tests.codecs.test_copy_binary import HEADER, NARROW, TRAILER, encoded, row
 from tests.second_table import SECOND_TABLE
@@ -192,3 +194,16 @@ def test_notices_do_not_end_it(connection: psycopg.Connection[Any]) -> None:
     query = "COPY (SELECT pg_temp.noisy(n) AS n FROM generate_series(1, 1000) AS n) TO STDOUT WITH (FORMAT binary)"
     copy_wire.receive_copy(connection, query, decoder)
     assert decoder.finish()["n"].to_pylist() == [*range(1, 1001)]
+
+
+def test_where_connections_are_encrypted_its_techniques_are_skipped(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        clients, "open_psycopg", lambda _: nullcontext(SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=True)))
+    )
+    with (
+        pytest.raises(UnavailableError, match=r"is encrypted, .* add sslmode=disable"),
+        clients.open_psycopg_plain_pair(servers.postgres),
+    ):
+        pass

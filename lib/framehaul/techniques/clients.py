@@ -186,6 +186,27 @@ def open_psycopg_pair(server: PostgresServer) -> Iterator[tuple[psycopg.Connecti
 
 
 @contextmanager
+def open_psycopg_plain(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    """A psycopg connection whose socket holds what the server sends; raises UnavailableError where it is encrypted."""
+    with open_psycopg(server) as connection:
+        if connection.pgconn.ssl_in_use:
+            raise UnavailableError(
+                "the connection is encrypted, and rows are read from its socket: add sslmode=disable to the address "
+                "where the road to the server is private"
+            )
+        yield connection
+
+
+@contextmanager
+def open_psycopg_plain_pair(
+    server: PostgresServer,
+) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
+    """Two of them."""
+    with open_psycopg_plain(server) as first, open_psycopg_plain(server) as second:
+        yield first, second
+
+
+@contextmanager
 def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
     """An ADBC connection, which begins a transaction with its first statement."""
     with adbc_driver_postgresql.dbapi.connect(server.dsn()) as connection:
@@ -448,6 +469,8 @@ CLIENTS: dict[str, Opener] = {
     "asyncpg_pair": open_asyncpg_pair,
     "psycopg": open_psycopg,
     "psycopg_pair": open_psycopg_pair,
+    "psycopg_plain": open_psycopg_plain,
+    "psycopg_plain_pair": open_psycopg_plain_pair,
     "psycopg_parquet": open_psycopg_parquet,
     "psycopg_parquet_stream": open_psycopg_parquet_stream,
     "adbc": open_adbc,

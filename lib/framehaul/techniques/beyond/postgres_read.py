@@ -194,7 +194,9 @@ def copy_from_wire(connection: psycopg.Connection[Any], table: Table, condition:
 
 
 @technique(
-    family="copy_binary", label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Polars dataframe"
+    family="copy_binary",
+    label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Polars dataframe",
+    client="psycopg_plain",
 )
 def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """One compiled loop from the socket's bytes to columns; no driver takes them to pieces first."""
@@ -202,7 +204,9 @@ def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
 
 
 @technique(
-    family="copy_binary", label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Pandas dataframe"
+    family="copy_binary",
+    label="psycopg COPY TO STDOUT (FORMAT binary) read from its socket -> Pandas dataframe",
+    client="psycopg_plain",
 )
 def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """As with Polars, whose text pandas takes as plain Arrow."""
@@ -212,7 +216,7 @@ def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
 @technique(
     family="copy_binary",
     label="psycopg binary COPY read from its sockets, two connections, one snapshot -> Polars dataframe",
-    client="psycopg_pair",
+    client="psycopg_plain_pair",
     connections=2,
 )
 def polars_psycopg_copy_decoded_two_connections(
@@ -227,7 +231,7 @@ def polars_psycopg_copy_decoded_two_connections(
 @technique(
     family="copy_binary",
     label="psycopg binary COPY read from its sockets, two connections, one snapshot -> Pandas dataframe",
-    client="psycopg_pair",
+    client="psycopg_plain_pair",
     connections=2,
 )
 def pandas_psycopg_copy_decoded_two_connections(
