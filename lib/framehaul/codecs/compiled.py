@@ -12,11 +12,14 @@ import pyarrow as pa
 
 from framehaul.data.text import (
     EIGHT,
-    INLINE_BYTES,
+    KEPT_BYTES,
     MOST_BYTES,
-    NOT_ASCII_64,
+    MOST_INLINE,
+    NOT_ASCII,
     SIXTEEN,
+    THIRTY_TWO,
     TWENTY_FOUR,
+    WORD_SLACK,
     compiled,
     words_of_eight,
 )
@@ -44,26 +47,15 @@ EVERY_OTHER_PAIR, LOW_DIGITS = np.uint64(0x0000FFFF0000FFFF), np.uint64(0x000F00
 LOW_HALF, SECOND_PAIR, THIRD_PAIR = np.uint64(0xFFFFFFFF), np.uint64(0xFF0000), np.uint64(0xFF00)
 ZERO, LOW_DIGIT, TO_LETTERS = np.uint64(ord("0")), np.uint64(15), np.uint64(ord("a") - ord("9") - 1)
 FIVE, SIX, NINE = np.uint64(5), np.uint64(6), np.uint64(9)
-THIRTY_TWO, FORTY, FORTY_EIGHT = np.uint64(32), np.uint64(40), np.uint64(48)
+FORTY, FORTY_EIGHT = np.uint64(40), np.uint64(48)
 SHORT_RUN = 24
 """Rows up to which comparing all of them takes less time than counting their bytes."""
 TOLD_BY_TWO_BYTES = 1 << 19
 """Rows of which two bytes that are random leave short runs."""
 MOST_LENGTH_BYTES = 5
 """Of the length of a text in Native, as long as texts have less than 32 GiB."""
-WORD_SLACK = np.uint64(32)
-"""How far `write_texts` may read and write behind a text."""
 SEVEN_BITS = np.uint64(127)
 ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
-MOST_INLINE = np.uint64(INLINE_BYTES)
-KEPT_BYTES = np.array(
-    [
-        [(1 << 8 * min(max(length - 8 * word, 0), 8 - 4 * word)) - 1 for word in range(2)]
-        for length in range(INLINE_BYTES + 1)
-    ],
-    np.uint64,
-)
-"""Of the two words that a text in a view is read by: the bytes that belong to one of so many bytes."""
 LAST_BYTE = np.uint64(255)
 
 
@@ -245,7 +237,7 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
                     views[field, this, 0] = length | (first << THIRTY_TWO)
                     views[field, this, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
                     first |= second
-                if first & NOT_ASCII_64 and width == TEXT_BYTES:
+                if first & NOT_ASCII and width == TEXT_BYTES:
                     suspects[0, count], suspects[1, count] = index, row
                     suspects[2, count], suspects[3, count] = at, number
                     count += 1

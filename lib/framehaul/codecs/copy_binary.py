@@ -24,13 +24,12 @@ from framehaul.codecs.compiled import (
     TEXT_BYTES,
     TRAILER,
     UUID_BYTES,
-    WORD_SLACK,
     arrow_array,
     decode_rows,
     uuid_views_of,
 )
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, keep_invalid, words_of_eight
+from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, keep_invalid, words_of_eight
 
 if TYPE_CHECKING:
     from collections.abc import Buffer

@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 
 from framehaul.codecs.compiled import (
     MOST_LENGTH_BYTES,
-    WORD_SLACK,
     first_bytes,
     group_texts,
     parse_uuids,
@@ -34,7 +33,7 @@ from framehaul.codecs.compiled import (
 from framehaul.codecs.native_format import DIGITS_OF_32_BITS, DIGITS_OF_64_BITS, OWN_KEYS, SHARED_DICTIONARIES
 from framehaul.data.frames import in_clickhouse_order, text_buffers
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import words_of_eight
+from framehaul.data.text import WORD_SLACK, words_of_eight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     type Bytes = NDArray[np.uint8]
-    type Words = NDArray[np.uint32]
     type Int32s = NDArray[np.int32]
     type Int64s = NDArray[np.int64]
     type Keys = NDArray[np.uint64]
@@ -27,9 +26,9 @@ INLINE_BYTES = 12
 """Text up to this length is held by a string view itself."""
 MOST_BYTES = (1 << 31) - 1
 """As far as an offset in a view, or in an array of plain strings, reaches."""
-NOT_ASCII, NOT_ASCII_64 = np.uint32(0x80808080), np.uint64(0x8080808080808080)
+NOT_ASCII = np.uint64(0x8080808080808080)
 """The bits that only bytes above 127 have."""
-EIGHT, SIXTEEN, TWENTY_FOUR = np.uint64(8), np.uint64(16), np.uint64(24)
+EIGHT, SIXTEEN, TWENTY_FOUR, THIRTY_TWO = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
 STRIDE = 64
 """Rows stepped over at once on the way to the next that is not ASCII."""
 SLACK = bytes(INLINE_BYTES + 4)
@@ -37,11 +36,17 @@ SLACK = bytes(INLINE_BYTES + 4)
 SHOWN_BYTES = 24
 """Of text that is not UTF-8, in what is said of it."""
 
-# Of each of the three words of a view that holds its text: the bytes that belong to a text of so many bytes.
-MASKS = np.array(
-    [[(1 << 8 * min(max(length - 4 * word, 0), 4)) - 1 for word in range(3)] for length in range(INLINE_BYTES + 1)],
-    np.uint32,
+KEPT_BYTES = np.array(
+    [
+        [(1 << 8 * min(max(length - 8 * word, 0), 8 - 4 * word)) - 1 for word in range(2)]
+        for length in range(INLINE_BYTES + 1)
+    ],
+    np.uint64,
 )
+"""Of the two words that a text in a view is read by: the bytes that belong to one of so many bytes."""
+MOST_INLINE = np.uint64(INLINE_BYTES)
+WORD_SLACK = np.uint64(32)
+"""How far whoever copies text by words may write behind it."""
 
 
 COMPILING = threading.RLock()
@@ -72,11 +77,6 @@ def compiled[F: Callable[..., Any]](function: F) -> F:
     return cast("F", dispatcher)
 
 
-def words_at_every_byte(data: Bytes) -> Words:
-    """The four bytes from each byte on as one number: reading them at once is many times faster than one by one."""
-    return as_strided(data[:4].view(np.uint32), (len(data) - 3,), (1,))
-
-
 def words_of_eight(data: Bytes) -> NDArray[np.uint64]:
     """The eight bytes from each byte on as one number; what is written there is written to the data."""
     return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,)) if len(data) > 7 else np.empty(0, np.uint64)  # noqa: PLR2004
@@ -87,9 +87,9 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], I
 
     The first buffer holds the views, the second the text that is not in them.
     """
-    views, kept = np.empty((len(starts), 4), np.uint32), int(np.maximum(lengths, 0).sum(dtype=np.int64))
-    texts, rows = np.empty(kept + len(SLACK), np.uint8), np.empty(len(starts), np.int32)
-    suspects = view_texts(words_at_every_byte(data), starts, lengths, views, words_at_every_byte(texts), rows)
+    views, kept = np.empty((len(starts), 2), np.uint64), int(np.maximum(lengths, 0).sum(dtype=np.int64))
+    texts, rows = np.empty(kept + int(WORD_SLACK), np.uint8), np.empty(len(starts), np.int32)
+    suspects = view_texts(words_of_eight(data), starts, lengths, views, words_of_eight(texts), rows)
     return [views, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
 
 
@@ -134,32 +134,37 @@ def utf8_length(first: int, second: int, third: int, fourth: int) -> int:
 
 
 @compiled
-def view_texts(words: Words, starts: Int32s, lengths: Int32s, views: Words, texts: Words, suspects: Int32s) -> int:
-    """Fill in the string view of each text; those that are too long for it are copied to `texts`, one after the other.
+def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_words: Keys, suspects: Int32s) -> int:
+    """Fill in the string view of each text; those that are too long for it are copied to a buffer, one after the other.
 
-    `words` and `texts` are data at every byte; a length of -1 is NULL. All in one loop: a function called from it with
-    arrays would count references for every text, which takes six times as long.
+    `words` and `text_words` are data and buffer at every byte, eight bytes each; what a word has too much is written
+    over by the next. A length of -1 is NULL. All in one loop: a function called from it with arrays would count
+    references for every text, which takes six times as long.
     https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
 
     Gives how many rows have bytes above 127, or seem to, and notes them: only those can be anything but UTF-8.
     """
-    free = count = 0
+    free, count = np.uint64(0), 0
     for row in range(len(starts)):
-        start, length, bits = starts[row], max(lengths[row], 0), np.uint32(0)
-        views[row, 0] = length
-        if length > INLINE_BYTES:
-            views[row, 1] = words[start]
-            views[row, 2] = 0  # the first, and only, buffer behind the views
-            views[row, 3] = free
-            for index in range(0, length, 4):
-                texts[free + index] = words[start + index]
-                bits |= words[start + index]  # of the last word some bytes are no longer of this text: see "seem to"
+        at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
+        first, second = words[at], words[at + EIGHT]
+        if length > MOST_INLINE:
+            views[row, 0] = length | (first << THIRTY_TWO)
+            views[row, 1] = free << THIRTY_TWO  # of the first, and only, buffer behind the views
+            text_words[free], text_words[free + EIGHT] = first, second
+            first |= second
+            done = np.uint64(16)
+            while done < length:
+                text_words[free + done] = words[at + done]
+                first |= words[at + done]  # of the last word some bytes are no longer of this text: see "seem to"
+                done += EIGHT
             free += length
         else:
-            for word in range(3):
-                views[row, 1 + word] = words[start + 4 * word] & MASKS[length, word]
-                bits |= words[start + 4 * word] & MASKS[length, word]
-        if bits & NOT_ASCII:
+            first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
+            views[row, 0] = length | (first << THIRTY_TWO)
+            views[row, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
+            first |= second
+        if first & NOT_ASCII:
             suspects[count] = row
             count += 1
     return count
@@ -203,12 +208,11 @@ def find_invalid_text(data: Bytes, words: NDArray[np.uint64], offsets: Int32s | 
         following, here = end - at, np.uint64(at)  # an index without a sign is not counted from the end
         if (
             following > 31  # noqa: PLR2004
-            and (words[here] | words[here + EIGHT] | words[here + SIXTEEN] | words[here + TWENTY_FOUR]) & NOT_ASCII_64
-            == 0
+            and (words[here] | words[here + EIGHT] | words[here + SIXTEEN] | words[here + TWENTY_FOUR]) & NOT_ASCII == 0
         ):
             at += 32
             continue
-        if following > 7 and words[here] & NOT_ASCII_64 == 0:  # noqa: PLR2004  bytes of a word
+        if following > 7 and words[here] & NOT_ASCII == 0:  # noqa: PLR2004  bytes of a word
             at += 8
             continue
         length = utf8_length(
