@@ -20,6 +20,7 @@ from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.techniques import clients, copy_wire
+from framehaul.techniques.beyond.postgres_read import copy_from_wire
 from framehaul.techniques.clients import open_psycopg
 from tests.codecs.test_copy_binary import HEADER, NARROW, TRAILER, encoded, row
 from tests.second_table import SECOND_TABLE
@@ -165,6 +166,13 @@ def test_a_connection_that_was_left_in_the_middle_is_closed(connection: psycopg.
     assert connection.closed
 
 
+def test_a_technique_tells_why_it_left_the_connection(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("CREATE TEMPORARY TABLE dates AS SELECT '-infinity'::date AS d FROM generate_series(1, 100000)")
+    with pytest.raises(ValueError, match="column d holds infinity"):
+        copy_from_wire(connection, DATES)
+    assert connection.closed
+
+
 def test_a_server_that_ends_the_connection_is_an_error_of_psycopg(
     connection: psycopg.Connection[Any], servers: Servers
 ) -> None:
@@ -173,7 +181,7 @@ def test_a_server_that_ends_the_connection_is_an_error_of_psycopg(
     with open_psycopg(servers.postgres) as other:
         end = threading.Timer(0.5, other.execute, (f"SELECT pg_terminate_backend({connection.info.backend_pid})",))
         end.start()
-        with pytest.raises(psycopg.Error):
+        with pytest.raises(psycopg.errors.AdminShutdown, match="terminating connection"):
             copy_wire.receive_copy(connection, f"{query} WITH (FORMAT binary)", CopyDecoder(table))
         end.join()
     assert connection.closed

@@ -124,7 +124,9 @@ class CopyDecoder:
         """Make a batch of the whole rows that there are; gives the bytes that they take."""
         if self._ended:
             return 0
-        room = self._room = self._room if size <= self._room.size else Room.of(self._table, size)
+        if size > self._room.size:
+            self._room = Room.of(self._table, max(size, min(2 * self._room.size, MOST_BYTES)))
+        room = self._room
         rows, end, suspects, other, field, number = decode_rows(
             data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, room.widths, room.bases, room.numbers,
             room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,

@@ -79,7 +79,9 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> psycopg.Error | 
     error = None
     with _woken_for(wire, AT_ONCE):
         while True:
-            end = _receive(wire, memoryview(buffer)[: -len(SLACK)], end)
+            before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end)
+            if end == before:
+                raise error or psycopg.OperationalError("the server closed the connection in the middle of a COPY")
             while end - first >= MESSAGE_HEAD_BYTES:
                 size = 1 + int.from_bytes(buffer[first + 1 : first + MESSAGE_HEAD_BYTES].tobytes())
                 kind, whole = bytes(buffer[first : first + 1]), first + size <= end
@@ -103,7 +105,10 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> psycopg.Error | 
 
 
 def _receive(wire: socket.socket, buffer: memoryview, end: int) -> int:
-    """Receive so much that decoding pays, or all there is; gives where it ends. The socket does not block."""
+    """Receive so much that decoding pays, or all there is; gives where it ends, which nothing moves after the last.
+
+    The socket does not block.
+    """
     ready = select.poll()
     ready.register(wire, select.POLLIN)
     begun = end
@@ -111,10 +116,8 @@ def _receive(wire: socket.socket, buffer: memoryview, end: int) -> int:
         ready.poll(LAST_MILLISECONDS)
         with contextlib.suppress(BlockingIOError):
             received = wire.recv_into(buffer[end:])
-            if not received:
-                raise psycopg.OperationalError("the server closed the connection in the middle of a COPY")
             end += received
-            if end == len(buffer) or bytes(buffer[max(end - len(READY) - 1, 0) : end - 1]) == READY:
+            if not received or end == len(buffer) or bytes(buffer[max(end - len(READY) - 1, 0) : end - 1]) == READY:
                 break
     return end
 
