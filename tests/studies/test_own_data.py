@@ -594,8 +594,8 @@ def left_in_postgres(servers: Servers) -> list[tuple[Any, ...]]:
     return PostgresTables(servers.postgres).run(left)
 
 
-FEW = {
-    "polars_psycopg_copy_text", "polars_adbc_ingest", "pandas_adbc_ingest", "polars_pgpq_presorted",
+FEW = {  # whichever writes a Polars frame fastest needs psycopg
+    "polars_psycopg_copy_text", "pandas_adbc_ingest", "polars_pgpq_presorted",
     "polars_adbc_fetch", "pandas_adbc_fetch", "pandas_sqlalchemy_read_sql_query", "none_psycopg_serialize",
     "polars_http_client_arrow_stream", "pandas_http_client_arrow_stream", "polars_http_client_native_decoded",
     "polars_urllib_csv",

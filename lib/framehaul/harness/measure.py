@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import polars as pl
@@ -27,7 +27,6 @@ from framehaul.harness.disturbance import Disturbance, disturbed
 from framehaul.harness.environment import cores
 from framehaul.harness.meter import Meter, Moved, Usage, settle
 from framehaul.harness.passes import Failed, Pass, describe, right
-from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.times import Times
 from framehaul.harness.verify import Expected, dtype_drift
@@ -38,6 +37,9 @@ from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Key
+
+if TYPE_CHECKING:
+    from framehaul.harness.recording import Recording
 
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
