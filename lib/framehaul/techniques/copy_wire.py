@@ -19,7 +19,7 @@ from framehaul.codecs.compiled import COPY_DATA, MESSAGE_HEAD_BYTES
 from framehaul.codecs.copy_binary import BATCH_BYTES, CopyDecoder, moved
 from framehaul.data.text import SLACK
 
-AT_ONCE = 1 << 18
+AT_ONCE = 1 << 17
 """Bytes that are waited for: a server sends 8 KiB at a time, and to be woken for each costs both sides."""
 LAST_MILLISECONDS = 1
 """How long so many are waited for, as the last are fewer."""
