@@ -157,9 +157,8 @@ def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
 
 def _sort_ties(content: pa.Table, table: Table, partitions: Partitions, rows: Int64s, starts: Any) -> None:
     """Put rows that are not told apart yet, each run of them in its place, in order by the whole key."""
-    places = np.flatnonzero(
-        ~(starts & np.append(starts[1:], True))
-    )  # each run that has but one row ends where it starts
+    # A run that has but one row ends where it starts.
+    places = np.flatnonzero(~(starts & np.append(starts[1:], True)))
     if len(places):
         tied = content.select(table.clickhouse_order).take(pa.array(partitions.rows.take(rows.take(places))))
         place = f"place of {table.column_names}"  # which no column is called
