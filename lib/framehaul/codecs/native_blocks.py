@@ -28,6 +28,7 @@ from framehaul.codecs.compiled import (
     group_texts,
     parse_uuids,
     sort_runs,
+    texts_bytes,
     write_texts,
 )
 from framehaul.codecs.native_format import DIGITS_OF_32_BITS, DIGITS_OF_64_BITS, OWN_KEYS, SHARED_DICTIONARIES
@@ -263,7 +264,7 @@ class Texts:
 
     def of(self, rows: Int64s) -> list[Buffer]:
         """Each text behind its length."""
-        size = int((self.offsets.take(rows + 1) - self.offsets.take(rows)).sum())
+        size = texts_bytes(self.data, self.offsets, rows)
         out = np.empty(size + MOST_LENGTH_BYTES * len(rows) + int(WORD_SLACK), np.uint8)
         words = words_of_eight(self.data), words_of_eight(out)
         return [out[: write_texts(self.data, words[0], self.offsets, rows, out, words[1])]]

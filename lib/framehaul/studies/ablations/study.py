@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import polars as pl
+from IPython.display import SVG
 from matplotlib.figure import Figure
 
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, interval_text, where, words
+from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
 from framehaul.results import committed, store
-from framehaul.results.ratios import ratio_at_same_rows, verdicts
+from framehaul.results.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
@@ -114,6 +115,43 @@ ABLATIONS = (
 )  # fmt: skip
 """What can be pulled, and the two techniques that show it."""
 
+type Steps = tuple[tuple[str, str], ...]
+"""Techniques, and what each changes of the one before it; the first is a published one."""
+
+WAYS: dict[tuple[str, str, str], Steps] = {
+    ("postgres", "write", "append"): (
+        ("polars_asyncpg_copy_binary", "binary COPY of Python rows"),
+        ("polars_pgpq_copy_binary", "encoded in Rust (pgpq)"),
+        ("polars_pgpq_presorted", "in the order of the primary key"),
+    ),
+    ("postgres", "write", "bulk load"): (
+        ("polars_asyncpg_copy_binary", "binary COPY of Python rows"),
+        ("polars_pgpq_copy_binary", "encoded in Rust (pgpq)"),
+        ("polars_pgpq_key_last", "key built after the rows"),
+    ),
+    ("postgres", "read", ""): (
+        ("polars_psycopg_copy_text", "COPY as CSV, parsed by Polars"),
+        ("polars_adbc_fetch", "binary COPY, decoded in C++ (ADBC)"),
+        ("polars_asyncpg_copy_decoded", "decoded by compiled loops"),
+        ("polars_asyncpg_copy_decoded_two_connections", "over two connections, in one snapshot"),
+    ),
+    ("clickhouse", "write", ""): (
+        ("polars_httpx_parquet", "Parquet over httpx"),
+        ("polars_http_client_parquet_zstd", "over http.client"),
+        ("polars_http_client_arrow_stream", "as an Arrow stream"),
+        ("polars_http_client_arrow_by_partition", "partition after partition, in smaller blocks"),
+        ("polars_http_client_native_presorted", "as sorted Native blocks, a partition each"),
+    ),
+    ("clickhouse", "read", ""): (
+        ("polars_httpx_parquet", "Parquet over httpx"),
+        ("polars_urllib_parquet", "over urllib, without compression"),
+        ("polars_http_client_arrow_file", "as an Arrow file"),
+        ("polars_http_client_arrow_stream", "as a stream, written by ClickHouse itself"),
+        ("polars_http_client_native_decoded", "as Native, decoded by compiled loops"),
+    ),
+}  # fmt: skip
+"""From what was published to the fastest there is, one change a step, for each class of each direction."""
+
 
 def ratios(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per ablation: its ratio of rows/s, changed over base, and what it shows; largest first in a direction."""
@@ -163,6 +201,84 @@ def first_to_change(ratios: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def steps(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row per step of each way: how many times as fast it is as the step before, and these multiplied so far.
+
+    Two that follow each other are compared with the most rows that both moved. A technique that was not measured is
+    left out, and what it changes is the next one's as well. What may be said follows from the steps of all ways.
+    """
+    rows: list[dict[str, Any]] = []
+    gains: list[Ratio] = []
+    for (database, direction, contract), way in WAYS.items():
+        here = passes.filter(database=database, direction=direction)
+        last = pl.DataFrame()
+        changes: list[str] = []
+        for technique, change in way:
+            present, changes = here.filter(technique=technique), [*changes, change]
+            if present.is_empty() or set(present["status"]) != {"ok"}:
+                continue
+            gain = ratio_at_same_rows(present, last) if len(last) else None
+            before = rows[-1]["so_far"] if gain else 0.0
+            rows.append(
+                {
+                    "database": database, "direction": direction, "contract": contract, "technique": technique,
+                    "change": ", ".join(changes), "ratio": gain and gain.ratio, "ratio_low": gain and gain.low,
+                    "ratio_high": gain and gain.high, "ratio_rounds": gain and gain.rounds,
+                    "before": before, "so_far": before * gain.ratio if gain else 1.0,
+                }
+            )  # fmt: skip
+            gains += [gain] if gain else []
+            last, changes = present, []
+    said = iter(verdicts([(gain, 1) for gain in gains], "faster", "slower"))
+    read = [row | {"reading": next(said) if row["ratio"] else ""} for row in rows]
+    return pl.DataFrame(read, infer_schema_length=None)
+
+
+def _way(row: Row) -> str:
+    return f"{where(row)}{', ' if row['contract'] else ''}{row['contract']}"
+
+
+def steps_table(steps: pl.DataFrame) -> Listing:
+    """What each step gives, and all of them so far."""
+    return Listing(
+        [
+            words("way", _way),
+            words("step", "change"),
+            words("technique", "technique"),
+            Column("rows/s, over the step before", "ratio", "{:.2f}x"),
+            Column("its range or interval", lambda row: interval_text(row) if row["ratio"] else None),
+            words("verdict", "reading"),
+            Column("multiplied so far", "so_far", "{:.2f}x"),
+        ],
+        steps,
+    )
+
+
+def waterfall(steps: pl.DataFrame) -> Figure:
+    """For each step a bar that reaches as far as all so far, its own part of it in colour."""
+    rows = steps.to_dicts()
+    furthest = max((row["so_far"] for row in rows), default=1.0)
+    with charts.panels(1, height=1.2 + 0.3 * len(rows)) as (drawn, [axes]):
+        for at, row in enumerate(rows):
+            ends = sorted((row["before"], row["so_far"]))
+            axes.barh(at, ends[0], color="#dddddd", height=0.7)
+            axes.barh(at, ends[1] - ends[0], left=ends[0], color=COLOURS.get(row["reading"], "#dddddd"), height=0.7)
+            gain = f" ({row['ratio']:.2f}x)" if row["ratio"] else ""
+            charts.note(axes, ends[1] + furthest / 100, at, f"{row['so_far']:.2f}x{gain}")
+        axes.axvline(1, color=charts.INK, linewidth=0.8)
+        charts.part_lines(axes, map(_way, rows))
+        charts.name_lines(axes, [f"{_way(row)}: {row['change']}" for row in rows])
+        charts.quantities(axes.xaxis, "{:g}x".format)
+        axes.set_xlim(0, furthest * 1.2)
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_xlabel("rows/s: what all steps so far give, multiplied (in brackets: over the step before)")
+        charts.title(axes, "From what was published to the fastest, a change a step")
+        told = {row["reading"] for row in rows}
+        colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
+        charts.legend(drawn, colours, loc="outside lower left", ncols=3)
+    return drawn
+
+
 def figure(ratios: pl.DataFrame) -> Figure:
     """The ratios with their intervals."""
     rows = ratios.to_dicts()
@@ -191,7 +307,12 @@ class Ablations(Shown):
     study = STUDY
     as_table = view(lambda passes: ablations_table(ratios(passes)))
     chart = chart(lambda passes: figure(ratios(passes)))
+    steps = view(lambda passes: steps_table(steps(passes)))
     first = answer = view(lambda passes: first_to_change(ratios(passes)))
+
+    def waterfall(self) -> SVG:
+        """The steps of every way; also saved as a figure."""
+        return self.saved(waterfall(steps(self.passes)), "steps")
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:
@@ -206,6 +327,9 @@ class Ablations(Shown):
 load = Ablations.load
 
 
-def writeup_blocks(_: Path) -> dict[str, str]:
-    """The block of the writeup, from the committed larger run."""
-    return {"ablations": str(ablations_table(ratios(read_all(committed.LARGER_RUN))))}
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The blocks of the writeup: of the committed larger run, and of a results directory."""
+    return {
+        "ablations": str(ablations_table(ratios(read_all(committed.LARGER_RUN)))),
+        "steps": str(steps_table(steps(read_all(directory)))),
+    }
