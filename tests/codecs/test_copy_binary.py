@@ -28,8 +28,8 @@ def encoded(table: Table, content: pa.Table) -> bytes:
     return b"".join(map(bytes, parts))
 
 
-def decoded(table: Table, *parts: bytes) -> pa.Table:
-    decoder = CopyDecoder(table)
+def decoded(table: Table, *parts: bytes, schema: pa.Schema | None = None) -> pa.Table:
+    decoder = CopyDecoder(table, schema)
     for part in parts:
         decoder.feed(part)
     return decoder.finish()
@@ -45,7 +45,11 @@ def row(*fields: bytes | None) -> bytes:
 @pytest.mark.parametrize("rows", [0, 1, 2000])
 def test_gives_back_what_pgpq_encoded(table: Table, rows: int) -> None:
     content = generator.arrow_table(table, rows, 1)
-    assert decoded(table, encoded(table, content)).cast(table.arrow_schema).equals(content)
+    stream = encoded(table, content)
+    assert decoded(table, stream).cast(table.arrow_schema).equals(content)
+    as_pandas_holds_it = decoded(table, stream, schema=table.arrow_large_schema)
+    assert as_pandas_holds_it.schema.equals(table.arrow_large_schema)
+    assert as_pandas_holds_it.cast(table.arrow_schema).equals(content)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 300])

@@ -116,6 +116,9 @@ def test_gives_back_what_was_written(table: Table) -> None:
     content = generator.arrow_table(table, 1000, 1)
     body = b"".join(block(table, content.slice(start, 300)) for start in range(0, 1000, 300))
     assert frame(read_native(io.BytesIO(body), table), table).equals(frame(content, table))
+    as_pandas_holds_it = read_native(io.BytesIO(body), table, table.arrow_large_schema)
+    assert as_pandas_holds_it.schema.equals(table.arrow_large_schema)
+    assert as_pandas_holds_it.cast(table.arrow_schema).equals(content)
 
 
 @pytest.mark.parametrize(("scratch_bytes", "at_once"), [(16, 5), (64, 64), (1000, 77)])

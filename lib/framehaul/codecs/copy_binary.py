@@ -58,15 +58,17 @@ CRITICAL_FLAGS = 0xFFFF0000
 class CopyDecoder:
     """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them.
 
+    Where another schema is given each batch is cast to it, while a core's cache still has it.
+
     Raises ValueError for a table with a column that is not decoded here.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
         if decimals := table.columns_of(ColumnType.DECIMAL):
             raise ValueError(
                 f"column {decimals[0]} is numeric, whose binary form is not decoded here: use ADBC or text"
             )
-        self._table, self._schema = table, table.arrow_view_schema
+        self._table, self._views, self._schema = table, table.arrow_view_schema, schema or table.arrow_view_schema
         self._held, self._held_bytes = np.empty(BATCH_BYTES + len(SLACK), np.uint8), 0
         self._enough_bytes = BATCH_BYTES
         self._room = Room.of(table, BATCH_BYTES)
@@ -136,11 +138,12 @@ class CopyDecoder:
             try:
                 arrays = [
                     room.array(at, column, view, rows)
-                    for at, (column, view) in enumerate(zip(self._table.columns, self._schema.types, strict=True))
+                    for at, (column, view) in enumerate(zip(self._table.columns, self._views.types, strict=True))
                 ]
             except ValueError as error:
                 raise ValueError(f"{error} (in what follows {self._place})") from error
-            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._views)
+            self._batches.append(batch if self._schema is self._views else batch.cast(self._schema))
         room.nulls[:, : rows + 1] = 0
         self._rows += rows
         self._bytes += end

@@ -39,8 +39,10 @@ class Body(Protocol):
         """Fill some of the buffer and say how much; 0 at the end."""
 
 
-def read_native(body: Body, table: Table) -> pa.Table:
-    """All blocks of a body whose columns are those of the table, text as string views.
+def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa.Table:
+    """All blocks of a body whose columns are those of the table, in `table.arrow_view_schema`.
+
+    Where another schema is given each block is cast to it, while a core's cache still has it.
 
     Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
     text that is not UTF-8.
@@ -53,9 +55,9 @@ def read_native(body: Body, table: Table) -> pa.Table:
             block = read_block(source, table, rows)
         except ValueError as error:
             raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
-        batches += block
+        batches += [batch.cast(schema) for batch in block] if schema else block
         rows += sum(batch.num_rows for batch in block)
-    return pa.Table.from_batches(batches, table.arrow_view_schema)
+    return pa.Table.from_batches(batches, schema or table.arrow_view_schema)
 
 
 def read_block(source: Source, table: Table, first_row: int = 0) -> list[pa.RecordBatch]:

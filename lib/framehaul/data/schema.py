@@ -140,6 +140,12 @@ class Column:
         return f"LowCardinality({name})" if self.low_cardinality else name
 
     @property
+    def arrow_large(self) -> pa.DataType:
+        """The column's Arrow type with text and bytes behind large offsets, which is how pandas holds text."""
+        arrow = self.types.arrow
+        return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(arrow, arrow)
+
+    @property
     def arrow_view(self) -> pa.DataType:
         """The column's Arrow type with text and bytes as views, which is how Polars holds them."""
         arrow = self.types.arrow
@@ -277,6 +283,11 @@ class Table:
     def arrow_schema(self) -> pa.Schema:
         """The table as an Arrow schema."""
         return pa.schema([pa.field(c.name, c.types.arrow, c.nullable) for c in self.columns])
+
+    @property
+    def arrow_large_schema(self) -> pa.Schema:
+        """`arrow_schema` with text and bytes behind large offsets."""
+        return pa.schema([pa.field(c.name, c.arrow_large, c.nullable) for c in self.columns])
 
     @property
     def arrow_view_schema(self) -> pa.Schema:

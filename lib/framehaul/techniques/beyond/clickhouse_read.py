@@ -224,6 +224,14 @@ def polars_http_client_native_decoded(connection: HttpConnection, table: Table) 
         return to_polars(read_native(response, table), table, valid=True)
 
 
+@technique(family="http_native", label="http.client SELECT ... FORMAT Native, decoded by numba -> Pandas dataframe")
+def pandas_http_client_native_decoded(connection: HttpConnection, table: Table) -> pd.DataFrame:
+    """As with Polars; of each block the text is laid out as pandas holds it."""
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+    with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
+        return to_pandas(read_native(response, table, table.arrow_large_schema), table, valid=True)
+
+
 @technique(family="arrow", label="clickhouse-connect query_arrow -> Polars dataframe")
 def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
     """The driver's Arrow table, taken over by Polars."""

@@ -132,9 +132,11 @@ def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnectio
             connection.rollback()
 
 
-async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, condition: str = "true") -> pa.Table:
-    """Binary COPY decoded batch by batch while the server still sends."""
-    decoder = CopyDecoder(table)
+async def copy_decoded(
+    connection: asyncpg.Connection[Any], table: Table, condition: str = "true", schema: pa.Schema | None = None
+) -> pa.Table:
+    """Binary COPY decoded batch by batch, in views or in the given schema, while the server still sends."""
+    decoder = CopyDecoder(table, schema)
 
     async def take(data: bytes) -> None:
         decoder.feed(data)
@@ -147,11 +149,6 @@ async def copy_decoded(connection: asyncpg.Connection[Any], table: Table, condit
     return decoder.finish()
 
 
-def polars_to_pandas(frame: pl.DataFrame, table: Table) -> pd.DataFrame:
-    """pandas 3 keeps text in Arrow arrays without views, and nothing copies views into such faster than Polars."""
-    return to_pandas(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), table, valid=True)
-
-
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Polars dataframe")
 async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
     """asyncpg hands over bytes, compiled loops make Arrow of them: the least work per value of all."""
@@ -160,8 +157,8 @@ async def polars_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table
 
 @technique(family="copy_binary", label="asyncpg COPY TO STDOUT (FORMAT binary) decoded by numba -> Pandas dataframe")
 async def pandas_asyncpg_copy_decoded(connection: asyncpg.Connection[Any], table: Table) -> pd.DataFrame:
-    """As with Polars, whose text pandas takes as plain Arrow."""
-    return polars_to_pandas(to_polars(await copy_decoded(connection, table), table, valid=True), table)
+    """As with Polars; of each batch the text is laid out as pandas holds it."""
+    return to_pandas(await copy_decoded(connection, table, schema=table.arrow_large_schema), table, valid=True)
 
 
 @technique(
@@ -183,9 +180,11 @@ async def polars_asyncpg_copy_decoded_two_connections(
         return to_polars(pa.concat_tables(await asyncio.gather(*halves)), table, valid=True)
 
 
-def copy_from_wire(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> pa.Table:
+def copy_from_wire(
+    connection: psycopg.Connection[Any], table: Table, condition: str = "true", schema: pa.Schema | None = None
+) -> pa.Table:
     """Binary COPY read from psycopg's own socket and decoded batch by batch while the server still sends."""
-    decoder = CopyDecoder(table)
+    decoder = CopyDecoder(table, schema)
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     with connection.transaction():
         connection.execute(UTF8)
@@ -209,8 +208,17 @@ def polars_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
     client="psycopg_plain",
 )
 def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
-    """As with Polars, whose text pandas takes as plain Arrow."""
-    return polars_to_pandas(polars_psycopg_copy_decoded(connection, table), table)
+    """As with Polars; of each batch the text is laid out as pandas holds it."""
+    return to_pandas(copy_from_wire(connection, table, schema=table.arrow_large_schema), table, valid=True)
+
+
+def copy_halves_from_wire(
+    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, schema: pa.Schema | None = None
+) -> pa.Table:
+    """`copy_from_wire` of half of the pages over each connection, both as of one moment: an exported snapshot."""
+    with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
+        halves = pool.map(copy_from_wire, connections, (table, table), conditions, (schema, schema))
+        return pa.concat_tables(halves)
 
 
 @technique(
@@ -222,10 +230,8 @@ def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
 def polars_psycopg_copy_decoded_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
 ) -> pl.DataFrame:
-    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
-    with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
-        halves = pool.map(copy_from_wire, connections, (table, table), conditions)
-        return to_polars(pa.concat_tables(halves), table, valid=True)
+    """Two backends scan half of the pages each, each into a loop of its own; nothing is sorted or joined here."""
+    return to_polars(copy_halves_from_wire(connections, table), table, valid=True)
 
 
 @technique(
@@ -237,8 +243,8 @@ def polars_psycopg_copy_decoded_two_connections(
 def pandas_psycopg_copy_decoded_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
 ) -> pd.DataFrame:
-    """As with Polars."""
-    return polars_to_pandas(polars_psycopg_copy_decoded_two_connections(connections, table), table)
+    """As with Polars; of each batch the text is laid out as pandas holds it."""
+    return to_pandas(copy_halves_from_wire(connections, table, table.arrow_large_schema), table, valid=True)
 
 
 # ConnectorX connects by an address alone. Its driver asks for UTF-8 whatever the role has set, and all values come in
