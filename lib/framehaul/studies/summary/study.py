@@ -315,11 +315,12 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
 def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
     machine, run_metadata = metadata["machine"], metadata["runs"]["01_postgres_write"]
+    over_socket = run_metadata["server"].get("transport") == "Unix socket"
     return (
         f"{_rows(summary)}, {run_metadata['passes']} passes, {_memory(summary)}, "
         f"{run_metadata['started'].split()[0]}, "
         f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
-        "client and servers on this one machine; "
+        f"client and servers on this one machine{', PostgreSQL over a Unix socket' if over_socket else ''}; "
         f"{' '.join(metadata['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
         f"ClickHouse {metadata['runs']['03_clickhouse_write']['server']['version']}, "
         f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "
