@@ -63,7 +63,7 @@ compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wro
 report: $(ENVIRONMENT) ## make figures, reports and the writeup of the summary again from the results there are (1 min)
 	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
 
-tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node, json2parquet with cargo (5 min)
+tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; with cargo ClickHouse's ADBC driver and json2parquet (7 min)
 	@$(FRAMEHAUL) tools
 
 servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)

@@ -36,6 +36,7 @@ from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.needs import compiled, needs
+from framehaul.studies.summary.packages import packages_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -299,6 +300,8 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         if suffix and not (run / "environment.json").exists():
             continue  # its blocks stay as they are
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
+        if not suffix:
+            blocks["packages"] = str(packages_table(summary.metadata["libraries"]))
         if suffix:
             made = _made(summary.metadata, summary.summary)
             blocks["answer"] = f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}"
