@@ -148,9 +148,10 @@ async def run(found: Technique, server: Server, *arguments: object) -> Any:
         if isinstance(client, asyncpg.Connection):
             # asyncpg asks for UTF-8 when it connects; who else has the session may have changed that.
             await client.execute("SET client_encoding = 'LATIN1'")
-        before = await session_of(client)
+        of_postgres = client if isinstance(server, PostgresServer) else None
+        before = await session_of(of_postgres)
         returned = await called(found, client, *arguments)
-        assert await session_of(client) == before, f"{found.name} changed the session"
+        assert await session_of(of_postgres) == before, f"{found.name} changed the session"
         return returned
 
 

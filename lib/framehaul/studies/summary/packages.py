@@ -55,5 +55,5 @@ def packages_table(libraries: dict[str, str]) -> Listing:
             words("database", "database"), words("driver", "driver"), words("packages", "packages"),
             Column("writes", "writes"), Column("reads", "reads"), words("needs beside them", "beside"),
         ],
-        sorted(found, key=lambda row: row["database"], reverse=True),
+        sorted(found, key=lambda row: (row["database"] == "ClickHouse", row["driver"].casefold(), row["beside"])),
     )  # fmt: skip
