@@ -19,7 +19,7 @@ $(error make $(or $(MAKECMDGOALS),help) takes no $(GIVEN))
 endif
 endif
 # These may stand in the environment as well; names as short as A and B may stand there for something else.
-LASTING := ROWS PASSES WARMUP SEED PRECISION BUDGET PROFILE HOLD CONNECTIONS DURATION WARMUP_DURATION RATE WORKLOAD PRESET SERVERS SCHEDULER OUT FRESH NOTEBOOKS DATA KEY SORT
+LASTING := ROWS PASSES WARMUP SEED PRECISION BUDGET PROFILE HOLD CONNECTIONS DURATION WARMUP_DURATION RATE WORKLOAD PRESET SERVERS TRANSPORT SCHEDULER OUT FRESH NOTEBOOKS DATA KEY SORT
 GIVEN += $(foreach name,$(LASTING),$(if $(filter environment,$(origin $(name))),$(name)))
 export $(GIVEN)
 # Some systems tell Python to write no bytecode: every kernel would compile again all that it imports, for seconds.
@@ -63,7 +63,7 @@ compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wro
 report: $(ENVIRONMENT) ## make figures, reports and the writeup of the summary again from the results there are (1 min)
 	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
 
-tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node, json2parquet with cargo (5 min)
+tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; with cargo ClickHouse's ADBC driver and json2parquet (7 min)
 	@$(FRAMEHAUL) tools
 
 servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)

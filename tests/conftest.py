@@ -109,6 +109,15 @@ def readers_of_a_run(path: Path) -> set[str]:
 
 
 EXTENSIONS = os.environ.get("FRAMEHAUL_POSTGRES_EXTENSIONS")
+ADBC_CLICKHOUSE = (Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.toml").exists()
+
+
+def lacks(found: Technique) -> bool:
+    """Whether it needs what no package brings, and what is not here."""
+    return ("pg_parquet" in found.requires and not EXTENSIONS) or (
+        "adbc_clickhouse" in found.requires and not ADBC_CLICKHOUSE
+    )
+
 
 # Tests call make as a user does. Below `make test` it would say which directory it enters, and take what that has:
 # https://www.gnu.org/software/make/manual/html_node/Options_002fRecursion.html

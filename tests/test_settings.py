@@ -32,8 +32,9 @@ def test_variables_of_other_programs_and_empty_values_are_left_alone() -> None:
 
 def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
     given = {
-        "servers": "external", "postgres_dsn": "host=h", "clickhouse_url": "http://h", "clickhouse_native_port": "1",
-        "postgres_port": "2", "clickhouse_http_port": "65535", "postgres_extensions": str(tmp_path),
+        "servers": "external", "transport": "unix", "postgres_dsn": "host=h", "clickhouse_url": "http://h",
+        "clickhouse_native_port": "1", "postgres_port": "2", "clickhouse_http_port": "65535",
+        "postgres_extensions": str(tmp_path),
         "exchange_dir": str(tmp_path), "exchange_dir_on_server": "/there", "bigquery_project": "p",
         "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "pgbench": sys.executable,
         "pgbench_services": "a=postgresql://h", "pgbench_prices": "a=1", "data": str(tmp_path / "file"),
@@ -57,6 +58,11 @@ def test_unknown_key_is_refused_with_the_closest_known_one(tmp_path: Path, in_fi
 def test_unknown_key_like_no_other_is_refused_with_all_known_ones() -> None:
     with pytest.raises(SettingsError, match=r"FRAMEHAUL_XYZZY.*FRAMEHAUL_SERVERS, .*FRAMEHAUL_STATE_DIR"):
         load_settings({"FRAMEHAUL_XYZZY": "1"}, None)
+
+
+def test_unknown_transport_is_refused_by_the_name_that_make_gives_it() -> None:
+    with pytest.raises(SettingsError, match=r"^TRANSPORT='pipe' is unknown; use one of tcp, unix"):
+        load_settings({"FRAMEHAUL_TRANSPORT": "pipe"}, None)
 
 
 def test_unknown_server_mode_is_refused_with_the_known_ones() -> None:

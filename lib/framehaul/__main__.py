@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -99,17 +100,19 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
 
 def _tools(_: argparse.Namespace, settings: Settings) -> int:
     """Build what takes too long to be built in a run."""
-    from framehaul.studies.drivers.catalog import go_program, node_program
+    from framehaul.studies.drivers.catalog import adbc_clickhouse, go_program, node_program
     from framehaul.studies.json_parquet.catalog import json2parquet_program
 
     missing = 0
     for what, program in (
-        ("Node's drivers, some seconds", node_program), ("Go's drivers, about a minute", go_program),
-        ("json2parquet, about 5 minutes", json2parquet_program),
+        ("Node's drivers, some seconds", partial(node_program, patient=True)),
+        ("Go's drivers, about a minute", partial(go_program, patient=True)),
+        ("ADBC's driver for ClickHouse, about 2 minutes", adbc_clickhouse),
+        ("json2parquet, about 5 minutes", partial(json2parquet_program, patient=True)),
     ):  # fmt: skip
         print(f"{what} if not built yet", flush=True)
         try:
-            print(f"  {program(settings, patient=True)}")
+            print(f"  {program(settings)}")
         except UnavailableError as error:
             missing = 1
             print(f"framehaul: {error}", file=sys.stderr)
@@ -182,8 +185,8 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    for partial in (settings.out / "results").glob("*.partial.*"):
-        partial.unlink()
+    for unfinished in (settings.out / "results").glob("*.partial.*"):
+        unfinished.unlink()
     return 0
 
 
@@ -199,6 +202,7 @@ OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "preset": "effort of all studies: smoke, quick or reference; their own variables win over it",
     "servers": "embedded, docker or external",
+    "transport": "of PostgreSQL: tcp, or unix for a socket on the same machine",
     "out": "directory for results, figures and reports",
     "fresh": "1: measure anew what an interrupted run has left, too",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",

@@ -16,10 +16,11 @@ from framehaul.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
-GIVEN_TO_MAKE = ("preset", "servers", "out", "data", "scheduler", "fresh")
+GIVEN_TO_MAKE = ("preset", "servers", "transport", "out", "data", "scheduler", "fresh")
 """Settings that are variables of make as well, without the prefix."""
 
 ServerMode = Literal["embedded", "docker", "external"]
+Transport = Literal["tcp", "unix"]
 Preset = Literal["smoke", "quick", "reference"]
 """The effort of all studies: that everything runs, a look within minutes, or what a writeup is made from."""
 PRESETS: tuple[Preset, ...] = get_args(Preset)
@@ -31,8 +32,10 @@ class Settings:
 
     servers: ServerMode = "embedded"
     """Who runs the servers: this project (`embedded`), `docker` compose, or somebody else (`external`)."""
+    transport: Transport = "tcp"
+    """How clients reach PostgreSQL: `tcp`, or `unix` for a socket in a directory, which takes both on one machine."""
     postgres_dsn: str | None = None
-    """External PostgreSQL, as a libpq URL or key=value string."""
+    """External PostgreSQL, as a libpq URL or key=value string; its host may be the directory of a Unix socket."""
     clickhouse_url: str | None = None
     """External ClickHouse over HTTP: `http(s)://user:password@host:port/database`."""
     clickhouse_native_port: int | None = None
@@ -165,8 +168,8 @@ def _directory(text: str) -> Path:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-    "servers": _one_of(ServerMode), "preset": _one_of(Preset), "fresh": _yes, "scheduler": _scheduler,
-    "bigquery_endpoint": _url,
+    "servers": _one_of(ServerMode), "transport": _one_of(Transport), "preset": _one_of(Preset), "fresh": _yes,
+    "scheduler": _scheduler, "bigquery_endpoint": _url,
     "clickhouse_native_port": _port, "postgres_port": _port, "clickhouse_http_port": _port,
     "postgres_extensions": _directory, "exchange_dir": _directory, "shared_dir": _directory,
     "pgbench": _program, "data": _path, "state_dir": _path,

@@ -38,7 +38,7 @@ def test_metadata_is_the_same_each_time_and_plain_values(settings: Settings) -> 
     if platform.system() == "Linux":
         assert machine["cpu_flags"].split() == sorted(machine["cpu_flags"].split())
         assert machine["hypervisor"] in (True, False)
-        assert machine["tcp_congestion_control"]
+        assert machine["tcp_congestion_control"] in machine["tcp_available_congestion_control"].split()
         assert machine["out_filesystem"] == machine["state_dir_filesystem"] is not None
 
 
@@ -90,7 +90,8 @@ def test_what_a_system_does_not_tell_is_none(
     monkeypatch.setattr(Path, "read_text", unreadable)
     machine = environment._machine(settings)
     assert machine["cpu"]
-    for name in ("cpu_model", "cpu_flags", "hypervisor", "vendor", "product", "frequency_governor"):
+    for name in ("cpu_model", "cpu_flags", "hypervisor", "vendor", "product", "frequency_governor",
+                 "tcp_congestion_control", "tcp_available_congestion_control"):  # fmt: skip
         assert machine[name] is None
     assert machine["out_rotational"] is None
     monkeypatch.setattr(psutil, "disk_partitions", raising(OSError()))

@@ -231,11 +231,12 @@ def test_what_differs_between_the_runs_is_said(tmp_path: Path) -> None:
     write_metadata(
         b, machine={"cpu": "another", "cores": 2, "memory_gib": 8.0, "system": "Linux 7"}, commit="def",
         libraries={"psycopg": "3.3.2", "polars": "2.1.0", "numba": "0.68"},
-        server={"version": "26.10", "settings": {"max_threads": "4"}},
+        server={"version": "26.10", "transport": "Unix socket", "settings": {"max_threads": "4"}},
     )  # fmt: skip
     found = both(a, b)
     assert found.warnings == [
         "the machine's cpu: one -> another", "server version: 26.9 -> 26.10 (04_clickhouse_read)",
+        "server transport: TCP -> Unix socket (04_clickhouse_read)",
         "server setting max_threads: 2 -> 4 (04_clickhouse_read)",
     ]  # fmt: skip
     assert found.changes == [

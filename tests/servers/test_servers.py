@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -15,10 +16,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import clickhouse_driver
 import httpx
@@ -29,12 +31,19 @@ from clickhouse_driver.errors import Error as NativeError
 from psycopg.conninfo import conninfo_to_dict
 
 from framehaul import servers as all_servers
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import ServerError
-from framehaul.servers import Servers
+from framehaul.harness.measure import called, opened
+from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
 from framehaul.servers.embedded import LOCK, is_kept
 from framehaul.servers.postgres import elsewhere
+from framehaul.servers.relay import Relay, relayed
+from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
+from framehaul.techniques import Technique, techniques
+from tests.conftest import one_for_each_driver
 
 WRONG_LOGINS = [("default", ""), ("default", "x"), ("", ""), ("framehaul", ""), ("framehaul", "wrong"), ("nobody", "")]
 STATEMENTS = [
@@ -147,6 +156,73 @@ def test_every_listener_is_on_loopback_and_there_is_no_socket_file(servers: Serv
         assert listening
         assert {found.laddr.ip for found in listening} == {"127.0.0.1"}
         assert not [found.laddr for found in connections if found.family == socket.AF_UNIX and found.laddr]
+
+
+def test_where_asked_for_postgres_is_reached_over_a_socket_that_is_private_and_wants_the_password(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with all_servers.running(replace(own, transport="unix")) as found:
+        server = found.postgres
+        assert server.over_socket
+        directory = Path(server.host)
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert directory.stat().st_uid == psutil.Process(server.process_id).uids().real
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(replace(server, password="wrong").dsn())
+        tables, sent = PostgresTables(server), generator.arrow_table(ANALYTICS_METRICS, 50, 1)
+        tables.create(ANALYTICS_METRICS)
+        tables.load(ANALYTICS_METRICS, sent)
+        for technique in filter(one_for_each_driver, techniques("postgres", "read")):
+            frame = read_by(technique, server, ANALYTICS_METRICS)
+            assert len(cast("Sized", frame)) == sent.num_rows, technique.name
+        with relayed(server, Relay) as (reached, relay):
+            assert (reached, relay) == (server, None)
+        assert tables.metadata()["transport"] == "Unix socket"
+        # Of somebody else's server the address says it: in its own words, or in those of libpq's environment.
+        login = f"user={server.user} dbname={server.database}"
+        external = Settings(servers="external", clickhouse_url="http://u:p@h/")
+        words = f"{login} host={server.host} port={server.port} password={server.password}"
+        with all_servers.running(replace(external, postgres_dsn=words)) as elsewhere:
+            assert elsewhere.postgres.over_socket
+        for name, value in {"HOST": server.host, "PORT": str(server.port), "PASSWORD": server.password}.items():
+            monkeypatch.setenv(f"PG{name}", value)
+        with all_servers.running(replace(external, postgres_dsn=login, transport="unix")) as elsewhere:
+            assert PostgresTables(elsewhere.postgres).run("SELECT inet_client_addr() IS NULL") == [(True,)]
+        with all_servers.running(replace(external, postgres_dsn=f"{login} host=h port=1")) as elsewhere:
+            assert (elsewhere.postgres.host, elsewhere.postgres.port) == ("h", 1)
+
+
+def read_by(technique: Technique, server: PostgresServer, table: Table) -> object:
+    async def read() -> object:
+        async with opened(technique, server) as client:
+            return await called(technique, client, table)
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(servers="external", postgres_dsn="host=h", clickhouse_url="http://h/"), "names no directory"),
+        (Settings(state_dir=Path("/tmp") / ("x" * 100)), "too long for the path of a socket; set FRAMEHAUL_STATE_DIR"),
+    ],
+)
+def test_a_socket_that_cannot_be_had_is_said_with_the_remedy(settings: Settings, said: str) -> None:
+    try:
+        with pytest.raises(ServerError, match=said):
+            all_servers.start(replace(settings, transport="unix"))
+    finally:
+        if settings.servers == "embedded":
+            shutil.rmtree(settings.state_dir, ignore_errors=True)
+
+
+def test_servers_that_were_started_over_another_transport_are_not_taken(servers: Servers, settings: Settings) -> None:
+    with (
+        pytest.raises(ServerError, match="TRANSPORT=unix: the servers that run were started otherwise"),
+        all_servers.running(replace(settings, transport="unix")),
+    ):
+        pass
+    assert answers(servers)
 
 
 def test_passwords_are_in_private_files_only(servers: Servers, settings: Settings) -> None:

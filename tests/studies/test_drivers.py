@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -541,6 +542,45 @@ if sys.argv[1] == "build":
 else:
     print(Path({log!r}).with_name(sys.argv[1]).read_text())
 """
+
+
+CARGO = """#!{python}
+import pathlib, sys
+target = pathlib.Path(sys.argv[sys.argv.index("--target-dir") + 1])
+with open({log!r}, "a") as log:
+    print(*sys.argv[1:4], pathlib.Path.cwd().name, file=log)
+"""
+
+
+def test_the_adbc_driver_of_clickhouse_is_built_where_driver_managers_look_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, environment = tmp_path / "log", tmp_path / "environment"
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    settings = Settings(state_dir=tmp_path / "state")
+    with pytest.raises(UnavailableError, match="there is no cargo on PATH"):
+        catalog.adbc_clickhouse(settings)
+    (tmp_path / "cargo").write_text(CARGO.format(python=sys.executable, log=str(log)))
+    (tmp_path / "cargo").chmod(0o755)
+    for _ in range(2):  # cargo knows what is up to date
+        manifest = catalog.adbc_clickhouse(settings)
+    assert log.read_text().splitlines() == ["build --release --locked adbc_clickhouse"] * 2
+    assert manifest == environment / "etc" / "adbc" / "drivers" / "clickhouse.toml"
+    shared = Path(tomllib.loads(manifest.read_text())["Driver"]["shared"])
+    # make clean leaves it
+    assert shared.is_relative_to(settings.state_dir / "tools")
+    manifest.write_text("manifest_version = 1\n[Driver]\nshared = '/installed/by/dbc.so'\n")
+    assert "dbc.so" in catalog.adbc_clickhouse(settings).read_text()
+    assert len(log.read_text().splitlines()) == 2
+
+
+def test_the_adbc_driver_of_clickhouse_is_of_the_version_that_is_said() -> None:
+    sources = catalog.SOURCES / "adbc_clickhouse"
+    wanted = tomllib.loads((sources / "Cargo.toml").read_text())
+    locked = {one["name"]: one["version"] for one in tomllib.loads((sources / "Cargo.lock").read_text())["package"]}
+    assert f"={locked['adbc_clickhouse']}" == wanted["dependencies"]["adbc_clickhouse"]["version"]
+    assert locked[wanted["package"]["name"]] == wanted["package"]["version"] == locked["adbc_clickhouse"]
 
 
 def test_what_go_has_yet_to_compile_is_left_to_make_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from framehaul.errors import UnavailableError
 from framehaul.harness.measure import opened
 from framehaul.servers import PostgresServer, Servers
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import CLIENTS
 
 AWKWARD = "a b/%d?é'\"&="
 
@@ -37,3 +41,19 @@ def test_a_database_may_have_any_name(found: Technique, oddly_named_database: Po
             assert client is not None
 
     asyncio.run(open_and_close())
+
+
+def test_without_its_adbc_driver_clickhouse_is_skipped_with_the_remedy(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where driver managers look: this environment, and the account's own directory.
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"make tools builds it, .*dbc install clickhouse"):
+        CLIENTS["adbc_clickhouse"](servers.clickhouse).__enter__()  # type: ignore[union-attr]
+
+
+def test_psycopg_runs_in_c() -> None:
+    """As `psycopg[binary]` has it; else psycopg takes its Python code without a word, at a fraction of the speed."""
+    assert psycopg.pq.__impl__ in ("binary", "c")

@@ -22,7 +22,7 @@ from framehaul.studies.fidelity.trial import difference_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import open_http_client, open_psycopg
 from framehaul.techniques.streaming import copy_batches, insert_batches
-from tests.conftest import EXTENSIONS, call, check_each
+from tests.conftest import call, check_each, lacks
 
 # Two columns of one type beside each other, so that a mix-up fits; and a name that is not ASCII.
 COLUMNS = {
@@ -69,8 +69,8 @@ def write_nowhere(found: Technique, frame: object) -> None:
 
 @pytest.mark.parametrize("found", WRITES, ids=names)
 def test_columns_may_come_in_any_order(found: Technique, servers: Servers) -> None:
-    if found.family == "pg_parquet" and not EXTENSIONS:
-        pytest.skip("the server lacks pg_parquet")
+    if lacks(found):
+        pytest.skip("it lacks what no package brings")
     tables = tables_of(servers.of(found.database))
     tables.create(TABLE)
     try:
@@ -160,7 +160,7 @@ def test_what_is_no_dataframe_is_refused_before_anything_is_sent(frame: object, 
 def test_a_refused_frame_leaves_the_table_as_it_was(servers: Servers) -> None:
     changed = []
     for found in WRITES:
-        if found.family == "pg_parquet" and not EXTENSIONS:
+        if lacks(found):
             continue
         tables = tables_of(servers.of(found.database))
         tables.create(TABLE)

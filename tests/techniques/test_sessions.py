@@ -35,7 +35,7 @@ from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import open_adbc, open_duckdb, open_http_client, open_psycopg
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.streaming import copy_batches, fetch_batches, insert_batches, select_batches
-from tests.conftest import EXTENSIONS
+from tests.conftest import lacks
 
 type Server = PostgresServer | ClickHouseServer
 
@@ -110,9 +110,9 @@ CASED = case_of("names in two cases", (Column("a", T.INT32), [1, 2]), (Column("A
 
 
 def beyond(database: Database, direction: Direction) -> list[Technique]:
-    """Those that run on a server without pg_parquet, unless there is one."""
+    """Those that run here."""
     found = [found for found in techniques(database, direction) if found.origin == "beyond"]
-    return [one for one in found if one.family != "pg_parquet" or EXTENSIONS]
+    return [one for one in found if not lacks(one)]
 
 
 # The sessions
@@ -148,9 +148,10 @@ async def run(found: Technique, server: Server, *arguments: object) -> Any:
         if isinstance(client, asyncpg.Connection):
             # asyncpg asks for UTF-8 when it connects; who else has the session may have changed that.
             await client.execute("SET client_encoding = 'LATIN1'")
-        before = await session_of(client)
+        of_postgres = client if isinstance(server, PostgresServer) else None
+        before = await session_of(of_postgres)
         returned = await called(found, client, *arguments)
-        assert await session_of(client) == before, f"{found.name} changed the session"
+        assert await session_of(of_postgres) == before, f"{found.name} changed the session"
         return returned
 
 

@@ -27,6 +27,7 @@ CPU_MODEL = (
 )  # fmt: skip
 """What tells one model of processor from another, by proc_cpuinfo(5); Arm's names are the last four."""
 DMI = Path("/sys/class/dmi/id")
+IPV4 = Path("/proc/sys/net/ipv4")
 OUTPUTS = ("results", "figures", "README.md", "docs")
 """What runs write into the project that is committed."""
 CODE = ("lib", "notebooks")
@@ -70,7 +71,10 @@ def _machine(settings: Settings) -> dict[str, Any]:
         "vendor": _line(DMI / "sys_vendor"),
         "product": _line(DMI / "product_name"),
         "frequency_governor": _governor(),
-        "tcp_congestion_control": _line(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        # Over loopback, too. An administrator, or the side that sends, may take another one of those that there are.
+        # https://docs.kernel.org/networking/ip-sysctl.html
+        "tcp_congestion_control": _line(IPV4 / "tcp_congestion_control"),
+        "tcp_available_congestion_control": _line(IPV4 / "tcp_available_congestion_control"),
         "transparent_huge_pages": _chosen(_line(Path("/sys/kernel/mm/transparent_hugepage/enabled"))),
         **_disk("out", settings.out),
         **_disk("state_dir", settings.state_dir),

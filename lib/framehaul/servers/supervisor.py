@@ -52,18 +52,23 @@ def main() -> None:
                 raise SystemExit(f"another process keeps the servers of {state_dir}") from None
             time.sleep(0.05)
     try:
-        keep(state_dir, arguments.postgres_port, arguments.clickhouse_http_port, arguments.postgres_extensions, stop)
+        keep(
+            state_dir, arguments.postgres_port, arguments.clickhouse_http_port, arguments.postgres_extensions, stop,
+            socket=arguments.postgres_socket,
+        )  # fmt: skip
     except ServerError as error:
         raise SystemExit(str(error)) from error
 
 
 def keep(
-    state_dir: Path, postgres_port: int | None, http_port: int | None, extensions: Path | None, stop: threading.Event
-) -> None:
+    state_dir: Path, postgres_port: int | None, http_port: int | None, extensions: Path | None, stop: threading.Event,
+    *, socket: bool,
+) -> None:  # fmt: skip
     """Start both servers at once, publish their addresses, and restart what dies until `stop` is set."""
     addresses = state_dir / ADDRESSES
     addresses.unlink(missing_ok=True)
-    postgres = EmbeddedPostgres(state_dir, choose_port(postgres_port, "FRAMEHAUL_POSTGRES_PORT"), extensions)
+    port = choose_port(postgres_port, "FRAMEHAUL_POSTGRES_PORT")
+    postgres = EmbeddedPostgres(state_dir, port, extensions, socket=socket)
     clickhouse = EmbeddedClickHouse(
         state_dir, choose_port(http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT"), choose_port(None, "")
     )
@@ -103,6 +108,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--postgres-port", type=int)
     parser.add_argument("--clickhouse-http-port", type=int)
     parser.add_argument("--postgres-extensions", type=Path)
+    parser.add_argument("--postgres-socket", action="store_true")
     parser.add_argument("--detached", action="store_true")
     return parser.parse_args()
 

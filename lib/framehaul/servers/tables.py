@@ -213,7 +213,9 @@ class PostgresTables:
             ).fetchall()  # fmt: skip
             extensions = connection.execute("SELECT extname, extversion FROM pg_extension ORDER BY 1").fetchall()
         assert version is not None
-        return {"version": version[0], "settings": dict(settings), "extensions": dict(extensions)}
+        transport = "Unix socket" if self._server.over_socket else "TCP"
+        known = {"settings": dict(settings), "extensions": dict(extensions)}
+        return {"version": version[0], "transport": transport, **known}
 
 
 @cache

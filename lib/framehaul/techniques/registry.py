@@ -41,16 +41,18 @@ DRIVERS = {
 CONNECT_IN_CALL = ("connectorx", "urllib", "chdb")
 """Drivers that cannot but connect within the call that moves rows, and so on the clock."""
 
-Requirement = Literal["key", "pg_parquet", "shared_directory", "empty_table"]
+Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
 REQUIREMENTS: dict[Requirement, str] = {
     "key": "a table with a primary key (PostgreSQL) or a sorting key (ClickHouse)",
     "pg_parquet": "a server with the extension pg_parquet",
     "shared_directory": "a directory that client and server both reach",
+    "adbc_clickhouse": "ADBC's driver for ClickHouse (`make tools`, or `dbc install clickhouse`)",
     "empty_table": "a table that is empty or may be replaced, and nobody else's meanwhile",
 }
 """What a technique may ask for beside its packages, which its code imports, and a server."""
 REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"), "psycopg_parquet_stream": ("pg_parquet",),
+    "adbc_clickhouse": ("adbc_clickhouse",),
 }  # fmt: skip
 CLIENTS_OF_DRIVERS = {"pgpq": "psycopg"}
 """Clients of drivers that have none of their own name: pgpq only encodes."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ MOST_ANSWER_BYTES = 1 << 30
 READ_BYTES = 1 << 16
 ERROR_BYTES = 1 << 16
 """How much of the end of a program's standard error is looked at."""
+
+BUILT_HERE = "# Made by framehaul: make tools"
 
 type Command = Callable[[Settings], list[str]]
 
@@ -242,6 +245,33 @@ def node_program(settings: Settings, *, patient: bool = False) -> Path:
         build(["npm", "ci", "--no-progress", *options], target, "Node's drivers were not installed", shown=patient)
         installed.write_text(lock)
     return target / "main.js"
+
+
+def adbc_clickhouse(settings: Settings) -> Path:
+    """The manifest by which ADBC finds ClickHouse's driver in this environment; the driver is built where it is not.
+
+    One that somebody has installed there (`dbc install clickhouse`) is left as it is. Raises UnavailableError.
+    """
+    sources, target = SOURCES / "adbc_clickhouse", settings.state_dir / "tools" / "adbc_clickhouse"
+    library = target / "release" / f"libadbc_driver_clickhouse.{'dylib' if sys.platform == 'darwin' else 'so'}"
+    # https://arrow.apache.org/adbc/current/format/driver_manifests.html
+    manifest = Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.toml"
+    text = f"{BUILT_HERE}\nmanifest_version = 1\n[Driver]\nshared = {json.dumps(str(library))}\n"
+    if manifest.exists() and BUILT_HERE not in manifest.read_text():
+        return manifest
+    find_tool("cargo", "Rust: install it (https://rustup.rs)")
+    # What is built already takes it no time.
+    command = ["cargo", "build", "--release", "--locked", "--target-dir", str(target)]
+    build(command, sources, "ClickHouse's ADBC driver was not built", shown=True)
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(text)
+    return manifest
+
+
+def adbc_clickhouse_version() -> str:
+    """The version of ClickHouse's ADBC driver that is built."""
+    version: str = tomllib.loads((SOURCES / "adbc_clickhouse" / "Cargo.toml").read_text())["package"]["version"]
+    return version
 
 
 def versions() -> dict[str, str]:

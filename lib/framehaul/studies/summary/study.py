@@ -36,6 +36,7 @@ from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.needs import compiled, needs
+from framehaul.studies.summary.packages import packages_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -299,6 +300,8 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         if suffix and not (run / "environment.json").exists():
             continue  # its blocks stay as they are
         summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
+        if not suffix:
+            blocks["packages"] = str(packages_table(summary.metadata["libraries"]))
         if suffix:
             made = _made(summary.metadata, summary.summary)
             blocks["answer"] = f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}"
@@ -315,11 +318,12 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
 def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     """One sentence on where and how a run was made."""
     machine, run_metadata = metadata["machine"], metadata["runs"]["01_postgres_write"]
+    over_socket = run_metadata["server"].get("transport") == "Unix socket"
     return (
         f"{_rows(summary)}, {run_metadata['passes']} passes, {_memory(summary)}, "
         f"{run_metadata['started'].split()[0]}, "
         f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
-        "client and servers on this one machine; "
+        f"client and servers on this one machine{', PostgreSQL over a Unix socket' if over_socket else ''}; "
         f"{' '.join(metadata['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
         f"ClickHouse {metadata['runs']['03_clickhouse_write']['server']['version']}, "
         f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, BinaryIO
 
+import adbc_driver_manager.dbapi
 import httpx
 import pandas as pd
 import polars as pl
@@ -23,6 +24,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.frames import (
+    BATCH_ROWS,
     arrow_stream,
     check_text,
     conform,
@@ -32,7 +34,7 @@ from framehaul.data.frames import (
     in_table_order,
 )
 from framehaul.data.schema import FLOATS, ColumnType, Table
-from framehaul.techniques.clients import ChdbRemote, HttpConnection
+from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
 
@@ -275,6 +277,14 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
     response = await client.post("/", params={"query": query, **PARQUET}, content=chunks(buffer))
     response.raise_for_status()
+
+
+@technique(family="arrow", label="ADBC bulk ingest from Polars Arrow", client="adbc_clickhouse")
+def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
+    """ClickHouse's own driver sends an Arrow stream, batch by batch, compressed with LZ4."""
+    batches = to_arrow(frame, table).to_reader(BATCH_ROWS)
+    with connection.cursor(adbc_stmt_kwargs=adbc_settings(ARROW)) as cursor:
+        cursor.adbc_ingest(table.name, batches, mode="append")
 
 
 @technique(family="arrow", label="clickhouse-connect insert_arrow from Polars Arrow")
