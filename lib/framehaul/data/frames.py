@@ -143,7 +143,9 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
         # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
         series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
         if column.pandas_dtype == "object":
-            series = pd.Series(values.to_pandas().to_numpy(), dtype=object)
+            # numpy has no NULL beside integers: lists are Python's.
+            objects = values.to_pylist() if pa.types.is_nested(wanted) else values.to_pandas().to_numpy()
+            series = pd.Series(objects, dtype=object)
         columns[column.name] = series.astype(column.pandas_dtype)
     return pd.DataFrame(columns, copy=False)
 

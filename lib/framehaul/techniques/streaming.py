@@ -64,7 +64,7 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
     try:
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
-            cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}")
+            cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
             yield from in_valid_batches(cursor.fetch_record_batch())
     finally:
         connection.rollback()
@@ -72,7 +72,7 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
 
 def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
     """Record batches as the server sends them."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     with connection.post(query, settings=clickhouse_read.ARROW) as response:
         yield from in_valid_batches(pa.ipc.open_stream(response))
         response.read()

@@ -292,8 +292,8 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
     content = to_arrow(frame, table)
     check_encoding(connection)
     connection.register("frame", content)
-    values = table.postgres_columns_uuid_as("uuid")
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
+    columns = table.postgres_columns
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({columns}) SELECT {columns} FROM frame")
 
 
 @technique(
