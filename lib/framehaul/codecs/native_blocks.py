@@ -189,7 +189,7 @@ class Values(Protocol):
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
     array, kind = _array(content, column.name), column.clickhouse_type
-    texts = column.type in (ColumnType.TEXT, ColumnType.BYTES)
+    texts = column.type in (ColumnType.TEXT, ColumnType.BYTES, ColumnType.JSON)
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
         if len(keys.dictionary) < MOST_KEYS:

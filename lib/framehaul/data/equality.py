@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,9 +161,9 @@ def _hashes(frame: pl.DataFrame) -> pl.Series:
 def _bits(values: pl.Series) -> pl.Series:
     """Floats as their bits, or -0.0 and 0.0 would be one; NaN is NaN whatever its payload."""
     if isinstance(values.dtype, pl.List):
-        inner, bits = values.dtype.inner, BITS.get(type(values.dtype.inner))
-        of_bits = pl.element().fill_nan(float("nan")).reinterpret(dtype=bits) if bits else pl.element()
-        return values.list.eval(of_bits) if inner.is_float() else values
+        inner: Any = values.dtype.inner
+        bits = BITS.get(type(inner))
+        return values.list.eval(pl.element().fill_nan(float("nan")).reinterpret(dtype=bits)) if bits else values
     bits = BITS.get(type(values.dtype))
     return values if bits is None else values.fill_nan(float("nan")).reinterpret(dtype=bits)
 
@@ -251,30 +250,29 @@ def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, o
     return _grouped(typed, counts, missing, _dtype(column)), {row: values[row] for row in rows}
 
 
-def _grouped(typed: pl.Series, counts: Sequence[int], missing: Sequence[bool], wanted: pl.DataType) -> pl.Series:
-    """Values as lists of so many each, NULL where one is missing."""
+def _grouped(typed: pl.Series, counts: Any, missing: Any, wanted: pl.DataType) -> pl.Series:
+    """Values as lists, of so many each, NULL where one is missing."""
     offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
-    return pl.Series(values=pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing))).cast(wanted)
+    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing))
+    return pl.Series(values=lists).cast(wanted)
 
 
 def _series(values: list[Any], column: Column) -> pl.Series:
     """Python objects of one type, none of them missing; raises what Polars and Arrow raise when they have none such."""
     match values[0]:
+        case dict() | list() if column.type is ColumnType.JSON:
+            values = [json.dumps(value) for value in values]
+        case IPv4Address() | IPv6Address() | IPv4Interface() | IPv6Interface():
+            values = [str(value) for value in values]
         case UUID():
-            return pl.Series([value.bytes for value in values])
+            values = [value.bytes for value in values]
         case Decimal():
             texts = pl.Series([f"{value:f}" for value in values])
             return texts if column.type is ColumnType.DECIMAL else _of_text(texts, pl.Decimal(38, 0))
         case pd.Timestamp():  # has nanoseconds, which Polars would cut off
             return pl.Series(values=pa.array(pd.Series(values)))
         case bytearray() | memoryview():
-            return pl.Series(list(map(bytes, values)))
-        case IPv4Address() | IPv6Address() | IPv4Interface() | IPv6Interface():
-            return pl.Series(list(map(str, values)))
-        case dict() | list() if column.type is ColumnType.JSON:
-            return pl.Series(list(map(json.dumps, values)))
-        case dt.timedelta() if column.type is ColumnType.TIME:  # since midnight
-            return pl.Series(values, dtype=pl.Duration("us"))
+            values = [bytes(value) for value in values]
     return pl.Series(values, dtype=pl.Float64 if isinstance(values[0], float) else None)
 
 
@@ -449,7 +447,7 @@ def _times(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
 
 
 def _durations(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    if series.dtype.is_integer():  # of microseconds
+    if series.dtype.is_numeric():  # of microseconds
         return _lossless(series, pl.Int64()).cast(wanted)
     return _lossless(series, wanted) if isinstance(series.dtype, pl.Duration) else None
 

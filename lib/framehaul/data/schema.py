@@ -46,7 +46,7 @@ class Types:
     """What a type is called on the servers, in Arrow, Polars and pandas; in pandas also where there may be NULL.
 
     What a server calls it is not always what a frame does: then the rest says how the one becomes the other. In
-    expressions `{}` is the quoted column.
+    expressions `{0}` is the quoted column.
     """
 
     postgres: str
@@ -55,13 +55,13 @@ class Types:
     polars: pl.DataType
     pandas: str
     pandas_nullable: str
-    postgres_select: str = "{}"
-    clickhouse_select: str = "{}"
+    postgres_select: str = "{0}"
+    clickhouse_select: str = "{0}"
     """What gives the value as a frame has it."""
     postgres_check: str = ""
     """What holds of the values, where PostgreSQL's type has more of them."""
     postgres_arrow: pa.DataType | None = None
-    """The type of Arrow that PostgreSQL's own type is."""
+    """The type of Arrow that PostgreSQL gives it in; numbers of many digits, which not every path has, as text."""
     clickhouse_nullable: bool = True
     """Whether ClickHouse has NULL of it."""
     element: Types | None = None
@@ -105,7 +105,8 @@ def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
     name = f"UInt{bits}"
     return Types(
         postgres, name, pa.type_for_alias(name.lower()), getattr(pl, name)(), name.lower(), name,
-        postgres_check=f"{{}} BETWEEN 0 AND {2**bits - 1}", postgres_arrow=signed, postgres_form=f"{postgres}, checked",
+        postgres_select="{0}::text" if signed == pa.string() else "{0}", postgres_arrow=signed,
+        postgres_check=f"{{0}} BETWEEN 0 AND {2**bits - 1}", postgres_form=f"{postgres}, checked",
     )  # fmt: skip
 
 
@@ -115,7 +116,7 @@ def enum_types(*values: str) -> Types:
     of = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
     return Types(
         "text", f"Enum8({numbered})", pa.string(), pl.Enum(values), "category", "category",
-        clickhouse_select="toString({})", postgres_check=f"{{}} IN ({of})", postgres_form="text, checked",
+        clickhouse_select="toString({0})", postgres_check=f"{{0}} IN ({of})", postgres_form="text, checked",
     )  # fmt: skip
 
 
@@ -123,15 +124,15 @@ def fixed_types(size: int) -> Types:
     """Bytes, so many in each value."""
     return Types(
         "bytea", f"FixedString({size})", pa.binary(size), pl.Binary(), "object", "object",
-        postgres_check=f"octet_length({{}}) = {size}", postgres_form="bytea, checked",
+        postgres_check=f"octet_length({{0}}) = {size}", postgres_form="bytea, checked",
     )  # fmt: skip
 
 
 def address_types(version: Literal[4, 6]) -> Types:
     """Addresses of hosts, text in a dataframe."""
     return Types(
-        "inet", f"IPv{version}", pa.string(), pl.String(), "str", "str", postgres_select="host({})",
-        clickhouse_select="toString({})", postgres_check=f"family({{}}) = {version}",
+        "inet", f"IPv{version}", pa.string(), pl.String(), "str", "str", postgres_select="host({0})",
+        clickhouse_select="toString({0})", postgres_check=f"family({{0}}) = {version}",
     )  # fmt: skip
 
 
@@ -142,12 +143,12 @@ class ColumnType(Enum):
     `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
 
-    JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse's `JSON` would make
-    floats of long numbers and drop keys that are null, so it is a String there. Kinds that take parameters, such as
-    lists, stand for all of theirs.
+    JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse's `JSON` would
+    make floats of long numbers and drop keys that are null, so it is a String there. Kinds that take parameters, such
+    as lists, stand for all of theirs.
     """
 
-    UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str", "{}::text", "toString({})")
+    UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})")
     DATE = Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
     BOOL = Types("boolean", "Bool", pa.bool_(), pl.Boolean(), "bool", "boolean")
     INT16 = Types("smallint", "Int16", pa.int16(), pl.Int16(), "int16", "Int16")
@@ -166,10 +167,10 @@ class ColumnType(Enum):
     UINT8 = unsigned_types(8, "smallint", pa.int16())
     UINT16 = unsigned_types(16, "integer", pa.int32())
     UINT32 = unsigned_types(32, "bigint", pa.int64())
-    UINT64 = unsigned_types(64, "numeric(20, 0)", pa.decimal128(20, 0))
+    UINT64 = unsigned_types(64, "numeric(20, 0)", pa.string())
     TIME = Types("time", "Time64(6)", pa.time64("us"), pl.Time(), "object", "object")
     JSON = Types(
-        "jsonb", "String", pa.string(), pl.String(), "str", "str", "{}::text",
+        "jsonb", "String", pa.string(), pl.String(), "str", "str", "{0}::text",
         postgres_form="jsonb: the document, not its text", clickhouse_form="String",
     )  # fmt: skip
     ENUM = enum_types("a", "b")
@@ -177,7 +178,15 @@ class ColumnType(Enum):
     IPV4 = address_types(4)
     IPV6 = address_types(6)
     DURATION = Types(
-        "interval", "IntervalMicrosecond", pa.duration("us"), pl.Duration("us"), "timedelta64[us]", "timedelta64[us]"
+        "interval",
+        "IntervalMicrosecond",
+        pa.duration("us"),
+        pl.Duration("us"),
+        "timedelta64[us]",
+        "timedelta64[us]",
+        postgres_select="(extract(epoch FROM {0}) * 1000000)::bigint",
+        postgres_arrow=pa.int64(),
+        postgres_check="extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0",
     )
 
 
@@ -255,7 +264,7 @@ class Column:
 
 
 def _selected(expression: str, quoted: str) -> str:
-    return quoted if expression == "{}" else f"{expression.format(quoted)} AS {quoted}"
+    return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
 
 
 def refuse(

@@ -182,7 +182,8 @@ class PostgresTables:
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
         uuids = pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String)
-        return _with_text(pl.concat(parts).with_columns(uuids), table)
+        frame = pl.concat(parts).with_columns(uuids)
+        return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # A whole row as text is unambiguous: every value is quoted where it must be, NULL differs from ''.

@@ -20,7 +20,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ColumnType, Table, quote_clickhouse
+from framehaul.data.schema import ColumnType, Table, quote_clickhouse, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint
 from framehaul.techniques.registry import technique
 
@@ -207,6 +207,7 @@ async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Tab
 def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Native"
+    refuse(table, {ColumnType.TIME}, "which the codec makes another time of: read it as Arrow", "clickhouse")
     decoder = StreamDecoder()
     parts = [pl.DataFrame(schema=table.polars_schema)]
     with connection.post(query, settings=NATIVE) as response:
@@ -262,6 +263,9 @@ IN_UTC = NATIVE | {"session_timezone": "UTC"}
 
 def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver's own frame; bytes, of which it would make text, stay bytes, and no rows have columns as well."""
+    for name in table.columns_of(ColumnType.LIST):
+        if pa.types.is_floating(table.arrow_schema.field(name).type.value_type):
+            raise ValueError(f"column {name} is an Array of floats: NaN would be all its NULLs, use query_arrow")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
@@ -292,9 +296,13 @@ def query_in_utc(table: Table) -> str:
     return f"SELECT * REPLACE ({in_utc}) FROM ({query})" if naive else query
 
 
+NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+
+
 @technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
+    refuse(table, NOT_DRIVEN, "which clickhouse-driver does not make Arrow of: read it over HTTP", "clickhouse")
     query = query_in_utc(table)
     content: Any = client.query_arrow(query, settings=NATIVE)
     return to_polars(content, table)

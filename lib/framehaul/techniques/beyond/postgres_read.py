@@ -25,7 +25,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ColumnType, Table, quote_postgres_text
+from framehaul.data.schema import ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
@@ -266,15 +266,16 @@ def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
 
 
+NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
+NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+
+
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
     """Rows as tab-delimited CSV, in a transaction that says how values are written.
 
-    Raises ValueError for bytes, whose text form a parser would keep as it is.
+    Raises ValueError for types whose text form no parser here knows.
     """
-    if bytes_columns := table.columns_of(ColumnType.BYTES):
-        raise ValueError(
-            f"columns {bytes_columns} are bytea, which is not parsed from text here: use ADBC or binary COPY"
-        )
+    refuse(table, NO_CSV, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     buffer = io.BytesIO()
     with connection.transaction(), connection.cursor() as cursor:
@@ -344,6 +345,7 @@ def polars_psycopg_copy_text_two_connections(
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     check_encoding(connection)
+    refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
     return to_polars(connection.execute(query).to_arrow_table(), table)
 
