@@ -58,7 +58,7 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r" read .*(_csv|copy_text)", r"list of|duration", r"became '",
-        "A parser of delimited text has neither lists nor durations, and leaves what the server writes for them as text.",
+        "A parser of delimited text has neither lists nor durations, and leaves them as the server's text.",
     ),
     Loss(
         r" read pandas_.*_parquet", r"list of", r"became ",
@@ -80,7 +80,7 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse read .*_parquet", r"IPv", r"became",
-        "Parquet has no type for addresses: ClickHouse writes an IPv4 as its number and an IPv6 as its 16 bytes. Ask for "
+        "Parquet has no type for addresses: ClickHouse writes an IPv4 as its number, an IPv6 as 16 bytes. Ask for "
         "`toString` of the column.",
     ),
     Loss(
@@ -97,8 +97,8 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse write .*_tsv", r"json", r"became",
-        "TabSeparated takes a backslash for the begin of an escape; the path escapes those of columns of text, and JSON "
-        "has some as well.",
+        "TabSeparated takes a backslash for the begin of an escape; the path escapes those in text, and in JSON there "
+        "are some as well.",
     ),
     Loss(
         r"postgres write .*_asyncpg_copy_binary", r"date: ", r"infinity",
