@@ -197,9 +197,9 @@ class PostgresTables:
     def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
         sums = ", ".join(f"count({value}), coalesce(sum({value}::numeric), 0)" for value in hashes.values())
         with self._connection() as connection:
-            row = connection.execute(
-                f'SELECT count(*), {sums} FROM {table.postgres_name} AS "framehaul row"'.encode()
-            ).fetchone()
+            # As they are in a frame: an interval of a day is one of 24 hours there.
+            rows = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+            row = connection.execute(f'SELECT count(*), {sums} FROM ({rows}) AS "framehaul row"'.encode()).fetchone()
         assert row is not None
         values = [int(value) for value in row]
         return {name: (values[0], *values[1 + 2 * i : 3 + 2 * i]) for i, name in enumerate(hashes)}
