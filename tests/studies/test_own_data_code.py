@@ -217,7 +217,7 @@ def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, 
     pq.write_table(pa.table({"id": pa.array([1, 2, 3]), **values}), data)
     derived = mine.open_frame(str(data), key="id").derived
     reference = derived.table.renamed(f"{derived.table.name}_sent")
-    sent = {database: Expected(derived.table, derived.content) for database in DATABASES}
+    sent: dict[str, Expected] = {database: Expected(derived.table, derived.content) for database in DATABASES}
     runner = Runner(servers, data, set(), tmp_path)
     try:
         for database in DATABASES:

@@ -13,6 +13,7 @@ from framehaul.data.schema import ColumnType, Types
 from framehaul.reporting import charts
 from framehaul.reporting.tables import Column, Listing, where, words
 from framehaul.studies.fidelity.cases import CASES, Case
+from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES
 
 PATH = ["database", "direction", "family", "frame", "origin"]
@@ -61,17 +62,16 @@ def carried(cells: pl.DataFrame) -> pl.DataFrame:
     same in another dtype.
     """
     here = cells.filter(session="default").join(TYPE_OF, on=["case", "database"], maintain_order="left")
-    outcome, any_converted = (
-        pl.col("outcome"),
-        pl.col("has_form").any() | pl.col("detail").str.starts_with("dtypes").any(),
-    )
+    outcome, other_dtype = pl.col("outcome"), pl.col("detail").str.starts_with("dtypes")
     state = (
         pl.when((outcome == "loss").any()).then(pl.lit("lost"))
         .when((outcome == "error").any()).then(pl.lit("refused"))
-        .when(any_converted).then(pl.lit("converted"))
+        .when((pl.col("has_form") | other_dtype).any()).then(pl.lit("converted"))
         .otherwise(pl.lit("exact"))
     )  # fmt: skip
-    label = pl.format("{} {}, {}", "family", "frame", "origin").alias("label")
+    family = pl.col("family").replace_strict(FAMILIES, return_dtype=pl.String)
+    frame = pl.col("frame").replace("polars", "Polars")
+    label = pl.format("{}: {}, {}", frame, family, "origin").alias("label")
     return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state")).with_columns(label)
 
 
