@@ -90,11 +90,18 @@ def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
 
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     """Raises ValueError for a text that the enum of a column does not have; of other columns nothing is asked."""
-    if isinstance(column.types.polars, pl.Enum):
-        texts = pl.Series(values=values).cast(pl.String)
-        unknown = texts.filter(texts.is_in(column.types.polars.categories).not_())
+    if column.type is ColumnType.ENUM:
+        texts = values.cast(pa.string())
+        unknown = texts.filter(pc.invert(pc.is_in(texts, pa.array([*enum_values(column), None]))))
         if len(unknown):
-            raise ValueError(f"column {column.name} is an enum that does not have {unknown[0]!r}: add it to its values")
+            said = unknown[0].as_py()
+            raise ValueError(f"column {column.name} is an enum that does not have {said!r}: add it to its values")
+
+
+def enum_values(column: Column) -> list[str]:
+    """The values of a column's enum."""
+    kind: Any = column.types.polars
+    return [*kind.categories]
 
 
 def surrogate_in(frame: pd.DataFrame) -> ValueError:
@@ -137,7 +144,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = in_table_order(frame, table)
     for column in table.columns:
         values, wanted = frame[column.name], column.types.polars
-        if isinstance(wanted, pl.Enum) and values.dtype == pl.String:
+        if column.type is ColumnType.ENUM and values.dtype == pl.String:
             check_enum(values.to_arrow(), column)
         if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
             size = column.types.arrow.byte_width
@@ -174,11 +181,9 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
     columns: dict[str, Any] = {}
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
-        if isinstance(column.types.polars, pl.Enum):
+        if column.type is ColumnType.ENUM:
             check_enum(values, column)  # pandas would make NULL of what is none of its values
-            columns[column.name] = pd.Categorical(
-                values.cast(pa.string()).to_pylist(), [*column.types.polars.categories]
-            )
+            columns[column.name] = pd.Categorical(values.cast(pa.string()).to_pylist(), enum_values(column))
             continue
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
