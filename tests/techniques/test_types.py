@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+from collections.abc import Callable
 
 import pandas as pd
 import polars as pl
@@ -16,12 +17,12 @@ from framehaul.data.equality import content_of, first_difference
 from framehaul.data.frames import from_pandas, from_polars, to_pandas, to_polars
 from framehaul.data.schema import Column, ColumnType, Table, list_types
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.clients import open_http_client, open_psycopg
+from framehaul.techniques.clients import QueryError, open_http_client, open_psycopg
 from framehaul.techniques.streaming import copy_batches, insert_batches
-from tests.conftest import check_each
+from tests.conftest import call, check_each
 from tests.techniques.test_columns import Untouched
 
 KINDS = [kind for kind in ColumnType if kind is not ColumnType.TIMESTAMP_NS]
@@ -130,6 +131,34 @@ def test_a_batch_that_would_be_changed_is_refused_and_nothing_stored(
                 with open_psycopg(servers.postgres) as connection:
                     copy_batches(connection, table, iter(batches))
         assert tables.content(table).is_empty()
+    finally:
+        tables.drop(table)
+
+
+@pytest.mark.parametrize(
+    ("database", "time", "readers"),
+    [
+        ("postgres", "24:00:00", {"polars_adbc_fetch", "polars_asyncpg_copy_decoded", "pandas_psycopg_copy_decoded"}),
+        ("clickhouse", "25:00:00", {"polars_http_client_arrow_stream", "polars_http_client_native_decoded"}),
+        ("clickhouse", "-00:00:01", {"pandas_http_client_arrow_stream", "polars_http_client_native_decoded"}),
+    ],
+)
+def test_a_time_that_no_day_has_is_refused(servers: Servers, database: str, time: str, readers: set[str]) -> None:
+    table = Table("framehaul_times", (Column("id", ColumnType.INT32), Column("t", ColumnType.TIME)), ("id",))
+    tables = tables_of(servers.of(database))
+    tables.create(table)
+
+    def check(found: Technique) -> None:
+        with pytest.raises((ValueError, QueryError), match=r"(?i)time64|time-of-day"):
+            call(found, servers, table)
+
+    try:
+        run: Callable[[str], object] = (
+            PostgresTables(servers.postgres).run if database == "postgres" else ClickHouseTables(servers.clickhouse).run
+        )
+        run(f"INSERT INTO {table.name} VALUES (1, '{time}')")
+        chosen = [found for found in techniques(direction="read") if found.name in readers]
+        check_each((found for found in chosen if found.database == database), check)
     finally:
         tables.drop(table)
 

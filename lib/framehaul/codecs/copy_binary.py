@@ -254,6 +254,8 @@ class Room:
                 buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
         array = arrow_array(arrow, rows, validity, buffers)
+        if column.type is ColumnType.TIME:  # PostgreSQL has 24:00, which dataframes do not
+            array.validate(full=True)
         return array if arrow is view else array.cast(view)
 
 

@@ -106,16 +106,19 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:
-            numbers = arrow_array(
-                column.arrow_view, rows, validity, [decimals(source, column.types.arrow.precision, rows)]
-            )
-            numbers.validate(full=True)  # no more digits than its type has
-            return numbers
+            buffers = [decimals(source, column.types.arrow.precision, rows)]
         case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
             buffers = [source.take(column.arrow_view.bit_width // 8 * rows).copy()]
-    return arrow_array(column.arrow_view, rows, validity, buffers)
+    return checked(arrow_array(column.arrow_view, rows, validity, buffers), column)
+
+
+def checked(array: pa.Array, column: Column) -> pa.Array:
+    """The array. Raises ArrowInvalid, a ValueError, for numbers that are no value of the column's type."""
+    if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # of more digits, or than a day
+        array.validate(full=True)
+    return array
 
 
 def decimals(source: Source, precision: int, rows: int) -> Bytes:
