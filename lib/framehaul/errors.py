@@ -11,6 +11,10 @@ class ServerError(RuntimeError):
     """A server cannot be started, reached or used; the message says why and what to do."""
 
 
+class AnswerError(ServerError):
+    """A server that works answered a statement with an error, which the message has."""
+
+
 class ReferenceTableError(ValueError):
     """A server does not hold what it was given to hold, by the path that everything is compared with."""
 

@@ -25,9 +25,10 @@ from framehaul.codecs.native_format import read_native
 from framehaul.data import generator
 from framehaul.data.frames import in_clickhouse_order
 from framehaul.data.schema import ANALYTICS_METRICS, DATE32, Column, ColumnType, Table, decimal_types
+from framehaul.techniques.beyond.clickhouse_write import NO_NATIVE
 from tests.second_table import SECOND_TABLE
 
-COMBINATIONS = itertools.product(ColumnType, (False, True))
+COMBINATIONS = itertools.product([kind for kind in ColumnType if kind not in NO_NATIVE], (False, True))
 EVERY_TYPE = Table(
     "every type",
     (

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import struct
 from decimal import Decimal
+from ipaddress import IPv4Address
 from typing import Any
 from uuid import UUID
 
@@ -23,10 +24,11 @@ from framehaul.data.equality import (
     first_difference,
     other_shape,
 )
-from framehaul.data.schema import Column, ColumnType
+from framehaul.data.schema import Column, ColumnType, list_types
 
 UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 DAY = dt.date(2026, 1, 2)
+TIME = dt.time(23, 59, 59, 999_999)
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901)
 BERLIN = "Europe/Berlin"
 
@@ -53,6 +55,22 @@ SAME: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901+02"])),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)],
      pd.Series([MOMENT.replace(tzinfo=dt.UTC)]).dt.tz_convert(BERLIN)),
+    (ColumnType.UINT64, [2**64 - 1, 0, None], pd.Series([Decimal(2**64 - 1), Decimal(0), None], dtype=object)),
+    (ColumnType.UINT8, [255, None], pd.Series([255.0, math.nan])),
+    (ColumnType.LIST, [[1, None], [], None], pd.Series([(1, None), np.array([]), None], dtype=object)),
+    (ColumnType.LIST, [[2**63 - 1], [None]], pl.Series([[2**63 - 1], [None]], dtype=pl.List(pl.UInt64))),
+    (ColumnType.LIST, [[7, 8], [9]], pl.Series([[7.0, 8.0], [9.0]])),
+    (ColumnType.TIME, [TIME, None], pl.Series(["23:59:59.999999", None])),
+    (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1, microseconds=-1)])),
+    (ColumnType.JSON, ['{"a": 1.50, "b": [null]}', None], pl.Series(['{"b":[null],"a":1.5}', None])),
+    (ColumnType.JSON, ["[1e2, 9007199254740993]"], pd.Series([[100, 2**53 + 1]], dtype=object)),
+    (ColumnType.ENUM, ["a", "b", None], pd.Series(["a", "b", None], dtype="category")),
+    (ColumnType.ENUM, ["a"], pl.Series(["a"], dtype=pl.Enum(["b", "a"]))),
+    (ColumnType.FIXED_BYTES, [bytes(8)], pl.Series(["\\x" + "00" * 8])),
+    (ColumnType.IPV4, ["192.0.2.1", None], pd.Series([IPv4Address("192.0.2.1"), None], dtype=object)),
+    (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/32"])),
+    (ColumnType.IPV6, ["2001:db8::1"], pl.Series(["2001:0DB8:0:0:0:0:0:1"])),
+    (ColumnType.DURATION, [dt.timedelta(microseconds=-1), None], pl.Series([-1, None])),
 ]  # fmt: skip
 
 DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
@@ -69,6 +87,24 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.DATE, [DAY], pl.Series([dt.datetime(2026, 1, 2, 1)])),
     (ColumnType.TIMESTAMP, [MOMENT], pl.Series([MOMENT.replace(microsecond=678_000)])),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901"])),
+    (ColumnType.UINT64, [2**64 - 1], pl.Series([float(2**64 - 1)])),
+    (ColumnType.LIST, [None], pl.Series([[]], dtype=pl.List(pl.Int64))),
+    (ColumnType.LIST, [[]], pl.Series([[None]], dtype=pl.List(pl.Int64))),
+    (ColumnType.LIST, [[1, 2]], pl.Series([[2, 1]])),
+    (ColumnType.LIST, [[1], [2**53 + 1]], pl.Series([[1.0], [float(2**53 + 1)]])),
+    (ColumnType.LIST, [[1], [2]], pl.Series([[1.0], [2.5]])),
+    (ColumnType.LIST, [[1]], pl.Series(["[1]"])),
+    (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1)])),
+    (ColumnType.JSON, ['{"a": 1, "a": 2}'], pl.Series(['{"a": 2}'])),
+    (ColumnType.JSON, ["9007199254740993"], pl.Series(["9007199254740992"])),
+    (ColumnType.JSON, ["0.0"], pl.Series(["-0.0"])),
+    (ColumnType.JSON, ["[1, 2]"], pl.Series(["[2, 1]"])),
+    (ColumnType.JSON, ["null"], pl.Series([None], dtype=pl.String)),
+    (ColumnType.JSON, ["1"], pl.Series(["NaN"])),
+    (ColumnType.ENUM, ["a"], pl.Series([1])),
+    (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/24"])),
+    (ColumnType.IPV6, ["::1"], pl.Series([bytes(15) + b"\1"])),
+    (ColumnType.DURATION, [dt.timedelta(seconds=1)], pl.Series([1_000_001])),
 ]
 
 
@@ -94,7 +130,25 @@ def test_what_is_not_the_same(kind: ColumnType, sent: list[Any], found: Any) -> 
 
 @pytest.mark.parametrize(("kind", "sent", "found"), SAME + DIFFERENT)
 def test_python_objects_are_compared_as_columns_are(kind: ColumnType, sent: list[Any], found: Any) -> None:
-    assert change(kind, sent, pd.Series([*found], dtype=object)) == change(kind, sent, found)
+    assert change(kind, sent, pd.Series(found.to_list(), dtype=object)) == change(kind, sent, found)
+
+
+def test_floats_in_lists_are_compared_to_the_bit() -> None:
+    floats = [Column("value", ColumnType.LIST, exactly=list_types(ColumnType.FLOAT64.value))]
+
+    def changed(found: list[float | None]) -> bool:
+        sent, received = (
+            content_of(
+                pl.DataFrame({"value": [values]}, schema={"value": pl.List(pl.Float64)}), floats, nan_is_null=True
+            )
+            for values in ([math.nan, -0.0, None], found)
+        )
+        return first_difference(sent, received) is not None
+
+    assert not changed([math.nan, -0.0, None])
+    assert changed([math.nan, 0.0, None])
+    assert changed([None, -0.0, None])
+    assert changed([math.nan, -0.0, math.nan])
 
 
 def test_nan_is_nan_whatever_its_payload() -> None:

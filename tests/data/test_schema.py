@@ -2,9 +2,21 @@ from __future__ import annotations
 
 import httpx
 import psycopg
+import pyarrow as pa
 import pytest
 
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, quote_clickhouse, quote_postgres
+from framehaul.data.schema import (
+    ANALYTICS_METRICS,
+    Column,
+    ColumnType,
+    Table,
+    columns_in,
+    enum_types,
+    list_types,
+    quote_clickhouse,
+    quote_postgres,
+    refuse,
+)
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from tests.second_table import SECOND_TABLE
@@ -52,6 +64,35 @@ def test_nullable_columns_are_nullable_on_both_servers() -> None:
     assert '"select" text,\n' in SECOND_TABLE.postgres_ddl
     assert "`lc` LowCardinality(Nullable(String)),\n" in SECOND_TABLE.clickhouse_ddl
     assert "`UUID` Nullable(UUID)\n" in SECOND_TABLE.clickhouse_ddl
+
+
+def test_a_wider_type_of_postgres_is_kept_to_what_the_values_are() -> None:
+    lines = {kind: Column("a b", kind, nullable=True).postgres_ddl for kind in ColumnType}
+    assert lines[ColumnType.UINT64] == ('"a b" numeric(20, 0) CHECK ("a b" BETWEEN 0 AND 18446744073709551615)')
+    colours = Column("{}", ColumnType.ENUM, exactly=enum_types("it's", "{0}"))
+    assert colours.postgres_ddl == "\"{}\" text NOT NULL CHECK (\"{}\" IN ('it''s', '{0}'))"
+    assert colours.clickhouse_type == "Enum8('it\\'s' = 1, '{0}' = 2)"
+
+
+def test_clickhouse_has_no_null_of_a_list() -> None:
+    texts = Column("l", ColumnType.LIST, nullable=True, exactly=list_types(ColumnType.TEXT.value))
+    assert texts.clickhouse_type == "Array(Nullable(String))"
+    assert texts.postgres_ddl == '"l" text[]'
+    assert (texts.element.type, texts.element.nullable) == (ColumnType.TEXT, True)
+    with pytest.raises(ValueError, match="column n holds no lists"):
+        _ = Column("n", ColumnType.INT64).element
+
+
+def test_an_arrow_schema_has_text_for_text() -> None:
+    columns = columns_in(pa.schema([("t", pa.string()), ("u", pa.uint16()), ("l", pa.list_(pa.int64()))]))
+    assert [column.type for column in columns] == [ColumnType.TEXT, ColumnType.UINT16, ColumnType.LIST]
+
+
+def test_a_refusal_names_column_type_and_remedy() -> None:
+    table = Table("t", (Column("n", ColumnType.INT32), Column("l", ColumnType.LIST)), ())
+    with pytest.raises(ValueError, match=r"column l is bigint\[\], which is too long: cut it"):
+        refuse(table, {ColumnType.LIST}, "which is too long: cut it", "postgres")
+    refuse(table, {ColumnType.TEXT}, "which is not there", "postgres")
 
 
 def test_table_without_a_partition_column_is_not_partitioned() -> None:

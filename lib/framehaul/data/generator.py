@@ -7,6 +7,8 @@ change their streams between releases: https://numpy.org/doc/stable/reference/ra
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ ROWS_PER_ENTITY = 4
 """An entity returns this often, on different days: keys repeat, a key with its date does not."""
 EDGE_CASE_SHARE = 100
 """One row in so many carries edge-case text, in one text column chosen by the row."""
+DAY_MICROSECONDS = 86_400_000_000
 MOMENTS = 10**15
 """Ticks that timestamps are spread over, and from which on."""
 NULL_SHARE = 10
@@ -112,28 +115,62 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             vocabulary = pa.array([_phrase(code) for code in range(min(cardinality, int(codes.max(initial=0)) + 1))])
             return vocabulary.take(pa.array(codes))
         case _:
-            return _plain_values(column, random)
+            return PLAIN.get(column.type, _ticks)(column, random)
 
 
-def _plain_values(column: Column, random: UInt64s) -> pa.Array:
-    """Values of a type that plays no part in keys: any that all servers hold."""
-    numbers = random.astype(np.int64) >> np.int64(24)
-    match column.type:
-        case ColumnType.BOOL:
-            return pa.array(random % np.uint64(2) == 1)
-        case ColumnType.INT16:
-            return pa.array(numbers.astype(np.int16))
-        case ColumnType.INT64:
-            return pa.array(random.astype(np.int64) >> np.int64(8))
-        case ColumnType.BYTES:
-            fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(random), [None, pa.py_buffer(random)])
-            return fixed.cast(pa.binary())
-        case ColumnType.DECIMAL:
-            return pa.array(numbers).cast(column.types.arrow)
-        case _:
-            # Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds.
-            ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
-            return pa.array(ticks).cast(column.types.arrow)
+def _numbers(random: UInt64s) -> pa.Array:
+    """Whole numbers of 40 bits and a sign."""
+    return pa.array(random.astype(np.int64) >> np.int64(24))
+
+
+def _fixed_bytes(random: UInt64s, size: int) -> pa.Array:
+    raw = np.repeat(random.reshape(-1, 1), -(-size // 8), axis=1).view(np.uint8)[:, :size].tobytes()
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(random), [None, pa.py_buffer(raw)])
+
+
+def _of_enum(column: Column, random: UInt64s) -> pa.Array:
+    assert isinstance(column.types.polars, pl.Enum)
+    values = column.types.polars.categories.to_arrow().cast(pa.string())
+    return values.take(pa.array((random % np.uint64(len(values))).astype(np.int32)))
+
+
+def _lists(column: Column, random: UInt64s) -> pa.Array:
+    """Lists of up to three values."""
+    ends = np.cumsum(random % np.uint64(4)).astype(np.int32)
+    element, count = column.element, int(ends[-1]) if len(ends) else 0
+    values = _values(Table("elements", (element,), ()), element, 0, count, int(random[0]) if count else 0)
+    return pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), values)
+
+
+def _ticks(column: Column, random: UInt64s) -> pa.Array:
+    """Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds; durations as long."""
+    ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
+    return pa.array(ticks).cast(column.types.arrow)
+
+
+def _unsigned(column: Column, random: UInt64s) -> pa.Array:
+    return pa.array(random.astype(column.types.pandas))
+
+
+T = ColumnType
+PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
+    T.BOOL: lambda _, random: pa.array(random % np.uint64(2) == 1),
+    T.INT16: lambda _, random: pa.array((random.astype(np.int64) >> np.int64(24)).astype(np.int16)),
+    T.INT64: lambda _, random: pa.array(random.astype(np.int64) >> np.int64(8)),
+    T.UINT8: _unsigned, T.UINT16: _unsigned, T.UINT32: _unsigned, T.UINT64: _unsigned,
+    T.DECIMAL: lambda column, random: _numbers(random).cast(column.types.arrow),
+    T.BYTES: lambda _, random: _fixed_bytes(random, 8).cast(pa.binary()),
+    T.FIXED_BYTES: lambda column, random: _fixed_bytes(random, column.types.arrow.byte_width),
+    T.TIME: lambda column, random: pa.array((random % np.uint64(DAY_MICROSECONDS)).astype(np.int64)).cast(
+        column.types.arrow
+    ),
+    T.JSON: lambda _, random: pc.binary_join_element_wise('{"n": ', _numbers(random).cast(pa.string()), "}", ""),
+    T.ENUM: _of_enum,
+    T.IPV4: lambda _, random: pa.array([str(IPv4Address(int(number) >> 32)) for number in random], pa.string()),
+    T.IPV6: lambda _, random: pa.array([str(IPv6Address(int(number) << 64)) for number in random], pa.string()),
+    T.LIST: _lists,
+}  # fmt: skip
+"""Values of types that play no part in keys: any that all servers hold."""
 
 
 def _with_edge_case_texts(values: pa.Array, ordinal: int, texts: int, rows: int, seed: int) -> pa.Array:

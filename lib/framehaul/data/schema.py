@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, Self
@@ -42,7 +43,11 @@ def quote_clickhouse_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class Types:
-    """What a type is called on the servers, in Arrow, Polars and pandas; in pandas also where there may be NULL."""
+    """What a type is called on the servers, in Arrow, Polars and pandas; in pandas also where there may be NULL.
+
+    What a server calls it is not always what a frame does: then the rest says how the one becomes the other. In
+    expressions `{0}` is the quoted column.
+    """
 
     postgres: str
     clickhouse: str
@@ -50,6 +55,20 @@ class Types:
     polars: pl.DataType
     pandas: str
     pandas_nullable: str
+    postgres_select: str = "{0}"
+    clickhouse_select: str = "{0}"
+    """What gives the value as a frame has it."""
+    postgres_check: str = ""
+    """What holds of the values, where PostgreSQL's type has more of them."""
+    postgres_arrow: pa.DataType | None = None
+    """The type of Arrow that PostgreSQL gives it in; numbers of many digits, which not every path has, as text."""
+    clickhouse_nullable: bool = True
+    """Whether ClickHouse has NULL of it."""
+    element: Types | None = None
+    """Of a list."""
+    postgres_form: str = ""
+    clickhouse_form: str = ""
+    """What stands for it on a server that has no such type; empty where it has."""
 
 
 def decimal_types(precision: int, scale: int) -> Types:
@@ -70,15 +89,66 @@ def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
     )  # fmt: skip
 
 
+def list_types(element: Types) -> Types:
+    """Lists of a scalar, which may be NULL or empty and hold NULL; Python lists in pandas, as numpy's have no NULL.
+
+    ClickHouse has no NULL in place of an array: https://clickhouse.com/docs/sql-reference/data-types/nullable
+    """
+    return Types(
+        f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
+        pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element,
+    )  # fmt: skip
+
+
+def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
+    """Integers without a sign; PostgreSQL has none, and a wider type of it is kept to what they hold."""
+    name = f"UInt{bits}"
+    return Types(
+        postgres, name, pa.type_for_alias(name.lower()), getattr(pl, name)(), name.lower(), name,
+        postgres_select="{0}::text" if signed == pa.string() else "{0}", postgres_arrow=signed,
+        postgres_check=f"{{0}} BETWEEN 0 AND {2**bits - 1}", postgres_form=f"{postgres}, checked",
+    )  # fmt: skip
+
+
+def enum_types(*values: str) -> Types:
+    """Texts out of a few; PostgreSQL's own enums are types that each table would have to bring along: checked text."""
+    numbered = ", ".join(f"{quote_clickhouse_text(value)} = {number}" for number, value in enumerate(values, 1))
+    of = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
+    return Types(
+        "text", f"Enum8({numbered})", pa.string(), pl.Enum(values), "category", "category",
+        clickhouse_select="toString({0})", postgres_check=f"{{0}} IN ({of})", postgres_form="text, checked",
+    )  # fmt: skip
+
+
+def fixed_types(size: int) -> Types:
+    """Bytes, so many in each value."""
+    return Types(
+        "bytea", f"FixedString({size})", pa.binary(size), pl.Binary(), "object", "object",
+        postgres_check=f"octet_length({{0}}) = {size}", postgres_form="bytea, checked",
+    )  # fmt: skip
+
+
+def address_types(version: Literal[4, 6]) -> Types:
+    """Addresses of hosts, text in a dataframe."""
+    return Types(
+        "inet", f"IPv{version}", pa.string(), pl.String(), "str", "str", postgres_select="host({0})",
+        clickhouse_select="toString({0})", postgres_check=f"family({{0}}) = {version}",
+    )  # fmt: skip
+
+
 class ColumnType(Enum):
     """What kind of values a column holds, and what that is called everywhere unless the column says otherwise.
 
     A UUID is text in a dataframe: neither pandas nor Polars has a type for it. A date is an object column of
     `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
+
+    JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse's `JSON` would
+    make floats of long numbers and drop keys that are null, so it is a String there. Kinds that take parameters, such
+    as lists, stand for all of theirs.
     """
 
-    UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str")
+    UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})")
     DATE = Types("date", "Date", pa.date32(), pl.Date(), "object", "object")
     BOOL = Types("boolean", "Bool", pa.bool_(), pl.Boolean(), "bool", "boolean")
     INT16 = Types("smallint", "Int16", pa.int16(), pl.Int16(), "int16", "Int16")
@@ -93,6 +163,31 @@ class ColumnType(Enum):
     TIMESTAMP_NS = timestamp_types("ns")
     TIMESTAMP_UTC = timestamp_types("us", "UTC")
     TIMESTAMP_BERLIN = timestamp_types("us", "Europe/Berlin")
+    LIST = list_types(INT64)
+    UINT8 = unsigned_types(8, "smallint", pa.int16())
+    UINT16 = unsigned_types(16, "integer", pa.int32())
+    UINT32 = unsigned_types(32, "bigint", pa.int64())
+    UINT64 = unsigned_types(64, "numeric(20, 0)", pa.string())
+    TIME = Types("time", "Time64(6)", pa.time64("us"), pl.Time(), "object", "object")
+    JSON = Types(
+        "jsonb", "String", pa.string(), pl.String(), "str", "str", "{0}::text",
+        postgres_form="jsonb: the document, not its text", clickhouse_form="String",
+    )  # fmt: skip
+    ENUM = enum_types("a", "b")
+    FIXED_BYTES = fixed_types(8)
+    IPV4 = address_types(4)
+    IPV6 = address_types(6)
+    DURATION = Types(
+        "interval",
+        "IntervalMicrosecond",
+        pa.duration("us"),
+        pl.Duration("us"),
+        "timedelta64[us]",
+        "timedelta64[us]",
+        postgres_select="(extract(epoch FROM {0}) * 1000000)::bigint",
+        postgres_arrow=pa.int64(),
+        postgres_check="extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0",
+    )
 
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
@@ -123,7 +218,9 @@ class Column:
     def postgres_ddl(self) -> str:
         """The column's line in PostgreSQL's CREATE TABLE."""
         default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
-        return f"{quote_postgres(self.name)} {self.types.postgres}{'' if self.nullable else ' NOT NULL'}{default}"
+        quoted, types = quote_postgres(self.name), self.types
+        check = f" CHECK ({types.postgres_check.format(quoted)})" if types.postgres_check else ""
+        return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{default}{check}"
 
     @property
     def clickhouse_ddl(self) -> str:
@@ -135,7 +232,7 @@ class Column:
     def clickhouse_type(self) -> str:
         """The column's type in ClickHouse."""
         name = self.types.clickhouse
-        if self.nullable:
+        if self.nullable and self.types.clickhouse_nullable:
             name = f"Nullable({name})"
         return f"LowCardinality({name})" if self.low_cardinality else name
 
@@ -152,14 +249,42 @@ class Column:
         return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(arrow, arrow)
 
     @property
+    def postgres_arrow(self) -> pa.DataType:
+        """The column's Arrow type as PostgreSQL has its values."""
+        return self.types.postgres_arrow or self.types.arrow
+
+    @property
+    def element(self) -> Column:
+        """What is in the lists of a column, as a column of its own; raises ValueError for another one."""
+        types = self.types.element
+        if types is None:
+            raise ValueError(f"column {self.name} holds no lists")
+        kinds = [kind for kind in ColumnType if kind.value == types]
+        kinds += [kind for kind in ColumnType if isinstance(types.polars, type(kind.value.polars))]
+        return Column(self.name, kinds[0], nullable=True, exactly=types)
+
+    @property
     def pandas_dtype(self) -> str:
         """The column's dtype in pandas 3."""
         return self.types.pandas_nullable if self.nullable else self.types.pandas
 
 
+def _selected(expression: str, quoted: str) -> str:
+    return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
+
+
+def refuse(
+    table: Table, kinds: Collection[ColumnType], remedy: str, database: Literal["postgres", "clickhouse"]
+) -> None:
+    """Raises ValueError for a column of one of these kinds, with its type in this database and what to do."""
+    for column in table.columns:
+        if column.type in kinds:
+            raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
+
+
 def columns_in(schema: pa.Schema) -> tuple[Column, ...]:
-    """Columns for an Arrow schema, whose text is no UUID; raises KeyError for a type that none of the kinds has."""
-    kinds = {kind.value.arrow: kind for kind in ColumnType if kind is not ColumnType.UUID}
+    """Columns for an Arrow schema, whose text is text; raises KeyError for a type that none of the kinds has."""
+    kinds = {kind.value.arrow: kind for kind in reversed(ColumnType)} | {pa.string(): ColumnType.TEXT}
     return tuple(Column(field.name, kinds[field.type], field.nullable) for field in schema)
 
 
@@ -207,17 +332,12 @@ class Table:
         """The columns' names, quoted for PostgreSQL and joined by commas."""
         return ", ".join(map(quote_postgres, self.column_names))
 
-    def postgres_columns_uuid_as(self, kind: str) -> str:
-        """`postgres_columns` for a SELECT that gives UUIDs as another type."""
-        return ", ".join(
-            f"{name}::{kind} AS {name}" if column.type is ColumnType.UUID else name
-            for column, name in zip(self.columns, map(quote_postgres, self.column_names), strict=True)
-        )
-
     @property
-    def postgres_columns_uuid_as_text(self) -> str:
-        """`postgres_columns` for a SELECT that gives UUIDs as the text they are in a dataframe."""
-        return self.postgres_columns_uuid_as("text")
+    def postgres_columns_as_in_frames(self) -> str:
+        """`postgres_columns` for a SELECT that gives values as what they are in a dataframe: UUIDs as text."""
+        return ", ".join(
+            _selected(column.types.postgres_select, quote_postgres(column.name)) for column in self.columns
+        )
 
     @property
     def postgres_key(self) -> str:
@@ -245,11 +365,10 @@ class Table:
         return ", ".join(map(quote_clickhouse, self.column_names))
 
     @property
-    def clickhouse_columns_uuid_as_text(self) -> str:
-        """`clickhouse_columns` for a SELECT that gives UUIDs as the text they are in a dataframe."""
+    def clickhouse_columns_as_in_frames(self) -> str:
+        """`clickhouse_columns` for a SELECT that gives values as what they are in a dataframe: UUIDs as text."""
         return ", ".join(
-            f"toString({name}) AS {name}" if column.type is ColumnType.UUID else name
-            for column, name in zip(self.columns, map(quote_clickhouse, self.column_names), strict=True)
+            _selected(column.types.clickhouse_select, quote_clickhouse(column.name)) for column in self.columns
         )
 
     @property

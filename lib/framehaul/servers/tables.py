@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from framehaul.data.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
-from framehaul.errors import ServerError
+from framehaul.errors import AnswerError, ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer
 
 OUR_MERGES = f"""
@@ -173,15 +173,17 @@ class PostgresTables:
         ):
             # Of a database without an encoding, SQL_ASCII, psycopg gives text as bytes.
             as_bytes = connection.info.encoding == "ascii"
-            schema = table.polars_schema | dict.fromkeys(
+            kinds = pa.schema([(column.name, column.postgres_arrow) for column in table.columns])
+            schema = pl.DataFrame(kinds.empty_table()).schema | dict.fromkeys(
                 table.columns_of(ColumnType.TEXT, ColumnType.UUID) if as_bytes else [], pl.Binary()
             )
             parts = [pl.DataFrame(schema=schema)]
-            cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}".encode())
+            cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".encode())
             while rows := cursor.fetchmany(50_000):
                 parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
         uuids = pl.col(table.columns_of(ColumnType.UUID)).cast(pl.String)
-        return _with_text(pl.concat(parts).with_columns(uuids), table)
+        frame = pl.concat(parts).with_columns(uuids)
+        return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
         # A whole row as text is unambiguous: every value is quoted where it must be, NULL differs from ''.
@@ -195,9 +197,9 @@ class PostgresTables:
     def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
         sums = ", ".join(f"count({value}), coalesce(sum({value}::numeric), 0)" for value in hashes.values())
         with self._connection() as connection:
-            row = connection.execute(
-                f'SELECT count(*), {sums} FROM {table.postgres_name} AS "framehaul row"'.encode()
-            ).fetchone()
+            # As they are in a frame: an interval of a day is one of 24 hours there.
+            rows = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+            row = connection.execute(f'SELECT count(*), {sums} FROM ({rows}) AS "framehaul row"'.encode()).fetchone()
         assert row is not None
         values = [int(value) for value in row]
         return {name: (values[0], *values[1 + 2 * i : 3 + 2 * i]) for i, name in enumerate(hashes)}
@@ -257,7 +259,7 @@ class ClickHouseTables:
         except httpx.TransportError as error:
             raise ServerError(f"ClickHouse at {where} cannot be used: {_one_line(error)}") from error
         if response.is_error:
-            raise ServerError(f"ClickHouse at {where} answered: {_one_line(response.text)}")
+            raise AnswerError(f"ClickHouse at {where} answered: {_one_line(response.text)}")
         return response.content
 
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
@@ -309,7 +311,7 @@ class ClickHouseTables:
 
     def content(self, table: Table) -> pl.DataFrame:
         answer = self.run(
-            f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT ArrowStream",
+            f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",
             output_format_arrow_string_as_string=0,
         )
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
@@ -353,7 +355,7 @@ def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame with its bytes as text in the columns of text where all of them are UTF-8."""
     for column in table.columns:
-        if column.type is ColumnType.TEXT and frame[column.name].dtype == pl.Binary:
+        if column.types.arrow == pa.string() and frame[column.name].dtype == pl.Binary:
             with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
                 frame = frame.with_columns(pl.col(column.name).cast(pl.String))
     return frame

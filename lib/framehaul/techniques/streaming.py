@@ -25,12 +25,21 @@ from framehaul.techniques.contract import APPEND
 from framehaul.techniques.registry import Database, Direction
 
 
-def in_table_schema(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+def in_table_schema(
+    batches: Iterator[pa.RecordBatch], table: Table, check: Callable[[pa.Table, Table], object]
+) -> Iterator[pa.RecordBatch]:
     """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
 
-    Raises ValueError, for the others when they are asked for, where a batch has other columns, or does not fit.
+    Raises ValueError, for the others when they are asked for, where a batch has other columns, does not fit, or has
+    what `check` refuses.
     """
-    conforming = (in_table_order(batch, table).cast(table.arrow_schema) for batch in batches)
+
+    def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        conforming = in_table_order(batch, table).cast(table.arrow_schema)
+        check(pa.Table.from_batches([conforming]), table)
+        return conforming
+
+    conforming = map(conform, batches)
     return chain(list(islice(conforming, 1)), conforming)
 
 
@@ -42,7 +51,7 @@ def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
     """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
-    conforming = in_table_schema(batches, table)
+    conforming = in_table_schema(batches, table, postgres_write.check)
     with connection.transaction():
         connection.execute(UTF8)
         postgres_write.copy_batches(connection, table, table.arrow_schema, conforming)
@@ -54,7 +63,7 @@ def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[p
     Raises ValueError as `in_table_schema` does; blocks that were finished before stay.
     """
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    body = encode_stream(table.arrow_schema, in_table_schema(batches, table))
+    body = encode_stream(table.arrow_schema, in_table_schema(batches, table, clickhouse_write.check))
     settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": 4 * BATCH_ROWS}
     connection.post(query, body=body, settings=settings).read()
 
@@ -64,7 +73,7 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
     try:
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
-            cursor.execute(f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}")
+            cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
             yield from in_valid_batches(cursor.fetch_record_batch())
     finally:
         connection.rollback()
@@ -72,7 +81,7 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
 
 def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
     """Record batches as the server sends them."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     with connection.post(query, settings=clickhouse_read.ARROW) as response:
         yield from in_valid_batches(pa.ipc.open_stream(response))
         response.read()

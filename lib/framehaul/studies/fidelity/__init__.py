@@ -10,6 +10,6 @@ STUDY = Study(
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:writeup_blocks",
     shown="framehaul.studies.fidelity.study:Matrix",
-    seconds=(20, 150),
+    seconds=(26, 190),
 )
 STUDIES = (STUDY,)

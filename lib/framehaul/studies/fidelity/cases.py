@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
-from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table, Types, enum_types, list_types
 from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
 from framehaul.techniques.registry import Database, Direction
 
@@ -73,9 +73,11 @@ class Case:
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
             frame = cast("pl.DataFrame", pl.from_arrow(content))
+            if self._is_in_the_tables_types():
+                frame = frame.cast(pl.Schema(self.table.polars_schema))
         else:
             may_be_null = tuple(
-                Column(column.name, column.type, column.nullable or array.null_count > 0)
+                replace(column, nullable=column.nullable or array.null_count > 0)
                 for column, array in zip(self.table.columns, content.columns, strict=True)
             )
             as_sent = Table(self.table.name, may_be_null, self.table.key)
@@ -105,6 +107,22 @@ def _case(
 ) -> Case:
     array = pa.array(values, sent_as or column_type.value.arrow)
     return Case(name, (Column("value", column_type, nullable),), (array,), held_by)
+
+
+def _types(
+    name: str,
+    column_type: ColumnType,
+    values: list[Any],
+    *,
+    exactly: Types | None = None,
+    nullable: bool = False,
+    sent_as: pa.DataType | None = None,
+    held_by: tuple[Database, ...] = BOTH,
+) -> Case:
+    """As `_case`, of a type with parameters, or one that not every path has heard of."""
+    types = exactly or column_type.value
+    array = pa.array(values, sent_as or types.arrow)
+    return Case(name, (Column("value", column_type, nullable, exactly=exactly),), (array,), held_by)
 
 
 def _identifiers(name: str, *names: str) -> Case:
@@ -185,6 +203,8 @@ def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[
 
 
 T = ColumnType
+UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+COLOURS = enum_types("a b", "", "it's", "{é}", "of no row")
 NOT_UTF8 = {
     "FF FE 41": b"\xff\xfeA",
     "overlong NUL": b"\xc0\x80",
@@ -253,6 +273,37 @@ _VALUES: tuple[Case, ...] = (
     _case("timestamp: in a zone", T.TIMESTAMP_BERLIN,
           # Both sides of the hour that comes twice.
           _utc("2026-01-01T00:00:00", "2026-07-01T12:00:00.000001", "2026-10-25T00:30:00", "2026-10-25T01:30:00")),
+    _types("list of int64: empty, with NULL", T.LIST, [[1, None, -(2**63)], [], [2**63 - 1], [None]]),
+    _types("list of int64: NULL", T.LIST, [[1], None, []], nullable=True, held_by=("postgres",)),
+    _types("list of float64: NaN, -0.0, NULL", T.LIST, [[float("nan"), -0.0, None], [0.1 + 0.2, float("-inf")], []],
+           exactly=list_types(T.FLOAT64.value)),
+    _types("list of text: quotes, braces, commas", T.LIST,
+           [['"', "'", "{}", "a,b", "\\", "[1]"], ["", None, "NULL", " x ", "a\tb\nc", "é👩‍👩‍👧"], []],
+           exactly=list_types(T.TEXT.value)),
+    *(_types(f"{kind.value.clickhouse.lower()}: least and greatest", kind, [0, 1, 2**bits - 1, None], nullable=True)
+      for bits, kind in zip((8, 16, 32, 64), UNSIGNED, strict=True)),
+    _types("uint8: one beyond", T.UINT8, [1, 256, -1], sent_as=pa.int16(), held_by=()),
+    _types("time of day: midnight to 23:59:59.999999", T.TIME,
+           [dt.time(0), dt.time(12, 30), dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999_999), None], nullable=True),
+    _types("json: nested, NULL, null", T.JSON,
+           ['{"a": [1, true, null, {"b": "x, {y}"}]}', "[]", "null", '"a\\"b"', "7", None], nullable=True),
+    _types("json: order of keys, white space", T.JSON, ['{"b": 1,  "a": 2}', '{"aa":1,"b":[ ]}']),
+    _types("json: numbers past 2^53, 30 digits", T.JSON,
+           ["[9007199254740993, -9223372036854775809]", '{"a": 0.123456789012345678901234567891, "b": 1e400}']),
+    _types("json: a key twice", T.JSON, ['{"a": 1, "a": 2}'], held_by=("clickhouse",)),
+    _types(r"json: \u0000", T.JSON, [r'{"a": "x\u0000y"}'], held_by=("clickhouse",)),
+    _types("json: no JSON", T.JSON, ["{"], held_by=()),
+    _types("enum: some of its values", T.ENUM, ["a b", "", None, "it's", "{é}"], nullable=True, exactly=COLOURS),
+    _types("enum: a value more", T.ENUM, ["a b", "grey"], exactly=COLOURS, sent_as=pa.large_string(),
+           held_by=()),
+    _types("fixed-size bytes: 8", T.FIXED_BYTES,
+           [bytes(8), bytes(range(248, 256)), b"abc\0\0\0\0\0", None], nullable=True),
+    _types("fixed-size bytes: too few", T.FIXED_BYTES, [b"abc"], sent_as=pa.binary(), held_by=()),
+    _types("IPv4 address", T.IPV4, ["0.0.0.1", "255.255.255.255", "192.0.2.1", None], nullable=True),
+    _types("IPv6 address", T.IPV6, ["::", "2001:db8::1", "ffff:" * 7 + "ffff", None], nullable=True),
+    _types("duration: microseconds, negative, years", T.DURATION,
+           [dt.timedelta(microseconds=1), dt.timedelta(days=-1, microseconds=-1), dt.timedelta(days=40_000), None],
+           nullable=True),
     _case("all NULL: int32", T.INT32, [None, None], nullable=True),
     _case("all NULL: text", T.TEXT, [None, None], nullable=True),
     _case("zero rows", T.TEXT, []),

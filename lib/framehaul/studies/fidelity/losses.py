@@ -27,7 +27,7 @@ LOSSES: tuple[Loss, ...] = (
         r"The path marks NULL as `\N`, and the text `\N` looks the same. Leave NULL empty and quote empty text.",
     ),
     Loss(
-        r" pandas_", r"int64: with NULL", r"became 9007199254740992$",
+        r" pandas_", r"int64: (with NULL|least)", r"became (9007199254740992|[\d.]+(e\+\d+)?)$",
         "pandas makes floats of integers beside NULL, and a float has 53 bits. Give it a nullable dtype, or go through "
         "Arrow.",
     ),
@@ -53,6 +53,54 @@ LOSSES: tuple[Loss, ...] = (
         "Without a type for the column a parser takes a decimal for a float, which has some 16 digits.",
     ),
     Loss(
+        r" read pandas_.*(_csv|copy_text)", r"uint64", r"became '\d+'$",
+        "pandas' CSV parser has no integers of 64 bits without a sign beside NULL, and leaves the column as text.",
+    ),
+    Loss(
+        r" read .*(_csv|copy_text)", r"list of|duration", r"became '",
+        "A parser of delimited text has neither lists nor durations, and leaves them as the server's text.",
+    ),
+    Loss(
+        r" read pandas_.*_parquet", r"list of", r"became ",
+        "A list of Parquet is an array of numpy in pandas, which has no NULL: integers beside it become floats, and "
+        "among floats it is NaN. Go through Arrow.",
+    ),
+    Loss(
+        r" write pandas_.*_parquet", r"list of float", r"became \[None",
+        "Where Arrow takes objects of pandas it takes NaN for NULL, inside of lists as well.",
+    ),
+    Loss(
+        r"postgres read pandas_", r"json", r"became",
+        "psycopg makes Python objects of JSON: null is None then, as NULL is, and a number with a point has some 16 "
+        "digits. Ask for the column as `::text`.",
+    ),
+    Loss(
+        r"postgres write", r"json: a key twice", r"became",
+        "`jsonb` keeps the last of equal keys. `json` and text keep both.",
+    ),
+    Loss(
+        r"clickhouse read .*_parquet", r"IPv", r"became",
+        "Parquet has no type for addresses: ClickHouse writes an IPv4 as its number, an IPv6 as 16 bytes. Ask for "
+        "`toString` of the column.",
+    ),
+    Loss(
+        r"clickhouse read", r"fixed-size", r"became b''",
+        "clickhouse-driver takes zeros at the end of a FixedString for its padding, and cuts them off.",
+    ),
+    Loss(
+        r"clickhouse write", r"fixed-size bytes: too few", r"became b'abc\\x00",
+        "ClickHouse fills a FixedString that is too short with zeros.",
+    ),
+    Loss(
+        r"clickhouse write", r"list of int64: NULL", r"NULL became \[\]",
+        "ClickHouse has no NULL of an Array, and stores an empty one.",
+    ),
+    Loss(
+        r"clickhouse write .*_tsv", r"json", r"became",
+        "TabSeparated takes a backslash for the begin of an escape; the path escapes those in text, and in JSON there "
+        "are some as well.",
+    ),
+    Loss(
         r"postgres write .*_asyncpg_copy_binary", r"date: ", r"infinity",
         "asyncpg sends Python's first and last date, 0001-01-01 and 9999-12-31, as `-infinity` and `infinity`.",
     ),
@@ -66,7 +114,7 @@ LOSSES: tuple[Loss, ...] = (
         "on unless set to 0). Check for NULL before sending.",
     ),
     Loss(
-        r"clickhouse write", r"one beyond", r"became -",
+        r"clickhouse write", r"one beyond", r"became (-|0$)",
         "ClickHouse's parsers of text and Parquet let an integer that is too large wrap around. Cast before, strictly.",
     ),
     Loss(

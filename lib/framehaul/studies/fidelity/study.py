@@ -21,7 +21,7 @@ from framehaul.reporting.tables import Column, Listing, Row, bullets, where, wor
 from framehaul.results import statistics, store
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings
-from framehaul.studies.fidelity import STUDY, counts
+from framehaul.studies.fidelity import STUDY, counts, types
 from framehaul.studies.fidelity.cases import CASES
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, run_cells
 from framehaul.techniques.registry import DATABASES
@@ -209,6 +209,7 @@ class Matrix(Shown):
     losses = view(losses_table)
     support = view(support_table)
     counts = view(counts.fidelity_counts)
+    types = view(types.types_table)
 
     def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
         super().__init__(tried(passes), metadata, figures)
@@ -216,6 +217,10 @@ class Matrix(Shown):
     def chart(self, database: str, direction: str) -> SVG:
         """One direction as a heat map, techniques by what is tried; also saved as a figure."""
         return self.saved(matrix_figure(self.passes, database, direction), f"{database}_{direction}")
+
+    def types_chart(self, database: str, direction: str) -> SVG:
+        """One direction as a heat map, families of techniques by types; also saved as a figure."""
+        return self.saved(types.types_figure(self.passes, database, direction), f"types_{database}_{direction}")
 
     def settings(self) -> Listing:
         """What a session has that is called hostile here."""
@@ -236,6 +241,9 @@ class Matrix(Shown):
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
+    """The blocks of the writeup, from a results directory; raises ResultsError when the study was not run."""
     cells = store.read_cells(directory / STUDY.results)
-    return {"fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}"}
+    return {
+        "fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}",
+        "fidelity-types": str(types.types_table(tried(cells))),
+    }

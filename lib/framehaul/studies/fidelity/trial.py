@@ -19,7 +19,7 @@ import polars as pl
 import psycopg
 
 from framehaul.data.equality import content_of, first_difference, other_shape
-from framehaul.errors import ServerError, UnavailableError
+from framehaul.errors import AnswerError, ServerError, UnavailableError
 from framehaul.harness.measure import attempted, opened, quiet_drivers
 from framehaul.harness.passes import describe
 from framehaul.harness.recording import which
@@ -262,8 +262,9 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str
     """What came of a write, going by what is in its table, and by what it raised, if anything."""
     try:
         content = tables.content(case.table)
-    except psycopg.DataError as unreadable:
-        # PostgreSQL holds more dates than Python: infinity, and those before the year 1.
+    except (psycopg.DataError, AnswerError) as unreadable:
+        # PostgreSQL holds more dates than Python: infinity, and those before the year 1. ClickHouse stores numbers of
+        # an enum that stand for nothing.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
         return ("loss", f"{len(content)} rows are stored in spite of {error}") if len(content) else ("error", error)

@@ -23,6 +23,7 @@ from framehaul.data.schema import (
     TimeUnit,
     Types,
     decimal_types,
+    list_types,
     timestamp_types,
 )
 from framehaul.studies.own_data.files import DataError
@@ -59,19 +60,29 @@ PLAIN: dict[pa.DataType, ColumnType] = {
 }
 WIDENED: dict[pa.DataType, tuple[ColumnType, str]] = {
     pa.int8(): (ColumnType.INT16, "PostgreSQL has no integer of 8 bits: carried in 16"),
-    pa.uint8(): (ColumnType.INT16, "PostgreSQL has no unsigned integers: carried in 16 bits with a sign"),
-    pa.uint16(): (ColumnType.INT32, "PostgreSQL has no unsigned integers: carried in 32 bits with a sign"),
-    pa.uint32(): (ColumnType.INT64, "PostgreSQL has no unsigned integers: carried in 64 bits with a sign"),
     pa.float16(): (ColumnType.FLOAT32, "neither server has floats of 16 bits: carried in 32"),
     pa.null(): (ColumnType.TEXT, "holds nothing but NULL and has no type: carried as text"),
 }
+UNSIGNED: dict[pa.DataType, ColumnType] = {
+    kind.value.arrow: kind for kind in (ColumnType.UINT8, ColumnType.UINT16, ColumnType.UINT32, ColumnType.UINT64)
+}
+ELEMENTS: dict[pa.DataType, ColumnType] = {
+    kind.value.arrow: kind
+    for kind in (
+        ColumnType.BOOL, ColumnType.INT16, ColumnType.INT32, ColumnType.INT64, ColumnType.FLOAT32, ColumnType.FLOAT64,
+        ColumnType.TEXT,
+    )
+}  # fmt: skip
+"""Of lists."""
 REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_time, "make it text, or a number of microseconds since midnight (cast to int64)"),
-    (pa.types.is_duration, "make it a number of microseconds (Polars: `dt.total_microseconds()`)"),
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
     (pa.types.is_struct, "make a column of each field (Polars: `unnest`)"),
     (pa.types.is_map, "make it JSON text, or a table of its own"),
-    (pa.types.is_nested, "make it JSON text, or a row of each element (Polars and pandas: `explode`)"),
+    (
+        pa.types.is_nested,
+        "lists of numbers, booleans and text are: make it JSON text, or a row of each element "
+        "(Polars and pandas: `explode`)",
+    ),
 )
 """Types that the paths do not carry alike, and what to do; the first that fits."""
 
@@ -214,9 +225,42 @@ def _fixed_bytes(_: pa.ChunkedArray) -> Found:
 
 
 def _unsigned(values: pa.ChunkedArray) -> Found:
-    if (pc.max(values).as_py() or 0) < 2**63:
-        return ColumnType.INT64, None, "its values fit into 64 bits with a sign, which PostgreSQL has"
-    return ColumnType.DECIMAL, decimal_types(20, 0), "its values need 64 bits without a sign: carried as decimals"
+    kind = UNSIGNED[values.type]
+    return kind, None, f"PostgreSQL has no unsigned integers: {kind.value.postgres} that is checked"
+
+
+def _time(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for nanoseconds."""
+    return ColumnType.TIME, None, _microseconds(values, "make it a number (cast to int64)")
+
+
+def _duration(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for nanoseconds."""
+    values.cast(pa.duration("us"), safe=values.type.unit != "ns")
+    return ColumnType.DURATION, None, _microseconds(values, "make it a number (Polars: `dt.total_nanoseconds()`)")
+
+
+def _microseconds(values: pa.ChunkedArray, remedy: str) -> str:
+    """What is to be said of a unit that is not the servers'. Raises ValueError for nanoseconds."""
+    unit = values.type.unit
+    if unit == "ns" and not _are_multiples(values.cast(pa.int64()), 1000):
+        raise ValueError(f"holds nanoseconds, and both servers have microseconds: round it, or {remedy}")
+    return "" if unit == "us" else f"whole units of {unit}: carried as microseconds"
+
+
+def _list(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
+    if values.null_count:
+        raise ValueError(
+            f"holds {values.null_count:,} NULLs in place of a list, which ClickHouse's Array cannot be: make them "
+            "empty lists and keep which they were in a column of its own, or make it JSON text"
+        )
+    kind = ELEMENTS[values.type.value_type]
+    return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
+
+
+def _is_carried_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) and kind.value_type in ELEMENTS
 
 
 def _date(values: pa.ChunkedArray) -> Found:
@@ -306,7 +350,10 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (lambda kind: kind == pa.date32(), _date),
     (PLAIN.__contains__, _plain),
     (WIDENED.__contains__, _widened),
-    (lambda kind: kind == pa.uint64(), _unsigned),
+    (UNSIGNED.__contains__, _unsigned),
+    (pa.types.is_time, _time),
+    (pa.types.is_duration, _duration),
+    (_is_carried_list, _list),
     (lambda kind: kind == pa.uuid(), _uuid),
     (pa.types.is_date64, _date64),
     (pa.types.is_decimal, _decimal),

@@ -14,6 +14,11 @@ from framehaul.data.schema import ColumnType, Table
 MOST_SCALE = 76
 """Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
 
+PLAIN = {
+    pa.string_view(): pa.string(), pa.large_string(): pa.string(), pa.binary_view(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+}  # fmt: skip
+
 
 def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values without what Arrow wraps around them: dictionaries, runs, extension types, views, wide offsets.
@@ -31,9 +36,10 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return unwrapped(values.cast(kind.storage_type))
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
-    if kind in (pa.string_view(), pa.large_string()):
-        return values.cast(pa.string())
-    return values.cast(pa.binary()) if kind in (pa.binary_view(), pa.large_binary()) else values
+    plain = PLAIN.get(kind, kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        plain = pa.list_(PLAIN.get(kind.value_type, kind.value_type))
+    return values if plain == kind else values.cast(plain)
 
 
 def fitted(content: pa.Table, table: Table) -> pa.Table:

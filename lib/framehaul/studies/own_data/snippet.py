@@ -153,7 +153,7 @@ from framehaul.techniques.clients import {CLIENTS[technique.client].__name__}
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.studies.own_data.addresses import {_server_function(technique)}
 from framehaul.studies.own_data.loading import {READERS[kind]}
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, list_types, timestamp_types
 from {technique.function.__module__} import {technique.name}
 """
 
@@ -167,7 +167,8 @@ def _table_code(table: Table) -> str:
 def _column_code(column: Column) -> str:
     options = [f"{name}=True" for name in ("nullable", "low_cardinality") if getattr(column, name)]
     if column.exactly is not None:
-        options.append(f"exactly={_types_code(column.exactly)}")
+        element = f"list_types(ColumnType.{column.element.type.name}.value)" if column.exactly.element else ""
+        options.append(f"exactly={element or _types_code(column.exactly)}")
     return f"Column({', '.join([repr(column.name), f'ColumnType.{column.type.name}', *options])})"
 
 

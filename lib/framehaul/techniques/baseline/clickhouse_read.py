@@ -30,6 +30,6 @@ def none_http_client_arrow_discarded(connection: HttpConnection, table: Table) -
     """What the fastest readers read: UUIDs as text, dictionaries, the native writer, no compression."""
     return discard(
         connection,
-        f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream",
+        f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",
         ARROW_DICTIONARY,
     )

@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ColumnType, Table, quote_clickhouse
+from framehaul.data.schema import ColumnType, Table, quote_clickhouse, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint, adbc_settings
 from framehaul.techniques.registry import technique
 
@@ -71,21 +71,21 @@ def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
 def polars_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Polars takes over Arrow's buffers; UUIDs become text on the server."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return to_polars(read_arrow(connection.post(query, settings=ARROW)), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
 def pandas_http_client_arrow_stream(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """pandas 3 keeps text in Arrow's buffers; only dates become Python objects."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return to_pandas(read_arrow(connection.post(query, settings=ARROW)), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, dictionaries -> Polars dataframe")
 def polars_http_client_arrow_dictionary(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """LowCardinality columns travel as dictionaries and become plain text here."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY)), table)
 
 
@@ -112,21 +112,21 @@ class Preallocated:
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Polars dataframe")
 def polars_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """`readinto` instead of `read`, dictionaries as above."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return to_polars(read_arrow(connection.post(query, settings=ARROW_DICTIONARY), preallocated=True), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, preallocated reads -> Pandas dataframe")
 def pandas_http_client_arrow_preallocated(connection: HttpConnection, table: Table) -> pd.DataFrame:
     """`readinto` instead of `read`."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     return to_pandas(read_arrow(connection.post(query, settings=ARROW), preallocated=True), table)
 
 
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, lz4 -> Polars dataframe")
 def polars_http_client_arrow_lz4(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """Buffers compressed with LZ4: for networks slower than loopback."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     compressed = ARROW_DICTIONARY | {"output_format_arrow_compression_method": "lz4_frame"}
     return to_polars(read_arrow(connection.post(query, settings=compressed)), table)
 
@@ -134,7 +134,7 @@ def polars_http_client_arrow_lz4(connection: HttpConnection, table: Table) -> pl
 @technique(family="arrow", label="http.client SELECT ... FORMAT Arrow, whole body -> Polars dataframe")
 def polars_http_client_arrow_file(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """The file format has its index at the end, so all of it has to be there first."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT Arrow"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Arrow"
     body = connection.post(query, settings=ARROW_DICTIONARY).read()
     return to_polars(pa.ipc.open_file(body).read_all(), table)
 
@@ -142,7 +142,7 @@ def polars_http_client_arrow_file(connection: HttpConnection, table: Table) -> p
 @technique(family="arrow", label="http.client SELECT ... FORMAT ArrowStream, Arrow's C++ writer -> Polars dataframe")
 def polars_http_client_arrow_library_writer(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """The server builds Arrow through the Arrow library: what servers without the native writer do."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     library = ARROW | {"output_format_arrow_use_native_writer": 0}
     return to_polars(read_arrow(connection.post(query, settings=library)), table)
 
@@ -160,7 +160,7 @@ def polars_http_client_arrow_two_connections(
 
     Rows written meanwhile may be in one half and not in the other; merges never move rows between partitions.
     """
-    select = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    select = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     listing = f"SELECT DISTINCT _partition_id FROM {table.clickhouse_name} ORDER BY ALL FORMAT TSV"
     partitions = connections[0].post(listing, settings=ALL_ROWS).read().decode().split()
     first, second = (", ".join(f"'{name}'" for name in partitions[at::2]) or "''" for at in (0, 1))
@@ -178,7 +178,7 @@ def polars_http_client_arrow_two_connections(
 @technique(family="arrow", label="urllib3 SELECT ... FORMAT ArrowStream, streamed -> Polars dataframe")
 def polars_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pl.DataFrame:
     """The HTTP client that most libraries are built on, read as a stream."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     response = endpoint.post(query, settings=ARROW_DICTIONARY)
     content = pa.ipc.open_stream(response).read_all()
     response.drain_conn()
@@ -188,7 +188,7 @@ def polars_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pl.D
 @technique(family="arrow", label="urllib3 SELECT ... FORMAT ArrowStream, streamed -> Pandas dataframe")
 def pandas_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pd.DataFrame:
     """The HTTP client that most libraries are built on, read as a stream."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     response = endpoint.post(query, settings=ARROW)
     content = pa.ipc.open_stream(response).read_all()
     response.drain_conn()
@@ -198,7 +198,7 @@ def pandas_urllib3_arrow_stream(endpoint: UrlLib3Endpoint, table: Table) -> pd.D
 @technique(family="arrow", label="aiohttp SELECT ... FORMAT ArrowStream, whole body -> Polars dataframe")
 async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Table) -> pl.DataFrame:
     """For code that is asynchronous already; the body is collected, then decoded."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT ArrowStream"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     async with session.post("/", params={"query": query, **ARROW_DICTIONARY}) as response:
         body = await response.read()
     return to_polars(pa.ipc.open_stream(body).read_all(), table)
@@ -207,7 +207,8 @@ async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Tab
 @technique(family="http_native", label="http.client SELECT ... FORMAT Native, Rust codec -> Polars dataframe")
 def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name} FORMAT Native"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Native"
+    refuse(table, {ColumnType.TIME}, "which the codec makes another time of: read it as Arrow", "clickhouse")
     decoder = StreamDecoder()
     parts = [pl.DataFrame(schema=table.polars_schema)]
     with connection.post(query, settings=NATIVE) as response:
@@ -243,7 +244,7 @@ ADBC_BYTES = ARROW | ADBC | {"output_format_arrow_string_as_string": 0}
 @technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe", client="adbc_clickhouse")
 def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: Table) -> pl.DataFrame:
     """ClickHouse's own driver, an Arrow stream over HTTP: with the same calls as to any other database."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     settings = adbc_settings(ADBC_BYTES if table.columns_of(ColumnType.BYTES) else ARROW_DICTIONARY | ADBC)
     with connection.cursor(adbc_stmt_kwargs=settings) as cursor:
         cursor.execute(query)
@@ -253,7 +254,7 @@ def polars_adbc_fetch(connection: adbc_driver_manager.dbapi.Connection, table: T
 @technique(family="arrow", label="clickhouse-connect query_arrow -> Polars dataframe")
 def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table: Table) -> pl.DataFrame:
     """The driver's Arrow table, taken over by Polars."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     return to_polars(client.query_arrow(query, settings=ARROW, use_strings=True), table)
 
 
@@ -261,7 +262,7 @@ def text_query(table: Table) -> str:
     """SELECT of a table whose strings are all text; raises ValueError where some are bytes: the driver has one type."""
     if names := table.columns_of(ColumnType.BYTES):
         raise ValueError(f"columns {names} are bytes, of which query_df_arrow would make text: use query_arrow")
-    return f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    return f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
 
 
 @technique(family="arrow", label="clickhouse-connect query_df_arrow -> Polars dataframe")
@@ -288,8 +289,11 @@ IN_UTC = NATIVE | {"session_timezone": "UTC"}
 
 def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver's own frame; bytes, of which it would make text, stay bytes, and no rows have columns as well."""
+    for name in table.columns_of(ColumnType.LIST):
+        if pa.types.is_floating(table.arrow_schema.field(name).type.value_type):
+            raise ValueError(f"column {name} is an Array of floats: NaN would be all its NULLs, use query_arrow")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
 
 
@@ -311,16 +315,20 @@ def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, tab
 
 def query_in_utc(table: Table) -> str:
     """SELECT of a table, moments without a zone in UTC: of others the driver gives the clock in the server's zone."""
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {table.clickhouse_name}"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
     naive = [name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is None]
     in_utc = ", ".join(f"toTimeZone({name}, 'UTC') AS {name}" for name in naive)
     return f"SELECT * REPLACE ({in_utc}) FROM ({query})" if naive else query
 
 
+NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+
+
 @technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
+    refuse(table, NOT_DRIVEN, "which clickhouse-driver does not make Arrow of: read it over HTTP", "clickhouse")
     query = query_in_utc(table)
     content: Any = client.query_arrow(query, settings=NATIVE)
     return to_polars(content, table)
@@ -336,7 +344,7 @@ def polars_chdb_remote(remote: ChdbRemote, table: Table) -> pl.DataFrame:
     source = remote.table(table.name)
     counted = remote.engine.query(f"SELECT count() FROM {source}", "TSV").bytes()
     settings = remote.settings(ARROW | {"output_format_arrow_use_native_writer": 0})
-    query = f"SELECT {table.clickhouse_columns_uuid_as_text} FROM {source} {settings}"
+    query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {source} {settings}"
     content = pa.ipc.open_stream(remote.engine.query(query, "ArrowStream").bytes()).read_all()
     if not counted or content.num_rows < int(counted):
         raise ValueError(

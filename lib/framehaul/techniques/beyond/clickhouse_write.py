@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import io
 import secrets
-from collections.abc import Buffer, Iterator
+from collections.abc import Buffer, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.frames import (
     BATCH_ROWS,
     arrow_stream,
+    check_enum,
     check_text,
     conform,
     from_pandas,
@@ -33,7 +34,7 @@ from framehaul.data.frames import (
     in_clickhouse_order,
     in_table_order,
 )
-from framehaul.data.schema import FLOATS, ColumnType, Table
+from framehaul.data.schema import FLOATS, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
@@ -73,6 +74,16 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
                 raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
 
 
+def check_null_lists(counts: Mapping[str, int]) -> None:
+    """Raises ValueError where NULL stands in place of a list: ClickHouse has none, and would store an empty one."""
+    for name, count in counts.items():
+        if count:
+            raise ValueError(
+                f"column {name} holds {count:,} NULLs, and ClickHouse's Array cannot be NULL: make them empty lists, "
+                "and keep which they were in a column of its own"
+            )
+
+
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame in the table's columns and dtypes.
 
@@ -82,16 +93,23 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = conform(frame, table)
     check_text(frame, table)
     check_dates(frame, table)
+    check_null_lists({name: frame[name].null_count() for name in table.columns_of(ColumnType.LIST)})
     return frame
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     """The frame as Arrow. Raises ValueError as `validate` does."""
     content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
+    check(content, table)
+    return content
+
+
+def check(content: pa.Table, table: Table) -> None:
+    """Raises ValueError for what ClickHouse would store otherwise than it is: dates that it lacks, NULL for a list."""
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
-    return content
+    check_null_lists({name: content[name].null_count for name in table.columns_of(ColumnType.LIST)})
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -303,11 +321,14 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     for column in table.columns:
         if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
+        check_enum(pa.array(frame[column.name], from_pandas=True), column)
+    check_null_lists({name: int(frame[name].isna().sum()) for name in table.columns_of(ColumnType.LIST)})
     return frame
 
 
 def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver's own INSERT of a frame, as Native blocks."""
+    refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
     frame = without_lost_nulls(frame, table)
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
 
@@ -330,11 +351,15 @@ def pandas_clickhouse_connect_insert_df_rust(
     insert_df(client, table, frame)
 
 
+NO_NATIVE = {ColumnType.LIST, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+
+
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:
     """INSERT of Native blocks, which the server stores as they come instead of gathering a million rows first.
 
     https://clickhouse.com/docs/operations/settings/settings#min_insert_block_size_rows
     """
+    refuse(table, NO_NATIVE, "which is not encoded here: send it as Arrow", "clickhouse")
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
     settings = NATIVE | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()

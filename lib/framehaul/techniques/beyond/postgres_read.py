@@ -25,7 +25,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ColumnType, Table, quote_postgres_text
+from framehaul.data.schema import ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
@@ -91,14 +91,14 @@ def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
 @technique(family="arrow", label="ADBC fetch as Arrow -> Polars dataframe")
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """No Python object per value; UUIDs become text on the server."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_polars(fetch_arrow(connection, query), table)
 
 
 @technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """No Python object per value except for dates; text stays Arrow inside pandas 3."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_pandas(fetch_arrow(connection, query), table)
 
 
@@ -110,7 +110,7 @@ def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
 )
 def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnection], table: Table) -> pl.DataFrame:
     """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     first, second = connections
 
     def half(connection: AdbcConnection, query: str) -> pl.DataFrame:
@@ -252,35 +252,36 @@ def pandas_psycopg_copy_decoded_two_connections(
 @technique(family="arrow", label="ConnectorX -> Polars dataframe")
 def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
     """ConnectorX reads binary COPY and decodes it in Rust; it connects anew for every call."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_polars(connectorx.read_sql(url, query, return_type="arrow"), table)
 
 
 @technique(family="arrow", label="ConnectorX -> Pandas dataframe")
 def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     """Through Arrow: ConnectorX's own pandas output makes a Python object of every text."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return to_pandas(connectorx.read_sql(url, query, return_type="arrow"), table)
 
 
 @technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe", connections=2)
 def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     """Two connections read half of the pages each; rows written meanwhile may be in one half and not the other."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     (pages,) = connectorx.read_sql(url, pages_query(table), return_type="arrow")[0].to_pylist()
     queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
     return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
 
 
+NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
+NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+
+
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
     """Rows as tab-delimited CSV, in a transaction that says how values are written.
 
-    Raises ValueError for bytes, whose text form a parser would keep as it is.
+    Raises ValueError for types whose text form no parser here knows.
     """
-    if bytes_columns := table.columns_of(ColumnType.BYTES):
-        raise ValueError(
-            f"columns {bytes_columns} are bytea, which is not parsed from text here: use ADBC or binary COPY"
-        )
+    refuse(table, NO_CSV, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     buffer = io.BytesIO()
     with connection.transaction(), connection.cursor() as cursor:
@@ -350,7 +351,8 @@ def polars_psycopg_copy_text_two_connections(
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     check_encoding(connection)
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM pg.{table.postgres_name}"
+    refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
     return to_polars(connection.execute(query).to_arrow_table(), table)
 
 
@@ -361,7 +363,7 @@ def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> p
 )
 def polars_psycopg_pg_parquet_stdout(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
     """A Parquet file over the connection: no directory has to be shared with the server."""
-    query = f"SELECT {table.postgres_columns_uuid_as_text} FROM {table.postgres_name}"
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     buffer = io.BytesIO()
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)

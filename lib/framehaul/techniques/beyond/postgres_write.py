@@ -7,8 +7,11 @@ the server's own throughout: no table is made unlogged, no commit relaxed.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +26,7 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from numpy.typing import NDArray
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from framehaul.codecs.native_blocks import rows_near_key_order
 from framehaul.data.frames import (
@@ -31,9 +35,10 @@ from framehaul.data.frames import (
     conform,
     from_pandas,
     from_polars,
+    in_binary_form,
     with_uuid_bytes,
 )
-from framehaul.data.schema import ColumnType, Table
+from framehaul.data.schema import ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -43,6 +48,10 @@ from framehaul.techniques.registry import technique
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
 
+# An escape that is not itself escaped.
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
 def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
     """Raises ValueError for nanoseconds, which PostgreSQL would cut off."""
     for name in table.columns_of(ColumnType.TIMESTAMP_NS):
@@ -50,23 +59,55 @@ def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
             raise ValueError(f"column {name} holds nanoseconds, and PostgreSQL microseconds: round it")
 
 
+def check_documents(frame: pl.DataFrame, table: Table) -> None:
+    """Raises ValueError for JSON that jsonb would change, as it keeps the last of equal keys, or does not take.
+
+    https://www.postgresql.org/docs/18/datatype-json.html
+    """
+    for name in table.columns_of(ColumnType.JSON):
+        for row, text in enumerate(frame[name]):
+            if text is not None:
+                try:
+                    json.loads(text, object_pairs_hook=with_each_key_once, parse_int=str)
+                except ValueError as error:
+                    raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}: make it text") from error
+                if NUL.search(text):
+                    raise ValueError(f"column {name}, row {row:,} is no jsonb, which has no \\u0000: make it text")
+
+
+def with_each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of these pairs. Raises ValueError for a key that is there twice."""
+    each = dict(pairs)
+    if len(each) < len(pairs):
+        raise ValueError(f"of its keys {[key for key, _ in pairs]} one is there twice, and the last would be kept")
+    return each
+
+
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame in the table's columns and dtypes.
 
-    Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds.
+    Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds,
+    JSON whose keys repeat.
     """
     frame = conform(frame, table)
     check_text(frame, table)
     check_timestamps(frame, table)
+    check_documents(frame, table)
     return frame
+
+
+def check(content: pa.Table, table: Table) -> None:
+    """Raises ValueError for what PostgreSQL would store otherwise than it is: nanoseconds, JSON whose keys repeat."""
+    checked = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS, ColumnType.JSON)))
+    assert isinstance(checked, pl.DataFrame)
+    check_timestamps(checked, table)
+    check_documents(checked, table)
 
 
 def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     """The frame as Arrow, moments in microseconds at most. Raises ValueError as `validate` does."""
     content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
-    timestamps = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS)))
-    assert isinstance(timestamps, pl.DataFrame)
-    check_timestamps(timestamps, table)
+    check(content, table)
     for name in table.columns_of(ColumnType.TIMESTAMP_NS):  # which pgpq would not take
         at, values = content.column_names.index(name), content.column(name)
         content = content.set_column(at, name, values.cast(pa.timestamp("us", values.type.tz)))
@@ -88,13 +129,13 @@ def copy_batches(
 
     The columns go by their place; the transaction is the caller's, and its text is UTF-8.
     """
-    encoder = pgpq.ArrowToPostgresBinaryEncoder(with_uuid_bytes(schema.empty_table(), table).schema)
+    encoder = pgpq.ArrowToPostgresBinaryEncoder(in_binary_form(schema.empty_table(), table).schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(encoder.write_header())
         for batch in batches:
             for start in range(0, batch.num_rows, COPY_ROWS):
-                rows = with_uuid_bytes(pa.Table.from_batches([batch.slice(start, COPY_ROWS)]), table)
+                rows = in_binary_form(pa.Table.from_batches([batch.slice(start, COPY_ROWS)]), table)
                 copy.write(encoder.write_batch(rows.combine_chunks().to_batches()[0]))
         copy.write(encoder.finish())
 
@@ -218,10 +259,19 @@ def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, f
         copy_batches(connection, table, content.schema, content.to_batches(), "FORMAT binary, FREEZE")
 
 
+# What psycopg's binary formats want in place of the text that a dataframe has.
+PYTHON: dict[ColumnType, Callable[[str], object]] = {
+    ColumnType.UUID: UUID,
+    ColumnType.JSON: lambda text: Jsonb(text, dumps=str),
+    ColumnType.IPV4: ip_address,
+    ColumnType.IPV6: ip_address,
+}
+
+
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
-    uuids = [table.column_names.index(name) for name in table.columns_of(ColumnType.UUID)]
+    made = [(at, PYTHON[column.type]) for at, column in enumerate(table.columns) if column.type in PYTHON]
     frame = validate(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.transaction(), connection.cursor() as cursor:
@@ -230,14 +280,18 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
             copy.set_types([column.types.postgres.partition("(")[0] for column in table.columns])
             for row in frame.iter_rows():
                 values = list(row)
-                for at in uuids:
-                    values[at] = values[at] and UUID(values[at])
+                for at, make in made:
+                    values[at] = None if values[at] is None else make(values[at])
                 copy.write_row(values)
+
+
+NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 
 
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
 def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
+    refuse(table, NO_CSV, "which Polars does not write as CSV: use pgpq or ADBC", "postgres")
     frame = validate(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
     with connection.transaction(), connection.cursor() as cursor:
@@ -250,7 +304,7 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    content = with_uuid_bytes(to_arrow(frame, table), table)
+    content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
         cursor.adbc_ingest(table.name, content, mode="append")
@@ -260,7 +314,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    content = with_uuid_bytes(to_arrow(frame, table), table)
+    content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
         cursor.adbc_ingest(table.name, content, mode="append")
@@ -274,7 +328,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
-    content = with_uuid_bytes(to_arrow(frame, table), table)
+    content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
         cursor.execute(f"CREATE TEMPORARY TABLE framehaul_staging (LIKE {table.postgres_name}) ON COMMIT DROP")
@@ -289,11 +343,14 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
+    for name in table.columns_of(ColumnType.LIST):
+        if table.arrow_schema.field(name).type.value_type == pa.string():
+            raise ValueError(f"column {name} is text[], where DuckDB makes NULL of the text NULL: use pgpq or ADBC")
     content = to_arrow(frame, table)
     check_encoding(connection)
     connection.register("frame", content)
-    values = table.postgres_columns_uuid_as("uuid")
-    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({table.postgres_columns}) SELECT {values} FROM frame")
+    columns = table.postgres_columns
+    connection.execute(f"INSERT INTO pg.{table.postgres_name} ({columns}) SELECT {columns} FROM frame")
 
 
 @technique(

@@ -1,0 +1,109 @@
+"""Which family of techniques carries which type, as one figure and one table of the outcomes of cases about values."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from framehaul.data.schema import ColumnType, Types
+from framehaul.reporting import charts
+from framehaul.reporting.tables import Column, Listing, where, words
+from framehaul.studies.fidelity.cases import CASES, Case
+from framehaul.techniques import FAMILIES
+from framehaul.techniques.registry import DATABASES
+
+PATH = ["database", "direction", "family", "frame", "origin"]
+STATES = {
+    "exact": charts.Outcome("#009E73", "", "exact"),
+    "converted": charts.Outcome("#8CCBB5", "c", "exact after a stated conversion"),
+    "lost": charts.Outcome("#D55E00", "L", "lost silently by one of the family"),
+    "refused": charts.Outcome("#BBCCEE", "r", "refused by one of the family"),
+}
+ENUM_VALUES = re.compile(r"(?<=Enum8)\(.*\)$")
+IMPOSSIBLE = "not possible: the server, or the frame, has no such value"
+
+
+def _named(case: Case) -> str:
+    """The type of a case about values of one type; empty for the others."""
+    column = case.columns[-1]
+    if case.about != "values" or [each.name for each in case.columns] != ["value"]:
+        return ""
+    if column.types.element:
+        return f"list of {column.element.type.name.lower()}"
+    return column.type.name.lower().replace("_", " ")
+
+
+TYPES: dict[str, Types] = {
+    _named(case): case.columns[-1].types
+    for kind in ColumnType for case in CASES if case.columns[-1].type is kind and _named(case)
+}  # fmt: skip
+"""The types that cases are about."""
+TYPE_OF = pl.DataFrame(
+    [
+        (case.name, _named(case), database, getattr(case.columns[-1].types, f"{database}_form") != "")
+        for case in CASES
+        if _named(case)
+        for database in case.held_by
+    ],
+    schema=["case", "type", "database", "has_form"],
+    orient="row",
+)
+"""The type of each case whose values a database holds, and whether something else stands for that type there."""
+
+
+def carried(cells: pl.DataFrame) -> pl.DataFrame:
+    """For each family of techniques, kind of frame and origin: what becomes of each type, at the worst.
+
+    A conversion is stated where the schema says what stands for the type on the server, or where what was read says the
+    same in another dtype.
+    """
+    here = cells.filter(session="default").join(TYPE_OF, on=["case", "database"], maintain_order="left")
+    outcome, other_dtype = pl.col("outcome"), pl.col("detail").str.starts_with("dtypes")
+    state = (
+        pl.when((outcome == "loss").any()).then(pl.lit("lost"))
+        .when((outcome == "error").any()).then(pl.lit("refused"))
+        .when((pl.col("has_form") | other_dtype).any()).then(pl.lit("converted"))
+        .otherwise(pl.lit("exact"))
+    )  # fmt: skip
+    family = pl.col("family").replace_strict(FAMILIES, return_dtype=pl.String)
+    frame = pl.col("frame").replace("polars", "Polars")
+    label = pl.format("{}: {}, {}", frame, family, "origin").alias("label")
+    return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state")).with_columns(label)
+
+
+def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
+    """One direction as a heat map, families of techniques by types."""
+    return charts.outcome_map(
+        carried(cells).filter(database=database, direction=direction),
+        f"{DATABASES[database]}, {direction}: types", "type", [*TYPES], "state", STATES, IMPOSSIBLE,
+    )  # fmt: skip
+
+
+def types_table(cells: pl.DataFrame) -> Listing:
+    """For each type what stands for it on each server, and of how many families it is carried in each direction."""
+    found = carried(cells)
+    directions = found.select("database", "direction").unique(maintain_order=True).to_dicts()
+
+    def said(direction: dict[str, Any]) -> Column:
+        return words(where(direction), lambda row: row[where(direction)])
+
+    rows = [
+        {
+            "type": name, "postgres": types.postgres_form or types.postgres,
+            "clickhouse": types.clickhouse_form or ENUM_VALUES.sub("(...)", types.clickhouse),
+            **{where(each): _counted(found.filter(**each, type=name)) for each in directions},
+        }
+        for name, types in TYPES.items()
+    ]  # fmt: skip
+    columns = [words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse")]
+    return Listing([*columns, *map(said, directions)], rows)
+
+
+def _counted(states: pl.DataFrame) -> str:
+    """How many families come to each state, as `8 exact, 2 refused`."""
+    counts = Counter(states["state"])
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "not possible"

@@ -1,0 +1,89 @@
+"""What becomes of a type in a family of techniques: the worst of its cases, conversions stated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import pytest
+
+from framehaul.studies.fidelity import types
+from framehaul.studies.fidelity.cases import CASES
+
+
+def cells(*outcomes: tuple[str, str, str, str], technique: str = "one", database: str = "postgres") -> pl.DataFrame:
+    """Cells of a technique by (case, outcome, detail, session)."""
+    return pl.DataFrame(
+        [
+            {
+                "database": database, "direction": "read", "technique": technique, "origin": "beyond",
+                "family": "arrow", "frame": "polars", "case": case, "session": session, "outcome": outcome,
+                "detail": detail,
+            }
+            for case, outcome, detail, session in outcomes
+        ]
+    )  # fmt: skip
+
+
+def states(found: pl.DataFrame) -> dict[str, str]:
+    return dict(types.carried(found).select("type", "state").iter_rows())
+
+
+LISTS, EMPTY = "list of int64: NULL", "list of int64: empty, with NULL"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        ([(EMPTY, "exact", "", "default"), (LISTS, "exact", "", "default")], "exact"),
+        ([(EMPTY, "exact", "dtypes value:list[f64]", "default")], "converted"),
+        ([(EMPTY, "exact", "", "default"), (LISTS, "error", "ValueError: no", "default")], "refused"),
+        ([(EMPTY, "loss", "[] became NULL", "default"), (LISTS, "error", "ValueError: no", "default")], "lost"),
+        ([(EMPTY, "exact", "", "default"), (LISTS, "loss", "[] became NULL", "hostile")], "exact"),
+    ],
+)
+def test_the_worst_case_counts_in_the_usual_session(outcomes: list[tuple[str, str, str, str]], state: str) -> None:
+    assert states(cells(*outcomes)) == {"list of int64": state}
+
+
+def test_the_worst_technique_of_a_family_counts() -> None:
+    other = cells((EMPTY, "error", "ValueError: no", "default"), technique="other")
+    assert states(pl.concat([cells((EMPTY, "exact", "", "default")), other])) == {"list of int64": "refused"}
+
+
+def test_what_stands_for_a_type_on_a_server_is_a_conversion_there_alone() -> None:
+    outcomes = [
+        ("uint8: least and greatest", "exact", "", "default"),
+        ("json: nested, NULL, null", "exact", "", "default"),
+    ]
+    assert states(cells(*outcomes)) == {"uint8": "converted", "json": "converted"}
+    assert states(cells(*outcomes, database="clickhouse")) == {"uint8": "exact", "json": "converted"}
+
+
+def test_values_that_no_table_holds_say_nothing_of_a_type() -> None:
+    refused = cells(("uint8: one beyond", "error", "ValueError: no", "default"))
+    assert types.carried(refused).is_empty()
+    null_list = cells((LISTS, "error", "ValueError: no", "default"), database="clickhouse")
+    assert types.carried(null_list).is_empty()
+
+
+def test_every_case_about_one_value_has_a_type() -> None:
+    found = {case.name for case in CASES if types.TYPES.keys() & {types._named(case)}}
+    assert {"bool", "list of text: quotes, braces, commas", "uint64: least and greatest"} <= found
+    assert not {"frame: filtered", "column names that need quotes", "not UTF-8: FF FE 41, short"} & found
+
+
+def texts(figure: Any) -> Iterator[str]:
+    for axes in figure.axes:
+        yield from (label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels()))
+
+
+def test_the_figure_and_the_table_have_the_types_and_what_stands_for_them() -> None:
+    found = cells((EMPTY, "exact", "", "default"), ("enum: some of its values", "exact", "", "default"))
+    shown = [*texts(types.types_figure(found, "postgres", "read"))]
+    assert {"list of int64", "enum", "Polars: Arrow, beyond"} <= {*shown}
+    rows = {row[0]: row for row in types.types_table(found).cells()}
+    assert rows["list of int64"][1:] == ["bigint[]", "Array(Nullable(Int64))", "1 exact"]
+    assert rows["enum"][1:] == ["text, checked", "Enum8(...)", "1 converted"]
+    assert rows["timestamp ns"][-1] == "not possible"

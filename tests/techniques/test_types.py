@@ -1,0 +1,172 @@
+"""What no server would store as it is, techniques beyond the published ones refuse before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from framehaul.data import generator
+from framehaul.data.equality import content_of, first_difference
+from framehaul.data.frames import from_pandas, from_polars, to_pandas, to_polars
+from framehaul.data.schema import Column, ColumnType, Table, list_types
+from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.studies.fidelity.cases import CASES, Case
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import QueryError, open_http_client, open_psycopg
+from framehaul.techniques.streaming import copy_batches, insert_batches
+from tests.conftest import call, check_each
+from tests.techniques.test_columns import Untouched
+
+KINDS = [kind for kind in ColumnType if kind is not ColumnType.TIMESTAMP_NS]
+EVERY_KIND = Table(
+    "framehaul_every_kind",
+    (
+        Column("key", ColumnType.INT32),
+        *(Column(f"a {kind.name}", kind) for kind in KINDS),
+        *(Column(f"maybe {kind.name}", kind, nullable=kind is not ColumnType.LIST) for kind in KINDS),
+        *(
+            Column(f"list of {kind.name}", ColumnType.LIST, exactly=list_types(kind.value))
+            for kind in (ColumnType.FLOAT64, ColumnType.TEXT)
+        ),
+    ),
+    ("key",),
+)
+"""All kinds that both servers hold, and lists that are not NULL, which is no matter of both."""
+REFUSED = {
+    "postgres": (
+        "json: a key twice", r"json: \u0000", "json: no JSON", "enum: a value more", "fixed-size bytes: too few",
+    ),
+    "clickhouse": ("list of int64: NULL", "enum: a value more", "fixed-size bytes: too few"),
+}  # fmt: skip
+BEYOND = [found for found in techniques(direction="write") if found.origin == "beyond"]
+
+
+def case(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def write_nowhere(found: Technique, of: Case) -> None:
+    done = found.function(Untouched(), of.table, of.frame(found.frame))
+    if inspect.isawaitable(done):
+        asyncio.run(done)  # type: ignore[arg-type]  # a coroutine
+
+
+@pytest.mark.parametrize(("database", "name"), [(database, name) for database in REFUSED for name in REFUSED[database]])
+def test_what_would_be_changed_is_refused_by_its_column_before_anything_is_sent(database: str, name: str) -> None:
+    def check(found: Technique) -> None:
+        # clickhouse-connect itself says which bytes are too few, before it sends any.
+        if "insert_df" in found.name and name.startswith("fixed"):
+            return
+        with pytest.raises((ValueError, pa.ArrowInvalid), match=r"column '?value"):
+            write_nowhere(found, case(name))
+
+    check_each((found for found in BEYOND if found.database == database), check)
+
+
+def test_a_list_that_is_null_is_told_with_a_remedy() -> None:
+    found = next(found for found in BEYOND if found.name == "polars_http_client_arrow_stream")
+    with pytest.raises(ValueError, match=r"column value holds 1 NULLs, .* make them empty lists, and keep which"):
+        write_nowhere(found, case("list of int64: NULL"))
+
+
+@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+def test_verification_holds_every_kind(servers: Servers, database: str) -> None:
+    tables, content = tables_of(servers.of(database)), generator.arrow_table(EVERY_KIND, 60, 5)
+    content = content.set_column(0, "key", pa.array(range(60), pa.int32()))
+    tables.create(EVERY_KIND)
+    try:
+        tables.load(EVERY_KIND, content)
+        found = content_of(tables.content(EVERY_KIND), EVERY_KIND.columns, nan_is_null=False).in_order(["key"])
+        prints = tables.column_fingerprints(EVERY_KIND)
+        tables.create(EVERY_KIND)
+        tables.load(EVERY_KIND, content.slice(1))
+        others = tables.column_fingerprints(EVERY_KIND)
+    finally:
+        tables.drop(EVERY_KIND)
+    sent = content_of(content, EVERY_KIND.columns, nan_is_null=False)
+    assert not sent.odd
+    assert first_difference(sent, found) is None
+    assert all(prints[name] != others[name] for name in EVERY_KIND.column_names)
+
+
+def test_conversions_lose_nothing_of_any_kind() -> None:
+    content = generator.arrow_table(EVERY_KIND, 40, 6)
+    polars, pandas = to_polars(content, EVERY_KIND), to_pandas(content, EVERY_KIND)
+    assert polars.schema == EVERY_KIND.polars_schema
+    assert {name: str(kind) for name, kind in pandas.dtypes.items()} == EVERY_KIND.pandas_dtypes
+    sent = content_of(content, EVERY_KIND.columns, nan_is_null=False)
+    for again in (from_polars(polars, EVERY_KIND), from_pandas(pandas, EVERY_KIND)):
+        assert first_difference(sent, content_of(again, EVERY_KIND.columns, nan_is_null=False)) is None
+
+
+def test_nan_stays_nan_in_lists_of_pandas() -> None:
+    table = Table("t", (Column("l", ColumnType.LIST, nullable=True, exactly=list_types(ColumnType.FLOAT64.value)),), ())
+    frame = pd.DataFrame({"l": [[math.nan, None], None, []]})
+    assert str(from_pandas(frame, table)["l"].to_pylist()) == "[[nan, None], None, []]"
+
+
+@pytest.mark.parametrize(
+    ("name", "database"), [("list of int64: NULL", "clickhouse"), ("json: a key twice", "postgres")]
+)
+def test_a_batch_that_would_be_changed_is_refused_and_nothing_stored(
+    servers: Servers, name: str, database: str
+) -> None:
+    table, tables = case(name).table, tables_of(servers.of(database))
+    batches = case(name).content().cast(table.arrow_schema).to_batches()
+    tables.create(table)
+    try:
+        with pytest.raises(ValueError, match="column value"):
+            if database == "clickhouse":
+                with open_http_client(servers.clickhouse) as client:
+                    insert_batches(client, table, iter(batches))
+            else:
+                with open_psycopg(servers.postgres) as connection:
+                    copy_batches(connection, table, iter(batches))
+        assert tables.content(table).is_empty()
+    finally:
+        tables.drop(table)
+
+
+@pytest.mark.parametrize(
+    ("database", "time", "readers"),
+    [
+        ("postgres", "24:00:00", {"polars_adbc_fetch", "polars_asyncpg_copy_decoded", "pandas_psycopg_copy_decoded"}),
+        ("clickhouse", "25:00:00", {"polars_http_client_arrow_stream", "polars_http_client_native_decoded"}),
+        ("clickhouse", "-00:00:01", {"pandas_http_client_arrow_stream", "polars_http_client_native_decoded"}),
+    ],
+)
+def test_a_time_that_no_day_has_is_refused(servers: Servers, database: str, time: str, readers: set[str]) -> None:
+    table = Table("framehaul_times", (Column("id", ColumnType.INT32), Column("t", ColumnType.TIME)), ("id",))
+    tables = tables_of(servers.of(database))
+    tables.create(table)
+
+    def check(found: Technique) -> None:
+        with pytest.raises((ValueError, QueryError), match=r"(?i)time64|time-of-day"):
+            call(found, servers, table)
+
+    try:
+        run: Callable[[str], object] = (
+            PostgresTables(servers.postgres).run if database == "postgres" else ClickHouseTables(servers.clickhouse).run
+        )
+        run(f"INSERT INTO {table.name} VALUES (1, '{time}')")
+        chosen = [found for found in techniques(direction="read") if found.name in readers]
+        check_each((found for found in chosen if found.database == database), check)
+    finally:
+        tables.drop(table)
+
+
+def test_a_value_that_an_enum_lacks_is_no_null() -> None:
+    of = case("enum: a value more")
+    unknown = of.content().cast(of.table.arrow_schema)
+    with pytest.raises(ValueError, match="column value is an enum that does not have 'grey': add it"):
+        to_pandas(unknown, of.table)
+    with pytest.raises(pl.exceptions.InvalidOperationError, match="grey"):
+        to_polars(unknown, of.table)
