@@ -166,7 +166,8 @@ def damaged(kind: str, chance: random.Random) -> tuple[Table, bytes]:
 def decode_native(table: Table, data: bytes, chance: random.Random) -> pa.Table:
     native_format.SCRATCH_BYTES = chance.choice((16, 100, 1 << 12))
     native_format.READ_BYTES = chance.choice((5, 64, 1 << 12))
-    return read_native(Trickle(data, chance.choice((7, 50, 1 << 20))), table)
+    schema = chance.choice((None, table.arrow_large_schema))
+    return read_native(Trickle(data, chance.choice((7, 50, 1 << 20))), table, schema)
 
 
 def decode_copy(table: Table, data: bytes, chance: random.Random) -> pa.Table:

@@ -157,23 +157,26 @@ COLUMNS = {
 }
 
 
-def native(column: Column, values: list[bytes | None], at_once: int = 3) -> pa.Table:
-    """Decoded blocks of so many rows."""
+def native(column: Column, values: list[bytes | None], at_once: int = 3, *, plain: bool = False) -> pa.Table:
+    """Decoded blocks of so many rows, as views or plain."""
     table, content = Table("t", (column,), ()), pa.table({"t": pa.array(values, pa.binary())})
     body = b"".join(block(table, content.slice(at, at_once)) for at in range(0, len(values), at_once))
-    return read_native(io.BytesIO(body), table)
+    return read_native(io.BytesIO(body), table, table.arrow_large_schema if plain else None)
 
 
 @pytest.mark.parametrize("wrong", NOT_TEXT, ids=repr)
 @pytest.mark.parametrize("before", [b"", b"more than a view holds"], ids=["short", "long"])
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_native_gives_no_text_that_is_none(kind: str, before: bytes, wrong: bytes) -> None:
+@pytest.mark.parametrize("plain", [False, True], ids=["views", "plain"])
+def test_native_gives_no_text_that_is_none(kind: str, before: bytes, wrong: bytes, *, plain: bool) -> None:
     column = COLUMNS[kind]
     values: list[bytes | None] = ["é".encode(), b"", b"y" * 30, b"z", None if column.nullable else b"u", before + wrong]
     with pytest.raises(ValueError, match=r"column t, row 5: .*is not UTF-8; read the column as binary \(before byte"):
-        native(column, values)
+        native(column, values, plain=plain)
     as_bytes = Column("t", ColumnType.BYTES, column.nullable, column.low_cardinality)
-    assert native(as_bytes, values)["t"].to_pylist() == values
+    found = native(as_bytes, values, plain=plain)
+    found.validate(full=True)
+    assert found["t"].to_pylist() == values
 
 
 @pytest.mark.parametrize("wrong", NOT_TEXT, ids=repr)

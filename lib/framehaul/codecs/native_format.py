@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from framehaul.codecs.compiled import TOO_LONG, arrow_array, find_texts, read_varint, uuid_views_of
+from framehaul.codecs.compiled import (
+    TOO_LONG,
+    UUID_TEXT_BYTES,
+    arrow_array,
+    find_texts,
+    read_varint,
+    uuid_views_of,
+)
 from framehaul.data.schema import Column, ColumnType, Table, refuse
-from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, text_views_of, views_of
+from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from framehaul.data.text import Bytes, Int32s
 
 SCRATCH_BYTES = 4 << 20
@@ -42,29 +51,27 @@ class Body(Protocol):
 
 
 def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa.Table:
-    """All blocks of a body whose columns are those of the table, in `table.arrow_view_schema`.
-
-    Where another schema is given each block is cast to it, while a core's cache still has it.
+    """All blocks of a body whose columns are those of the table, in `table.arrow_view_schema`, or in the given schema.
 
     Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
     text that is not UTF-8.
     """
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source = Source(body)
+    source, schema = Source(body), schema or table.arrow_view_schema
     batches: list[pa.RecordBatch] = []
     rows = 0
     while not source.at_end():
         try:
-            block = read_block(source, table, rows)
+            block = read_block(source, table, schema, rows)
         except ValueError as error:
             raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
-        batches += [batch.cast(schema) for batch in block] if schema else block
+        batches += block
         rows += sum(batch.num_rows for batch in block)
-    return pa.Table.from_batches(batches, schema or table.arrow_view_schema)
+    return pa.Table.from_batches(batches, schema)
 
 
-def read_block(source: Source, table: Table, first_row: int = 0) -> list[pa.RecordBatch]:
-    """The next block, whose first row has this number, or nothing for one without rows.
+def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> list[pa.RecordBatch]:
+    """The next block in a schema, whose first row has this number, or nothing for one without rows.
 
     Raises ValueError for other columns, half a block, or damage.
     """
@@ -72,17 +79,18 @@ def read_block(source: Source, table: Table, first_row: int = 0) -> list[pa.Reco
     if columns != len(table.columns):
         raise ValueError(f"{columns} columns came for {table.name}, which has {len(table.columns)}")
     arrays = []
-    for column in table.columns:
+    for column, arrow in zip(table.columns, schema.types, strict=True):
         name, kind = source.text(), source.text()
         if (name, kind) != (column.name, column.clickhouse_type):
             raise ValueError(f"column {column.name} of type {column.clickhouse_type} came as {name} of type {kind}")
         if rows:
-            arrays.append(read_column(source, column, rows, first_row))
-    return [pa.RecordBatch.from_arrays(arrays, schema=table.arrow_view_schema)] if rows else []
+            array = read_column(source, column, rows, first_row, plain=arrow == column.arrow_large)
+            arrays.append(array if array.type == arrow else array.cast(arrow))
+    return [pa.RecordBatch.from_arrays(arrays, schema=schema)] if rows else []
 
 
-def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -> pa.Array:
-    """A column of so many rows, the first of which has this number.
+def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *, plain: bool = False) -> pa.Array:
+    """A column of so many rows, the first of which has this number; text and bytes `plain`, or as views.
 
     Raises ValueError when the body ends inside it, and for text that is not UTF-8.
     """
@@ -91,20 +99,17 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
     null = source.take(rows) != 0 if column.nullable else None
     validity = None if null is None else np.packbits(~null, bitorder="little")
     buffers: list[Any]
+    arrow = column.arrow_large if plain else column.arrow_view
     match column.type:
         case ColumnType.TEXT | ColumnType.BYTES | ColumnType.JSON:
-            data, starts, lengths = source.texts(rows)
-            if null is not None:
-                lengths[null] = -1  # whatever stands there
-            if column.type is not ColumnType.BYTES:
-                buffers = text_views_of(column.name, first_row, data, starts, lengths)
-            else:
-                buffers, _ = views_of(data, starts, lengths)
+            buffers = read_texts(source, column, rows, first_row, null, plain=plain)
         case ColumnType.UUID:
             raw = source.take(16 * rows)
             if len(raw) > MOST_BYTES:
                 raise ValueError(f"column {column.name} takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
             buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True)
+            if plain:
+                buffers[0] = np.arange(0, (rows + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:
@@ -112,8 +117,22 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0) -
         case ColumnType.DATE if column.types.clickhouse == "Date":
             buffers = [source.take(2 * rows).view("<u2").astype(np.int32)]
         case _:
-            buffers = [source.take(column.arrow_view.bit_width // 8 * rows).copy()]
-    return checked(arrow_array(column.arrow_view, rows, validity, buffers), column)
+            buffers = [source.take(arrow.bit_width // 8 * rows).copy()]
+    return checked(arrow_array(arrow, rows, validity, buffers), column)
+
+
+def read_texts(
+    source: Source, column: Column, rows: int, first_row: int, null: NDArray[np.bool_] | None, *, plain: bool
+) -> list[Any]:
+    """The buffers of a column of text or bytes. Raises ValueError for text that is not UTF-8."""
+    data, starts, lengths = source.texts(rows)
+    if null is not None:
+        lengths[null] = -1  # whatever stands there
+    buffers, invalid = (joined if plain else views_of)(data, starts, lengths)
+    if len(invalid) and column.type is not ColumnType.BYTES:
+        start, row = starts[invalid[0]], int(invalid[0])
+        raise NotTextError(column.name, first_row + row, data[start : start + lengths[row]].tobytes())
+    return buffers
 
 
 def checked(array: pa.Array, column: Column) -> pa.Array:

@@ -93,13 +93,13 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], I
     return [views, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
 
 
-def text_views_of(name: str, first_row: int, data: Bytes, starts: Int32s, lengths: Int32s) -> list[Any]:
-    """`views_of` a column of this name whose rows begin with this one; raises ValueError for what is not UTF-8."""
-    buffers, invalid = views_of(data, starts, lengths)
-    if len(invalid):
-        start, row = starts[invalid[0]], int(invalid[0])
-        raise NotTextError(name, first_row + row, data[start : start + lengths[row]].tobytes())
-    return buffers
+def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
+    """The two buffers of an array of strings with large offsets, of the texts in the data; and rows as `views_of`."""
+    kept = int(np.maximum(lengths, 0).sum(dtype=np.int64))
+    offsets, texts = np.empty(len(starts) + 1, np.int64), np.empty(kept + int(WORD_SLACK), np.uint8)
+    rows = np.empty(len(starts), np.int32)
+    suspects = join_texts(words_of_eight(data), starts, lengths, offsets, words_of_eight(texts), rows)
+    return [offsets, texts], rows[: keep_invalid(data, starts, lengths, rows, suspects)]
 
 
 def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
@@ -167,6 +167,35 @@ def view_texts(words: Keys, starts: Int32s, lengths: Int32s, views: Keys, text_w
         if first & NOT_ASCII:
             suspects[count] = row
             count += 1
+    return count
+
+
+@compiled
+def join_texts(
+    words: Keys, starts: Int32s, lengths: Int32s, offsets: Int64s, text_words: Keys, suspects: Int32s
+) -> int:
+    """Copy texts to a buffer, one after the other, and note where each begins and the last one ends.
+
+    `words` and `text_words` are data and buffer at every byte, and a length of -1 is NULL, as in `view_texts`, which
+    says what is given.
+    """
+    free, count = np.uint64(0), 0
+    for row in range(len(starts)):
+        at, length = np.uint64(starts[row]), np.uint64(max(lengths[row], 0))
+        offsets[row] = free
+        first, second = words[at], words[at + EIGHT]
+        text_words[free], text_words[free + EIGHT] = first, second
+        first |= second
+        done = SIXTEEN
+        while done < length:
+            text_words[free + done] = words[at + done]
+            first |= words[at + done]
+            done += EIGHT
+        free += length
+        if first & NOT_ASCII:
+            suspects[count] = row
+            count += 1
+    offsets[len(starts)] = free
     return count
 
 

@@ -39,6 +39,10 @@ ALL_ROWS: dict[str, str | int] = {
 # By default a block, and so a record batch, ends at a megabyte, some eight thousand rows of an ordinary table. With
 # more room it ends at 65,409: https://clickhouse.com/docs/operations/settings/settings#preferred_block_size_bytes
 LARGE_BLOCKS: dict[str, str | int] = {"preferred_block_size_bytes": 16 << 20}
+# What lies in the page cache is read by the thread that wants it, and not handed over by another one, which reads ahead
+# from slow disks: a fifth less CPU time of the server. Here the kernel reads ahead.
+# https://clickhouse.com/docs/operations/settings/settings#local_filesystem_read_method
+READ_DIRECTLY: dict[str, str | int] = {"local_filesystem_read_method": "pread"}
 # Text as Arrow strings instead of binary, dates as dates instead of numbers, every row with its own text, and no
 # compression, which on loopback costs more than it saves. The native writer is ClickHouse's own, which a stock server
 # uses by default and this one does not:
@@ -46,6 +50,7 @@ LARGE_BLOCKS: dict[str, str | int] = {"preferred_block_size_bytes": 16 << 20}
 ARROW: dict[str, str | int] = (
     ALL_ROWS
     | LARGE_BLOCKS
+    | READ_DIRECTLY
     | {
         "output_format_arrow_string_as_string": 1,
         "output_format_arrow_date_as_uint16": 0,
@@ -57,7 +62,7 @@ ARROW: dict[str, str | int] = (
 # LowCardinality columns travel as Arrow dictionaries: an index for each row, and each text once for each block.
 ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary": 1}
 # The types of columns by their names: https://clickhouse.com/docs/interfaces/formats/Native
-NATIVE = ALL_ROWS | {"output_format_native_encode_types_in_binary_format": 0}
+NATIVE = ALL_ROWS | READ_DIRECTLY | {"output_format_native_encode_types_in_binary_format": 0}
 
 
 def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False) -> pa.Table:
