@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from framehaul.codecs import copy_binary
+from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data import generator
-from framehaul.data.frames import with_uuid_bytes
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from tests.second_table import SECOND_TABLE
 

@@ -8,7 +8,6 @@ import random
 import string
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -208,35 +207,3 @@ def test_dictionaries_go_by_their_keys_in_an_order() -> None:
     content = pa.table({"t": texts, "n": range(len(texts))}, table.arrow_schema)
     (back,) = decoded(content, table)
     assert back.equals(in_order(content, table))
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2**128 - 1) | st.integers(0, 3), KEY["small"], st.text(max_size=2), KEY["int"]),
-        max_size=100,
-    ),
-    st.permutations(["u", "n", "t", "d"]), st.integers(1, 4),
-)  # fmt: skip
-def test_rows_near_the_order_of_a_key_are_in_it_where_it_is_short(
-    values: list[tuple[int, int, str, int]], key: list[str], length: int
-) -> None:
-    kinds = {"u": ColumnType.UUID, "n": ColumnType.INT16, "t": ColumnType.TEXT, "d": ColumnType.INT64}
-    table = Table("t", tuple(Column(name, kind) for name, kind in kinds.items()), tuple(key[:length]))
-    rows = [(str(UUID(int=number)), small, text.rstrip("\0"), large) for number, small, text, large in values]
-    columns = zip(*rows, strict=True) if rows else [[]] * 4
-    content = pa.table(dict(zip(kinds, columns, strict=True)), table.arrow_schema)
-
-    def by_key(row: tuple[str, int, str, int]) -> list[Any]:
-        named: dict[str, Any] = dict(zip(kinds, row, strict=True))
-        return [named[name].encode() if isinstance(named[name], str) else named[name] for name in table.key]
-
-    order = codec.rows_near_key_order(content, table)
-    assert [rows[at] for at in order] == sorted(rows, key=by_key)
-
-
-def test_rows_are_ordered_by_any_type_of_key_or_left_as_they_are() -> None:
-    content = generator.arrow_table(EVERY_TYPE, 300, 1)
-    for column in EVERY_TYPE.columns:
-        order = codec.rows_near_key_order(content, replace(EVERY_TYPE, key=(column.name,)))
-        assert sorted(order) == list(range(300))

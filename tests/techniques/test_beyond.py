@@ -11,8 +11,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.data import generator
-from framehaul.data.frames import arrow_stream, from_polars, in_clickhouse_order, to_pandas, to_polars, with_uuid_bytes
+from framehaul.data.frames import arrow_stream, from_polars, in_clickhouse_order, to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers

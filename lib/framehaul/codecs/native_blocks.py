@@ -109,7 +109,7 @@ class Partitions:
         count = content.num_rows
         if not table.partition_by_month_of or content.column(table.partition_by_month_of).null_count:
             return cls.one(count)
-        days = _numbers(_array(content, table.partition_by_month_of)).astype(np.int64)
+        days = _numbers(one_piece(content, table.partition_by_month_of)).astype(np.int64)
         first = days.min()
         months = np.arange(first, days.max() + 1).astype("M8[D]").astype("M8[M]").view(np.int64)
         each = (months - months[0]).astype(np.uint16).take(days - first)
@@ -134,25 +134,6 @@ def rows_in_order(
     rows += first
     if not told_apart:
         _sort_ties(content, table, partitions, rows, starts)
-    return rows
-
-
-def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
-    """The rows ordered as PostgreSQL orders its primary key, by as much of it as compiled loops compare in little time.
-
-    Of texts those are the first bytes, of decimals and floats nothing. An index that is appended to is served by that
-    as well as by the exact order. Raises ValueError for text that is no UUID.
-    """
-    count = content.num_rows
-    rows, starts = np.arange(count), np.zeros(count, np.bool_)
-    starts[:1] = True
-    columns = {column.name: column for column in table.columns}
-    for name in table.key if count else ():
-        levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
-        for level in reversed(levels):  # of a UUID the first half, here
-            sort_runs(level, rows, starts)
-        if starts.all():
-            break
     return rows
 
 
@@ -189,7 +170,7 @@ class Values(Protocol):
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
-    array, kind = _array(content, column.name), column.clickhouse_type
+    array, kind = one_piece(content, column.name), column.clickhouse_type
     texts = column.type in (ColumnType.TEXT, ColumnType.BYTES, ColumnType.JSON)
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
@@ -332,7 +313,7 @@ class Nullable:
 # What Arrow has, as numbers
 
 
-def _array(content: pa.Table, name: str) -> pa.Array:
+def one_piece(content: pa.Table, name: str) -> pa.Array:
     """A column in one piece, text with offsets that reach over all of it."""
     column = content.column(name)
     wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)

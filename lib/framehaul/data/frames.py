@@ -6,7 +6,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
@@ -312,44 +311,6 @@ def text_buffers(array: pa.Array) -> tuple[Any, Any]:
     wide = array.type in (pa.large_string(), pa.large_binary())
     places = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
     return np.frombuffer(data or b"", np.uint8), places
-
-
-def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
-    """The content with UUIDs as 16 bytes where it holds their text: what PostgreSQL's binary formats take."""
-    for name in table.columns_of(ColumnType.UUID):
-        text = pl.Series(values=content.column(name))
-        raw = text.str.replace_all("-", "", literal=True).str.decode("hex")
-        content = content.set_column(content.column_names.index(name), name, raw.to_arrow().cast(pa.binary(16)))
-    return content
-
-
-def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
-    """The content as PostgreSQL's binary formats take it: UUIDs as 16 bytes, JSON and addresses behind what they are.
-
-    https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/utils/adt/jsonb.c (jsonb_recv) and
-    .../network.c (network_recv).
-    """
-    content = with_uuid_bytes(content, table)
-    for at, column in enumerate(table.columns):
-        form = BINARY_FORMS.get(column.type)
-        if form is not None:
-            values = [None if value is None else form(value) for value in content.column(at).to_pylist()]
-            content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
-    return content
-
-
-def _jsonb(text: str) -> bytes:
-    return b"\1" + text.encode()
-
-
-def _inet(text: str) -> bytes:
-    address = ip_address(text)
-    family, bits = (2, 32) if address.version == IPV4_VERSION else (3, 128)
-    return bytes([family, bits, 0, bits // 8]) + address.packed
-
-
-IPV4_VERSION = 4
-BINARY_FORMS = {ColumnType.JSON: _jsonb, ColumnType.IPV4: _inet, ColumnType.IPV6: _inet}
 
 
 def uuid_text(series: pl.Series) -> pl.Series:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
+from framehaul.codecs.binary_form import in_binary_form
 from framehaul.data.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
 from framehaul.data.schema import Table
 from framehaul.techniques import Technique
@@ -52,9 +53,13 @@ def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
     """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
     conforming = in_table_schema(batches, table, postgres_write.check)
+    binary = (in_binary_form(pa.Table.from_batches([batch]), table).to_batches() for batch in conforming)
     with connection.transaction():
         connection.execute(UTF8)
-        postgres_write.copy_batches(connection, table, table.arrow_schema, conforming)
+        schema = in_binary_form(table.arrow_schema.empty_table(), table).schema
+        postgres_write.copy_batches(
+            connection, table, schema, (part for whole in binary for part in whole.to_batches())
+        )
 
 
 def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:

@@ -28,15 +28,14 @@ from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from framehaul.codecs.native_blocks import rows_near_key_order
+from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
+from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
     conform,
     from_pandas,
     from_polars,
-    in_binary_form,
-    with_uuid_bytes,
 )
 from framehaul.data.schema import ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
@@ -127,21 +126,22 @@ def copy_batches(
 ) -> None:
     """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before.
 
-    The columns go by their place; the transaction is the caller's, and its text is UTF-8.
+    Their values are in PostgreSQL's binary form and the columns go by their place; the transaction is the caller's, and
+    its text is UTF-8.
     """
-    encoder = pgpq.ArrowToPostgresBinaryEncoder(in_binary_form(schema.empty_table(), table).schema)
+    encoder = pgpq.ArrowToPostgresBinaryEncoder(schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         copy.write(encoder.write_header())
         for batch in batches:
             for start in range(0, batch.num_rows, COPY_ROWS):
-                rows = in_binary_form(pa.Table.from_batches([batch.slice(start, COPY_ROWS)]), table)
-                copy.write(encoder.write_batch(rows.combine_chunks().to_batches()[0]))
+                copy.write(encoder.write_batch(batch.slice(start, COPY_ROWS)))
         copy.write(encoder.finish())
 
 
 def copy_binary(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
     """Binary COPY of an Arrow table, in a transaction of its own."""
+    content = in_binary_form(content, table)
     with connection.transaction():
         connection.execute(UTF8)
         copy_batches(connection, table, content.schema, content.to_batches())
@@ -162,8 +162,11 @@ def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, f
 def copy_in_order(
     connection: psycopg.Connection[Any], table: Table, content: pa.Table, rows: NDArray[np.int64]
 ) -> None:
-    """Binary COPY of these rows, in a transaction of its own: some are picked while the server takes those before."""
-    parts = (content.take(pa.array(rows[at : at + COPY_ROWS])) for at in range(0, len(rows), COPY_ROWS))
+    """Binary COPY of these rows, in a transaction of its own: some are picked while the server takes those before.
+
+    The content is in PostgreSQL's binary form.
+    """
+    parts = (content.take(pa.array(rows[at : at + STRETCH_ROWS])) for at in range(0, len(rows), STRETCH_ROWS))
     with connection.transaction():
         connection.execute(UTF8)
         copy_batches(connection, table, content.schema, (part.combine_chunks().to_batches()[0] for part in parts))
@@ -173,14 +176,14 @@ def copy_in_order(
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
     content = to_arrow(frame, table)
-    copy_in_order(connection, table, content, rows_near_key_order(content, table))
+    copy_in_order(connection, table, *stretched(in_binary_form(content, table), rows_near_key_order(content, table)))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
     content = to_arrow(frame, table)
-    copy_in_order(connection, table, content, rows_near_key_order(content, table))
+    copy_in_order(connection, table, *stretched(in_binary_form(content, table), rows_near_key_order(content, table)))
 
 
 @technique(
@@ -196,7 +199,7 @@ def polars_pgpq_presorted_two_connections(
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
     content = to_arrow(frame, table)
-    rows = rows_near_key_order(content, table)
+    content, rows = stretched(in_binary_form(content, table), rows_near_key_order(content, table))
     halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
@@ -204,6 +207,7 @@ def polars_pgpq_presorted_two_connections(
 
 def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
     """In one transaction: drop the primary key, COPY, build the key again by sorting once."""
+    content = in_binary_form(content, table)
     name = sql.Identifier(table.name)
     with connection.transaction():
         connection.execute(UTF8)
@@ -249,7 +253,7 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows arrive as VACUUM FREEZE would leave them, never to be rewritten; raises ValueError on a table with rows."""
-    content = to_arrow(frame, table)
+    content = in_binary_form(to_arrow(frame, table), table)
     with connection.transaction():
         connection.execute(UTF8)
         connection.execute(f"LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE".encode())

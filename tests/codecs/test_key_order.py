@@ -1,0 +1,100 @@
+"""Rows in the order of a key, and content laid out for whoever picks them; UUIDs and others in their binary form."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framehaul.codecs import key_order
+from framehaul.codecs.binary_form import uuid_bytes
+from framehaul.codecs.key_order import rows_near_key_order, stretched
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from tests.codecs.test_native_blocks import EVERY_TYPE, KEY
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**128 - 1) | st.integers(0, 3), KEY["small"], st.text(max_size=2), KEY["int"]),
+        max_size=100,
+    ),
+    st.permutations(["u", "n", "t", "d"]), st.integers(1, 4),
+)  # fmt: skip
+def test_rows_near_the_order_of_a_key_are_in_it_where_it_is_short(
+    values: list[tuple[int, int, str, int]], key: list[str], length: int
+) -> None:
+    kinds = {"u": ColumnType.UUID, "n": ColumnType.INT16, "t": ColumnType.TEXT, "d": ColumnType.INT64}
+    table = Table("t", tuple(Column(name, kind) for name, kind in kinds.items()), tuple(key[:length]))
+    rows = [(str(UUID(int=number)), small, text.rstrip("\0"), large) for number, small, text, large in values]
+    columns = zip(*rows, strict=True) if rows else [[]] * 4
+    content = pa.table(dict(zip(kinds, columns, strict=True)), table.arrow_schema)
+
+    def by_key(row: tuple[str, int, str, int]) -> list[Any]:
+        named: dict[str, Any] = dict(zip(kinds, row, strict=True))
+        return [named[name].encode() if isinstance(named[name], str) else named[name] for name in table.key]
+
+    order = rows_near_key_order(content, table)
+    assert [rows[at] for at in order] == sorted(rows, key=by_key)
+
+
+def test_rows_are_ordered_by_any_type_of_key_or_left_as_they_are() -> None:
+    content = generator.arrow_table(EVERY_TYPE, 300, 1)
+    for column in EVERY_TYPE.columns:
+        order = rows_near_key_order(content, replace(EVERY_TYPE, key=(column.name,)))
+        assert sorted(order) == list(range(300))
+
+
+@pytest.mark.parametrize("size", [1, 3, 8_192])
+@pytest.mark.parametrize("rows", [0, 1, 2, 500])
+@pytest.mark.parametrize("table", [ANALYTICS_METRICS, EVERY_TYPE], ids=["standard", "types"])
+def test_rows_that_were_laid_out_anew_are_the_same(
+    table: Table, rows: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_order, "STRETCH_ROWS", size)
+    whole = generator.arrow_table(table, rows + 20, 1)
+    large = [pa.field(f.name, {pa.string(): pa.large_string()}.get(f.type, f.type), f.nullable) for f in whole.schema]
+    for content in (whole.slice(7, rows), whole.cast(pa.schema(large)).slice(7, rows)):
+        order = np.array(random.Random(rows).sample(range(rows), rows), np.int64)
+        laid_out, places = stretched(content, order)
+        laid_out.validate(full=True)
+        assert laid_out.take(pa.array(places)).equals(content.take(pa.array(order)))
+        assert [place // size for place in places] == [at // size for at in range(rows)]
+
+
+def test_there_are_no_more_stretches_than_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_order, "STRETCH_ROWS", 1)
+    count = key_order.MOST_STRETCHES + 5
+    content, order = pa.table({"n": range(count)}), np.arange(count)[::-1].copy()
+    laid_out, places = stretched(content, order)
+    assert laid_out.take(pa.array(places))["n"].to_pylist() == order.tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+@pytest.mark.parametrize(
+    "how", [str, lambda one: str(one).upper(), lambda one: one.hex], ids=["usual", "upper case", "without dashes"]
+)
+def test_uuids_are_parsed_however_they_are_written(kind: pa.DataType, how: Any) -> None:
+    chance = random.Random(1)
+    uuids = [None if chance.random() < 0.2 else UUID(int=chance.getrandbits(128)) for _ in range(40)]
+    texts = [None if one is None else how(one) for one in uuids]
+    column = pa.chunked_array([texts[:7], texts[7:7], texts[7:]], kind)
+    assert uuid_bytes(column, "c").to_pylist() == [None if one is None else one.bytes for one in uuids]
+    assert uuid_bytes(column.slice(5, 9), "c").to_pylist() == [
+        None if one is None else one.bytes for one in uuids[5:14]
+    ]
+    assert uuid_bytes(column.slice(0, 0), "c").to_pylist() == []
+
+
+@pytest.mark.parametrize("text", ["", "x" * 36, "01234567-89ab-cdef-0123-456789abcde", "0" * 31])
+def test_text_that_is_no_uuid_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"column c, row 2: {text!r} is no UUID"):
+        uuid_bytes(pa.chunked_array([["01234567-89ab-cdef-0123-456789abcdef", None, text]]), "c")
