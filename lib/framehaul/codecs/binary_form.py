@@ -13,12 +13,11 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.codecs.compiled import parse_uuids
-from framehaul.data.frames import text_buffers
+from framehaul.data.frames import UUID_BYTES, text_buffers
 from framehaul.data.schema import ColumnType, Table
 from framehaul.data.text import words_of_eight
 
 IPV4_VERSION = 4
-UUID_BYTES = 16
 
 
 def in_binary_form(content: pa.Table, table: Table) -> pa.Table:

@@ -57,9 +57,7 @@ def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Ite
     with connection.transaction():
         connection.execute(UTF8)
         schema = in_binary_form(table.arrow_schema.empty_table(), table).schema
-        postgres_write.copy_batches(
-            connection, table, schema, (part for whole in binary for part in whole.to_batches())
-        )
+        postgres_write.copy_batches(connection, table, schema, chain.from_iterable(binary))
 
 
 def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:
