@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     type Numbers = NDArray[Any]
 
 BLOCK_ROWS = 262_144
-"""Rows of a block at most: the server stores one while the next is made."""
+"""Rows of a block at most: the server stores one while the next is made, each in an order of its own, as parts are."""
 HAS_OWN_KEYS_IN_EVERY_BLOCK = OWN_KEYS | 0x400
 """What ClickHouse writes itself: keys stand in the block, and the dictionary is not kept for the next."""
 MOST_KEYS = 65_536
@@ -64,13 +64,9 @@ def native_blocks(content: pa.Table, table: Table) -> Iterator[Iterator[Buffer]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         values = [*pool.map(partial(values_of, content, partitions), table.columns)]
     for first, end in partitions.bounds:
-        in_order = partial(rows_in_order, content, table, partitions, values, first, end)
-        if end - first <= BLOCK_ROWS:
-            yield _block(table, values, in_order)
-        else:
-            rows = in_order()
-            for at in range(0, len(rows), BLOCK_ROWS):
-                yield _block(table, values, partial(rows.__getitem__, slice(at, at + BLOCK_ROWS)))
+        for at in range(first, end, BLOCK_ROWS):
+            last = min(at + BLOCK_ROWS, end)
+            yield _block(table, values, partial(rows_in_order, content, table, partitions, values, at, last))
 
 
 def _block(table: Table, values: list[Values], in_order: Callable[[], Int64s]) -> Iterator[Buffer]:
@@ -120,7 +116,7 @@ class Partitions:
 def rows_in_order(
     content: pa.Table, table: Table, partitions: Partitions, values: list[Values], first: int, end: int
 ) -> Int64s:
-    """The places of the rows of a partition in the order that the server stores them in."""
+    """The places of these rows of a partition in the order that the server stores them in."""
     rows, starts = np.arange(end - first), np.zeros(end - first, np.bool_)
     starts[0] = True
     by_name, told_apart = dict(zip(table.column_names, values, strict=True)), True
