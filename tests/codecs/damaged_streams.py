@@ -34,7 +34,6 @@ from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, to_polars, validated
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
 from framehaul.settings import PROJECT
-from framehaul.techniques import copy_wire
 from tests.codecs.test_copy_binary import encoded
 from tests.codecs.test_native_format import Trickle, block
 from tests.techniques.test_copy_wire import answer, received
@@ -180,7 +179,6 @@ def decode_copy(table: Table, data: bytes, chance: random.Random) -> pa.Table:
 
 def decode_wire(table: Table, data: bytes, chance: random.Random) -> pa.Table:
     copy_binary.BATCH_BYTES = chance.choice((64, 1 << 10, 1 << 13))
-    copy_wire.BATCH_BYTES = copy_binary.BATCH_BYTES  # type: ignore[attr-defined]
     return received(table, data, max(1, len(data) // chance.choice((1, 3, 20))))
 
 

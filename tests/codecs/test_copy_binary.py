@@ -112,3 +112,11 @@ def test_dates_on_both_sides_of_the_epochs() -> None:
 def test_bad_streams_are_refused(stream: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decoded(NARROW, stream)
+
+
+def test_a_batch_of_many_columns_has_more_bytes() -> None:
+    wide = Table("t", tuple(Column(f"c{at}", ColumnType.INT32) for at in range(500)), ())
+    content = generator.arrow_table(wide, 3_000, 1)
+    batches = decoded(wide, encoded(wide, content)).to_batches()
+    assert pa.Table.from_batches(batches).cast(wide.arrow_schema).equals(content)
+    assert len(batches) < 3_000 * 500 * 8 / copy_binary.BATCH_BYTES

@@ -89,7 +89,6 @@ def connection(servers: Servers) -> Iterator[psycopg.Connection[Any]]:
 def test_an_answer_may_come_in_any_pieces(
     rows: int, batch_bytes: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copy_wire, "BATCH_BYTES", batch_bytes)
     monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", batch_bytes)
     content = generator.arrow_table(SECOND_TABLE, rows, 1)
     data = answer(SECOND_TABLE, encoded(SECOND_TABLE, content))

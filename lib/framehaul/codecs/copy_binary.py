@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 1 << 20
 """Bytes decoded at once: they and the batch made of them stay in the CPU's cache."""
+COLUMNS_OF_A_BATCH = 32
+"""Of more columns a batch has more bytes: to make many arrays of few rows would take longer than to decode them."""
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 WIDTHS = {
@@ -67,9 +69,10 @@ class CopyDecoder:
     def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
         refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
         self._table, self._views, self._schema = table, table.arrow_view_schema, schema or table.arrow_view_schema
-        self._held, self._held_bytes = np.empty(BATCH_BYTES + len(SLACK), np.uint8), 0
-        self._enough_bytes = BATCH_BYTES
-        self._room = Room.of(table, BATCH_BYTES)
+        self.batch_bytes = BATCH_BYTES * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
+        self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
+        self._enough_bytes = self.batch_bytes
+        self._room = Room.of(table, self.batch_bytes)
         self._begun = self._ended = False
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -91,7 +94,7 @@ class CopyDecoder:
         if self._ended and taken < held:
             raise ValueError(f"{held - taken:,} bytes follow the trailer of the binary COPY of {self._table.name}")
         self._held_bytes = held - taken
-        self._enough_bytes = max(BATCH_BYTES, 2 * self._held_bytes)  # a row may be longer than any batch
+        self._enough_bytes = max(self.batch_bytes, 2 * self._held_bytes)  # a row may be longer than any batch
         self._held = moved(self._held, taken, held, self._enough_bytes)
 
     def take(self) -> list[pa.RecordBatch]:

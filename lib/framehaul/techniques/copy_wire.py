@@ -16,7 +16,7 @@ import numpy as np
 import psycopg
 
 from framehaul.codecs.compiled import COPY_DATA, MESSAGE_HEAD_BYTES
-from framehaul.codecs.copy_binary import BATCH_BYTES, CopyDecoder, moved
+from framehaul.codecs.copy_binary import CopyDecoder, moved
 from framehaul.data.text import SLACK
 
 AT_ONCE = 1 << 17
@@ -75,11 +75,11 @@ def _wait(descriptor: int, until: int) -> None:
 
 def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> psycopg.Error | None:
     """Decode all rows, until the server is ready for another query; gives its error, if that is its answer."""
-    buffer, first, end = np.empty(2 * BATCH_BYTES + len(SLACK), np.uint8), 0, 0
+    buffer, first, end = np.empty(2 * decoder.batch_bytes + len(SLACK), np.uint8), 0, 0
     error = None
     with _woken_for(wire, AT_ONCE):
         while True:
-            before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end)
+            before, end = end, _receive(wire, memoryview(buffer)[: -len(SLACK)], end, decoder.batch_bytes)
             if end == before:
                 raise error or psycopg.OperationalError("the server closed the connection in the middle of a COPY")
             while end - first >= MESSAGE_HEAD_BYTES:
@@ -100,11 +100,11 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> psycopg.Error | 
                 if not taken:
                     break
                 first += taken
-            buffer = moved(buffer, first, end, max(2 * BATCH_BYTES, 2 * (end - first)))
+            buffer = moved(buffer, first, end, max(2 * decoder.batch_bytes, 2 * (end - first)))
             first, end = 0, end - first
 
 
-def _receive(wire: socket.socket, buffer: memoryview, end: int) -> int:
+def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> int:
     """Receive so much that decoding pays, or all there is; gives where it ends, which nothing moves after the last.
 
     The socket does not block.
@@ -112,7 +112,7 @@ def _receive(wire: socket.socket, buffer: memoryview, end: int) -> int:
     ready = select.poll()
     ready.register(wire, select.POLLIN)
     begun = end
-    while end < begun + BATCH_BYTES // 2 or end < BATCH_BYTES:
+    while end < begun + enough // 2 or end < enough:
         ready.poll(LAST_MILLISECONDS)
         with contextlib.suppress(BlockingIOError):
             received = wire.recv_into(buffer[end:])
