@@ -85,7 +85,7 @@ def csv_text() -> bytes:
 
 def views() -> pa.Table:
     texts = many_types()["text"]
-    of = pa.array(["a", "größer als zwölf Bytes"], pa.string_view())
+    of = pa.array(["a", "größer: über zwölf Bytes"], pa.string_view())
     enum = pa.DictionaryArray.from_arrays([None if at % 7 == 0 else at % 2 for at in range(ROWS)], of, ordered=True)
     return pa.table(
         {"text": texts.cast(pa.string_view()), "bytes": texts.cast(pa.binary()).cast(pa.binary_view()), "enum": enum}
