@@ -85,7 +85,19 @@ def csv_text() -> bytes:
 
 def views() -> pa.Table:
     texts = many_types()["text"]
-    return pa.table({"text": texts.cast(pa.string_view()), "bytes": texts.cast(pa.binary()).cast(pa.binary_view())})
+    of = pa.array(["a", "größer: über zwölf Bytes"], pa.string_view())
+    enum = pa.DictionaryArray.from_arrays([None if at % 7 == 0 else at % 2 for at in range(ROWS)], of, ordered=True)
+    return pa.table(
+        {"text": texts.cast(pa.string_view()), "bytes": texts.cast(pa.binary()).cast(pa.binary_view()), "enum": enum}
+    )
+
+
+def json_lines() -> bytes:
+    return b"".join(
+        b'{"id": %d, "text": "\xc3\xbc \\u00fc \\"", "real": -1.5e3, "of": {"a": [1, null]}, "all": [%d, 2]}\n'
+        % (at, at)
+        for at in range(ROWS)
+    )
 
 
 KINDS: dict[str, Callable[[], bytes]] = {
@@ -99,6 +111,8 @@ KINDS: dict[str, Callable[[], bytes]] = {
     "views.arrows": lambda: ipc(views()),
     "text.csv": csv_text,
     "text.csv.gz": lambda: gzip.compress(csv_text(), mtime=0),
+    "lines.jsonl": json_lines,
+    "lines.jsonl.gz": lambda: gzip.compress(json_lines(), mtime=0),
     "text.csv.zst": lambda: pa.Codec("zstd").compress(csv_text(), asbytes=True),
 }
 

@@ -206,7 +206,7 @@ OPTIONS = {
     "out": "directory for results, figures and reports",
     "fresh": "1: measure anew what an interrupted run has left, too",
     "scheduler": "address of a dask.distributed scheduler, tcp://host:port",
-    "data": "of mine: a file, Parquet, CSV or Arrow IPC",
+    "data": "of mine: a file, Parquet, CSV, JSON lines or Arrow IPC",
     "key": "of mine: columns of the primary key",
     "sort": "of mine: columns that ClickHouse sorts by, where they differ",
     "a": "of compare: the run before",

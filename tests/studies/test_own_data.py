@@ -31,6 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.schema import ColumnType
 from framehaul.harness import measure
 from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
@@ -46,6 +47,7 @@ from framehaul.studies.own_data import ddl, files
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
+from framehaul.studies.own_data.loading import read_json_lines
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import source
@@ -63,6 +65,10 @@ def days(*texts: str | None) -> pa.Array:
 
 def decimals(kind: pa.DataType, *texts: str | None) -> pa.Array:
     return pa.array([text and Decimal(text) for text in texts], kind)
+
+
+def documents_of(*texts: str | None) -> pa.Array:
+    return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts))
 
 
 # Every Arrow type that is carried, and what it becomes: (values, PostgreSQL, ClickHouse, a word of the note).
@@ -95,7 +101,9 @@ CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
     "run-end encoded": (pc.run_end_encode(pa.array(["x", "x", "y"])), "text", "String", "run-end"),
     "binary": (pa.array([b"a", None, b"\0\xff"]), "bytea", "Nullable(String)", ""),
     "binary_view": (pa.array([b"a", b"b", b"\0\xff"], pa.binary_view()), "bytea", "String", ""),
-    "fixed binary": (pa.array([b"aa", None, b"\0\xff"], pa.binary(2)), "bytea", "Nullable(String)", "fixed"),
+    "binary of no size": (pa.array([b"", None, b""], pa.binary(0)), "bytea", "Nullable(String)", "no size"),
+    "ordered integers": (pa.DictionaryArray.from_arrays([0, None, 0], [7], ordered=True), "bigint", "Nullable(Int64)",
+                         "dictionary"),
     "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None, bytes(range(16))], pa.binary(16))),
              "uuid", "Nullable(UUID)", "text in a frame"),
     "another extension": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8())), "smallint",
@@ -134,6 +142,16 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "list of int32": (pa.array([[-5], [None], []], pa.list_(pa.int32())), "integer[]", "Array(Nullable(Int32))", ""),
     "list of float32": (pa.array([[0.1], [None], []], pa.list_(pa.float32())), "real[]", "Array(Nullable(Float32))",
                         ""),
+    "fixed binary": (pa.array([b"aa", None, b"\0\xff"], pa.binary(2)), "bytea", "Nullable(FixedString(2))", "checked"),
+    "enum": (pa.DictionaryArray.from_arrays([1, None, 0], ["it's", "a", "of no row"], ordered=True), "text",
+             "Nullable(Enum8('it\\'s' = 1, 'a' = 2, 'of no row' = 3))", "enum of 3 texts"),
+    "json": (documents_of('{"a": [1, null, "\\u00e9"]}', None, "9007199254740993"), "jsonb", "Nullable(String)",
+             "text in a frame"),
+    "struct": (pa.array([{"a": 2**63 - 1, "b": None}, None, {"a": None, "b": [0.1, None]}]), "jsonb",
+               "Nullable(String)", "carried as JSON"),
+    "map": (pa.array([[("k", True)], [], None], pa.map_(pa.string(), pa.bool_())), "jsonb", "Nullable(String)", "JSON"),
+    "list of lists": (pa.array([[[1], []], [None], []], pa.list_(pa.list_(pa.uint64()))), "jsonb", "String", "JSON"),
+    "list of structs": (pa.array([[{"a": '"\\'}], [], [None]]), "jsonb", "String", "JSON"),
 }  # fmt: skip
 
 
@@ -167,11 +185,18 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (pa.array([1], pa.time64("ns")), r"column value \(time64\[ns\]\) holds nanoseconds.*round it"),
         (pa.array([1], pa.duration("ns")), r"duration\[ns\].*total_nanoseconds"),
         (pa.array([2**60], pa.duration("s")), r"column value \(duration\[s\]\)"),
-        (pa.array([[1], None]), r"column value \(list<.*holds 1 NULLs in place of a list.*empty lists.*JSON"),
-        (pa.array([[[1]]]), r"column value is list<.*not carried: lists of numbers.*explode"),
-        (pa.array([[{"a": 1}]]), r"list<.*not carried"),
-        (pa.array([{"a": 1}]), r"struct<.*unnest"),
-        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), r"map<.*JSON"),
+        (pa.array([[1], None]), r"column value \(list<.*holds 1 NULLs in place of a list.*empty lists.*arrow.json"),
+        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans and text in structs.*explode"),
+        (pa.array([{"a": dt.date(2020, 1, 1)}]), r"struct<.*not carried.*unnest"),
+        (pa.array([[(1, 1)]], pa.map_(pa.int64(), pa.int64())), r"map<.*not carried.*maps by text"),
+        (pa.array([{"a": math.nan}]), r"column value \(struct<.*not JSON compliant"),
+        (pa.array([{"a": "\0"}]), r"column value \(struct<.*u0000"),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())), r"map<.*key that is there twice.*a"),
+        (documents_of("{}", "{"), r"column value \(extension<arrow.json>\) holds in row 1 what jsonb"),
+        (documents_of('{"a": 1, "a": 2}'), r"row 0 .*the keys a, a one is there twice"),
+        (documents_of('["\\u0000"]'), r"u0000: take it out"),
+        (documents_of('["\\ud800"]'), r"surrogates"),
+        (documents_of("[NaN]"), r"NaN is no JSON"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*number of days"),
         (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters"),
         (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*round it"),
@@ -185,6 +210,62 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
 def test_what_cannot_be_carried_is_named_with_its_type_and_a_remedy(values: pa.Array, said: str) -> None:
     with pytest.raises(DataError, match=said):
         derive(pa.table({"value": values}), "x")
+
+
+ORDERED = pa.dictionary(pa.int32(), pa.string(), ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "clickhouse"),
+    [
+        ([f"t{at}" for at in range(127)], "Enum8("), ([f"t{at}" for at in range(128)], "Enum16("),
+        ([f"t{at}" for at in range(2**15)], "String"), (["a", "a"], "String"), (["a", None], "String"),
+        ([""], "Enum8('' = 1)"),
+    ],
+)  # fmt: skip
+def test_an_enum_is_one_where_both_servers_can_have_it(texts: list[str | None], clickhouse: str) -> None:
+    values = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(texts), ordered=True)
+    found = derive(pa.table({"value": values}), "x")
+    assert found.table.columns[0].clickhouse_type.startswith(clickhouse)
+    assert found.content["value"].to_pylist() == texts[:1]
+
+
+def test_an_enum_of_which_no_row_is_there_or_whose_parts_differ() -> None:
+    parts = [pa.DictionaryArray.from_arrays(pa.array([0]).cast("int32"), texts, ordered=True)
+             for texts in (["b"], ["b", "a"])]  # fmt: skip
+    found = derive(pa.table({"value": pa.chunked_array(parts)}), "x").table.columns[0]
+    assert found.types.polars == pl.Enum(["b", "a"])
+    assert derive(pa.table({"value": pa.nulls(2, ORDERED)}), "x").table.columns[0].type is ColumnType.TEXT
+
+
+def write_frame(frame: pl.DataFrame | pd.DataFrame, path: Path) -> None:
+    if isinstance(frame, pl.DataFrame):
+        (frame.write_parquet if path.suffix == ".parquet" else frame.write_ipc)(path)
+    else:
+        (frame.to_parquet if path.suffix == ".parquet" else frame.to_feather)(path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_only_what_a_file_says_is_an_enum_becomes_one(library: str, suffix: str, tmp_path: Path) -> None:
+    texts, of = ["b", "a", None], ["c", "b", "a"]
+    frame = pl.DataFrame(
+        {"enum": pl.Series(texts, dtype=pl.Enum(of)), "categories": pl.Series(texts, dtype=pl.Categorical),
+         "address": ["10.0.0.1"] * 3, "document": ["{}"] * 3}
+    ) if library == "polars" else pd.DataFrame(
+        {"enum": pd.Categorical(texts, of, ordered=True), "categories": pd.Categorical(texts, of),
+         "address": ["10.0.0.1"] * 3, "document": ["{}"] * 3}
+    )  # fmt: skip
+    write_frame(frame, tmp_path / f"x{suffix}")
+    table = mine.open_frame(str(tmp_path / f"x{suffix}")).table
+    kinds = [column.type for column in table.columns]
+    assert kinds == [ColumnType.ENUM, ColumnType.TEXT, ColumnType.TEXT, ColumnType.TEXT]
+    assert table.columns[0].types.polars == pl.Enum(of)
+
+
+def test_json_of_parquet_is_json_whoever_wrote_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"document": documents_of("{}", None)}), tmp_path / "x.parquet", store_schema=False)
+    assert mine.open_frame(str(tmp_path / "x.parquet")).table.columns[0].type is ColumnType.JSON
 
 
 @pytest.mark.parametrize(
@@ -305,6 +386,15 @@ def write_arrow(path: Path) -> None:
 
 
 CSV_TEXT = b'id,text,day\n1,a,2020-01-01\n2,,NA\n3,"c",2020-01-03\n'
+# Fields that are missing, a blank line, lists, and objects of which no two have the same fields.
+LINES = b"""\
+{"id": 1, "text": "2020-01-01", "big": 9007199254740993, "wide": 18446744073709551615, "list": [1, null], \
+"mixed": [1, "a"], "object": {"b": 1.50, "a": null, "of": [{"deep": 12345678901234567890.123456789}]}}
+
+{"id": 2, "number": 1e2, "object": null, "big": 0, "wide": 0, "list": [], "mixed": [], "flag": true}
+{"mixed": null, "list": [3], "wide": null, "big": -1, "number": -0.0, \
+"object": {"\xc3\xa9": "\\u00e9 \\" \\\\u0000"}, "id": 3}
+"""
 WRITERS: dict[str, Callable[[Path], object]] = {
     "x.parquet": lambda path: pq.write_table(SMALL, path, row_group_size=2),
     "x.arrow": write_arrow,
@@ -315,6 +405,107 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "x.csv.gz": lambda path: path.write_bytes(gzip.compress(CSV_TEXT)),
     "x.csv.zst": lambda path: path.write_bytes(pa.Codec("zstd").compress(CSV_TEXT, asbytes=True)),
 }
+JSON_WRITERS: dict[str, Callable[[Path], object]] = {
+    "x.jsonl": lambda path: path.write_bytes(LINES),
+    "x.ndjson": lambda path: path.write_bytes(b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n").rstrip()),
+    "x.jsonl.gz": lambda path: path.write_bytes(gzip.compress(LINES)),
+    "x.NDJSON.gz": lambda path: path.write_bytes(gzip.compress(LINES)),
+    "x.ndjson.zst": lambda path: path.write_bytes(pa.Codec("zstd").compress(LINES, asbytes=True)),
+}
+
+
+@pytest.mark.parametrize("name", JSON_WRITERS)
+def test_json_lines_become_columns_and_what_is_nested_documents(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    JSON_WRITERS[name](path)
+    frame = mine.open_frame(str(path), key="id")
+    kinds = {column.name: (column.types.postgres, column.clickhouse_type) for column in frame.table.columns}
+    assert kinds == {
+        "id": ("bigint", "Int64"), "text": ("text", "Nullable(String)"), "big": ("bigint", "Int64"),
+        "wide": ("numeric(20, 0)", "Nullable(UInt64)"), "list": ("bigint[]", "Array(Nullable(Int64))"),
+        "mixed": ("jsonb", "Nullable(String)"), "object": ("jsonb", "Nullable(String)"),
+        "number": ("double precision", "Nullable(Float64)"), "flag": ("boolean", "Nullable(Bool)"),
+    }  # fmt: skip
+    content = frame.derived.content
+    assert content["big"].to_pylist() == [2**53 + 1, 0, -1]
+    assert content["wide"].to_pylist() == [2**64 - 1, 0, None]
+    assert str(content["number"].to_pylist()) == "[None, 100.0, -0.0]"
+    assert content["mixed"].to_pylist() == ['[1, "a"]', "[]", None]
+    assert content["object"].to_pylist() == [
+        '{"b": 1.50, "a": null, "of": [{"deep": 12345678901234567890.123456789}]}', None,
+        '{"\xe9": "\xe9 \\" \\\\u0000"}',
+    ]  # fmt: skip
+    assert "`mixed` holds objects, or lists" in " ".join(frame.notes)
+    assert read_json_lines(str(path), frame.table).equals(content)
+    assert files.read(path, 1)[0].num_rows == 1
+    assert "flag" not in files.read(path, 1)[0].column_names
+
+
+def lines_by_polars(path: Path) -> None:
+    pl.DataFrame({"id": [1, 2], "of": [{"a": 1}, None], "on": [dt.date(2020, 1, 1)] * 2}).write_ndjson(path)
+
+
+def lines_by_pandas(path: Path) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "of": [{"a": 1}, None], "on": ["2020-01-01"] * 2})
+    frame.to_json(path, orient="records", lines=True)
+
+
+def lines_by_duckdb(path: Path) -> None:
+    rows = "(1, {'a': 1}, DATE '2020-01-01'), (2, NULL, DATE '2020-01-01')"
+    duckdb.sql(f"COPY (FROM (VALUES {rows}) rows (id, of, \"on\")) TO '{path}' (FORMAT json)")
+
+
+@pytest.mark.parametrize("write", [lines_by_polars, lines_by_pandas, lines_by_duckdb])
+def test_json_lines_of_other_writers_are_read(write: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    write(path)
+    assert mine.open_frame(str(path)).derived.content.to_pydict() == {
+        "id": [1, 2], "of": ['{"a": 1}', None], "on": ["2020-01-01"] * 2
+    }  # fmt: skip
+
+
+def test_integers_that_no_server_counts_in_are_decimals(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(f'{{"a": {10**37}}}\n{{"a": -1}}\n{{}}\n')
+    frame = mine.open_frame(str(tmp_path / "x.jsonl"))
+    assert frame.table.columns[0].types.postgres == "numeric(38, 0)"
+    assert frame.derived.content["a"].to_pylist() == [10**37, -1, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "holds no rows"), (b"\n \n", "holds no rows"), (b"{}\n{}", "none of its objects has a field"),
+        (b'{"a": 1}\n\n{"a":\n', r"line 3: at column 6, Expecting value; each line has to be one object"),
+        (b'{"a": 1}\n{"a": 1,}\n{"a": 2}\n', "line 2: at column 8"),
+        (b'{"a": 1}{"a": 2}', "line 1: at column 9, Extra"),
+        (b'{\n"a": 1\n}\n', "line 1: at column 2"),
+        (b'[{"a": 1}]', "line 1: no object"), (b"null\n", "line 1: no object"),
+        (b'{"a": 1}\nnull\n', "line 2: no object"), (b'{"a": 1}\n{"a": "x"}', "'a' is a number in line 1 and text in "
+         "line 2: make it one type"), (b'{"a": true}\n{"a": 1}', "a boolean in line 1 and a number in line 2"),
+        (b'{"a": 9007199254740993}\n{"a": 0.5}', "in line 1 an integer past 2.53 that a float would round"),
+        (b'{"a": 1' + b"0" * 38 + b"}", "more than 38 digits"), (b'{"a": NaN}', "line 1: NaN is no JSON: write null"),
+        (b'{"a": 1e400}', "line 1: 1e400 is more than a float holds"), (b'{"a": 1, "a": 2}', "keys a, a one"),
+        (b'{"b": {"a": 1, "a": 2}}', "keys a, a one is there twice"), (b'{"a": "\xff"}', "line 1: no text in UTF-8"),
+        (b'{}\n{"a": "\\ud800"}', "line 2: no text in UTF-8"), (b'{"a": ["\\u0000", 1]}', r"line 1 holds .u0000"),
+        (b'{"a": ' + b"[" * 100_000, "line 1: nested too deeply"),
+    ],
+)  # fmt: skip
+def test_damaged_json_lines_are_named_by_file_and_line(text: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(text)
+    with pytest.raises(DataError, match=rf"^x.jsonl .*{said}"):
+        mine.open_frame(str(tmp_path / "x.jsonl"))
+
+
+def test_json_lines_that_end_early_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(LINES)[:-20])
+    with pytest.raises(DataError, match=r"x\.jsonl\.gz cannot be read: Truncated compressed stream"):
+        files.read(tmp_path / "x.jsonl.gz")
+
+
+def test_keys_that_are_values_are_not_taken_for_columns(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(f'{{"{at}": 1}}\n' for at in range(10_001)))
+    with pytest.raises(DataError, match="line 10,001: more than 10,000 fields"):
+        files.read(tmp_path / "x.jsonl")
 
 
 @pytest.mark.parametrize("rows", [0, 2])
@@ -367,11 +558,11 @@ def test_what_is_no_file_to_read_is_refused(
     assert str(tmp_path) not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.arrow"])
+@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.jsonl", "x.arrow"])
 def test_a_file_that_does_not_fit_into_memory_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    WRITERS[name](tmp_path / name)
+    (WRITERS | JSON_WRITERS)[name](tmp_path / name)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
     with pytest.raises(DataError, match=f"{name} takes at least .* give ROWS"):
         files.read(tmp_path / name)

@@ -39,7 +39,16 @@ from framehaul.techniques.registry import Database, Direction
 from tests.conftest import check_each, lacks, mostly_slow, run_command
 from tests.installed import canonical, distributions_for, modules_beside, owners_of_modules
 from tests.second_table import SECOND_TABLE
-from tests.studies.test_own_data import CARRIED_BY_FEWER, DATABASES, FEWER, NYCFLIGHTS13, SMALL, WRITERS, every_type
+from tests.studies.test_own_data import (
+    CARRIED_BY_FEWER,
+    DATABASES,
+    FEWER,
+    JSON_WRITERS,
+    NYCFLIGHTS13,
+    SMALL,
+    WRITERS,
+    every_type,
+)
 
 RUNNER = '''
 """Runs files of code one after the other, without framehaul; between two of them the tests look at the servers."""
@@ -286,11 +295,11 @@ def check_code_is_whole(found: Technique, table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("tsv", "arrow", "arrows"))]
+    "kind", ["csv", "jsonl.gz", *(pytest.param(one, marks=pytest.mark.slow) for one in ("tsv", "arrow", "arrows"))]
 )
 def test_code_reads_the_files_it_was_made_for(kind: str, servers: Servers, tmp_path: Path) -> None:
     path = tmp_path / f"x.{kind}"
-    WRITERS[path.name](path)
+    (WRITERS | JSON_WRITERS)[path.name](path)
     frame = mine.open_frame(str(path), key="id")
     found = next(technique for technique in SHOWN if technique.name == "polars_pgpq_copy_binary")
     sent, tables = Expected(frame.table, frame.derived.content), PostgresTables(servers.postgres)

@@ -112,10 +112,11 @@ def unsigned_types(bits: int, postgres: str, signed: pa.DataType) -> Types:
 
 def enum_types(*values: str) -> Types:
     """Texts out of a few; PostgreSQL's own enums are types that each table would have to bring along: checked text."""
+    bits = 8 if len(values) < 2**7 else 16
     numbered = ", ".join(f"{quote_clickhouse_text(value)} = {number}" for number, value in enumerate(values, 1))
     of = ", ".join(quote_postgres_text(value) for value in values).replace("{", "{{").replace("}", "}}")
     return Types(
-        "text", f"Enum8({numbered})", pa.string(), pl.Enum(values), "category", "category",
+        "text", f"Enum{bits}({numbered})", pa.string(), pl.Enum(values), "category", "category",
         clickhouse_select="toString({0})", postgres_check=f"{{0}} IN ({of})", postgres_form="text, checked",
     )  # fmt: skip
 

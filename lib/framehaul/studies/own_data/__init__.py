@@ -8,7 +8,7 @@ SECONDS = Parameter("seconds", 75.0, "of a race: after how many there is a first
 STUDY = Study(
     "20_own_data", "Which path is the fastest for a dataframe of your own?",
     (
-        Parameter("data", "", "a file: Parquet, CSV or Arrow IPC"),
+        Parameter("data", "", "a file: Parquet, CSV, JSON lines or Arrow IPC"),
         Parameter("rows", 0, "the first rows of it; 0: all"),
         Parameter("key", "", "columns of the primary key"),
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -23,11 +24,21 @@ from framehaul.data.schema import (
     TimeUnit,
     Types,
     decimal_types,
+    enum_types,
+    fixed_types,
     list_types,
     timestamp_types,
 )
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import fitted, unwrapped
+from framehaul.studies.own_data.json_lines import each_key_once, no_number
+from framehaul.studies.own_data.loading import (
+    ESCAPED_NUL,
+    documents,
+    fitted,
+    is_list,
+    unwrapped,
+    with_plain_dictionaries,
+)
 from framehaul.techniques.beyond.clickhouse_write import DATES
 
 MOST_COLUMNS = 1600
@@ -39,6 +50,9 @@ MOST_DISTINCT, REPEATED = 10_000, 10
 The first is ClickHouse's own rule: https://clickhouse.com/docs/sql-reference/data-types/lowcardinality
 """
 MOST_DIGITS = 38
+MOST_OF_ENUM = 2**15 - 1
+"""Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
+TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 FIRST_MOMENT, LAST_MOMENT = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59)
 """Of ClickHouse's DateTime64: https://clickhouse.com/docs/sql-reference/data-types/datetime64"""
 STEM_CHARACTERS = 40
@@ -76,12 +90,10 @@ ELEMENTS: dict[pa.DataType, ColumnType] = {
 """Of lists."""
 REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
-    (pa.types.is_struct, "make a column of each field (Polars: `unnest`)"),
-    (pa.types.is_map, "make it JSON text, or a table of its own"),
     (
         pa.types.is_nested,
-        "lists of numbers, booleans and text are: make it JSON text, or a row of each element "
-        "(Polars and pandas: `explode`)",
+        "numbers, booleans and text in structs, lists and maps by text are, as JSON: cast what else is in it to these, "
+        "or make a column of each field (Polars: `unnest`) or a row of each element (`explode`)",
     ),
 )
 """Types that the paths do not carry alike, and what to do; the first that fits."""
@@ -173,12 +185,13 @@ def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
         plain = unwrapped(values)
     except pa.ArrowException as error:
         raise DataError(f"column {name} ({arrow}) cannot be unpacked: {error}") from error
-    rule = next((rule for fits, rule in RULES if fits(arrow if arrow == pa.uuid() else plain.type)), None)
+    rule = next((rule for fits, rule in WRAPPED if fits(arrow)), None)
+    found, rule = (values, rule) if rule else (plain, next((rule for fits, rule in RULES if fits(plain.type)), None))
     if rule is None:
         remedy = next((remedy for fits, remedy in REFUSED if fits(plain.type)), "cast it to another type")
         raise DataError(f"column {name} is {arrow}, which is not carried: {remedy}, or leave the column out")
     try:
-        kind, exactly, why = rule(plain)
+        kind, exactly, why = rule(found)
     except (ValueError, pa.ArrowException) as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
     notes = [note for note in (_wrapping(arrow), why) if note]
@@ -198,11 +211,11 @@ def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
 
 def _wrapping(arrow: pa.DataType) -> str:
     """What is to be said of what Arrow wraps around values."""
-    if pa.types.is_dictionary(arrow):
+    if pa.types.is_dictionary(arrow) and not _is_enum(arrow):
         return "a dictionary (categorical): carried as its values"
     if pa.types.is_run_end_encoded(arrow):
         return "run-end encoded: carried as its values"
-    if isinstance(arrow, pa.BaseExtensionType) and arrow != pa.uuid():
+    if isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType | pa.JsonType):
         return f"carried as the {arrow.storage_type} that it is stored as"
     return ""
 
@@ -220,8 +233,66 @@ def _uuid(_: pa.ChunkedArray) -> Found:
     return ColumnType.UUID, None, "text in a frame: neither pandas nor Polars has a type for UUIDs"
 
 
-def _fixed_bytes(_: pa.ChunkedArray) -> Found:
-    return ColumnType.BYTES, None, "neither server's type for bytes has a fixed size"
+def _is_enum(kind: pa.DataType) -> bool:
+    """Whether it has an order: Polars writes enums so, and pandas what is called ordered."""
+    return pa.types.is_dictionary(kind) and kind.ordered and kind.value_type in TEXTS
+
+
+def _enum(values: pa.ChunkedArray) -> Found:
+    parts = with_plain_dictionaries(values).unify_dictionaries().chunks
+    texts = parts[0].dictionary.to_pylist() if parts else []
+    of = f"an enum of {len(texts):,} texts"
+    if not 0 < len(texts) <= MOST_OF_ENUM or len(set(texts) - {None}) < len(texts) or "\0" in "".join(texts):
+        return ColumnType.TEXT, None, f"{of}, which no server has: carried as text"
+    return ColumnType.ENUM, enum_types(*texts), of
+
+
+def _json(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for what is no document, or one that PostgreSQL would change."""
+    for row, text in enumerate(unwrapped(values).to_pylist()):
+        if text is not None:
+            try:
+                _check_document(text)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"holds in row {row:,} what jsonb does not take as it is: {error}") from error
+    return ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"
+
+
+def _check_document(text: str) -> None:
+    """Raises ValueError for what jsonb refuses or changes: https://www.postgresql.org/docs/18/datatype-json.html."""
+    value = json.loads(text, object_pairs_hook=each_key_once, parse_int=str, parse_constant=no_number)
+    written = json.dumps(value, ensure_ascii=False)
+    written.encode()  # half a surrogate pair is no text
+    if ESCAPED_NUL.search(written.encode()):
+        raise ValueError("it holds \\u0000: take it out, or make the column text")
+
+
+def _is_documents(kind: pa.DataType) -> bool:
+    """Whether JSON has all that is in a nested type."""
+    if pa.types.is_map(kind):
+        return kind.key_type in TEXTS and _is_in_documents(kind.item_type)
+    if pa.types.is_struct(kind):
+        return all(_is_in_documents(field.type) for field in kind)
+    return is_list(kind) and _is_in_documents(kind.value_type)
+
+
+def _is_in_documents(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return _is_documents(kind)
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or kind in (pa.bool_(), pa.null(), *TEXTS)
+
+
+def _documents(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for NaN, for keys that are there twice, and for what jsonb does not have."""
+    kind, exactly, _ = _json(documents(values))
+    return kind, exactly, "carried as JSON: text in a frame, jsonb in PostgreSQL, String in ClickHouse"
+
+
+def _fixed_bytes(values: pa.ChunkedArray) -> Found:
+    size = values.type.byte_width
+    if not size:
+        return ColumnType.BYTES, None, "bytes of no size are a fixed size that ClickHouse does not have"
+    return ColumnType.FIXED_BYTES, fixed_types(size), "PostgreSQL's bytes have no fixed size: checked"
 
 
 def _unsigned(values: pa.ChunkedArray) -> Found:
@@ -253,7 +324,8 @@ def _list(values: pa.ChunkedArray) -> Found:
     if values.null_count:
         raise ValueError(
             f"holds {values.null_count:,} NULLs in place of a list, which ClickHouse's Array cannot be: make them "
-            "empty lists and keep which they were in a column of its own, or make it JSON text"
+            "empty lists and keep which they were in a column of its own, or make the column JSON: a JSON lines file, "
+            "or Arrow's extension type arrow.json"
         )
     kind = ELEMENTS[values.type.value_type]
     return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
@@ -354,13 +426,19 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (pa.types.is_time, _time),
     (pa.types.is_duration, _duration),
     (_is_carried_list, _list),
-    (lambda kind: kind == pa.uuid(), _uuid),
     (pa.types.is_date64, _date64),
     (pa.types.is_decimal, _decimal),
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_fixed_size_binary, _fixed_bytes),
+    (_is_documents, _documents),
 )
 """How the type of a column is found, for every Arrow type that is carried."""
+WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Found]], ...] = (
+    (lambda kind: kind == pa.uuid(), _uuid),
+    (lambda kind: isinstance(kind, pa.JsonType), _json),
+    (_is_enum, _enum),
+)
+"""Those that what Arrow wraps around values decides; they come before the others, and get the values as they are."""
 
 
 def _check_key(table: Table, content: pa.Table) -> None:

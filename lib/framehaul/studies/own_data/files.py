@@ -1,9 +1,10 @@
-"""A file of somebody's own as an Arrow table: Parquet, CSV or Arrow IPC, all of it or its first rows."""
+"""A file of somebody's own as an Arrow table: Parquet, CSV, JSON lines or Arrow IPC, all of it or its first rows."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,19 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from framehaul.errors import SettingsError
-from framehaul.studies.own_data.loading import undamaged
+from framehaul.studies.own_data.json_lines import fields_of
+from framehaul.studies.own_data.loading import parsed_lines, undamaged
 
-KINDS = "Parquet, CSV (.csv or .tsv, also .gz or .zst), or Arrow IPC (.arrow, .ipc, .feather)"
+KINDS = (
+    "Parquet, CSV (.csv or .tsv) or JSON lines (.jsonl or .ndjson), both also .gz or .zst, or Arrow IPC (.arrow, .ipc, "
+    ".feather)"
+)
 PARQUET, ARROW_FILE, FEATHER_1, ARROW_STREAM = b"PAR1", b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"
 TEXT_SUFFIXES, PACKED_SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": ","}, {".gz": "gzip", ".zst": "zstd"}
+JSON_SUFFIXES = {".jsonl", ".ndjson"}
 PICKLE_SUFFIXES, PICKLE = (".pkl", ".pickle"), b"\x80"
 """A pickle of protocol 2 or later begins so: https://docs.python.org/3/library/pickletools.html"""
-MOST_CSV_BYTES = 2**31 - 2
+MOST_TEXT_BYTES = 2**31 - 2
 """Types are inferred over one block, whose size pyarrow keeps in 32 bits."""
 MOST_CSV_COLUMNS = 10_000
 """pyarrow takes 8 KiB of memory for each column of a CSV, and a header is soon long where a file is damaged."""
@@ -36,12 +42,14 @@ class DataError(SettingsError):
 
 
 def kind_of(path: Path) -> str:
-    """`parquet`, `csv` or `arrow`, of a file that `read` takes."""
+    """`parquet`, `csv`, `json` or `arrow`, of a file that `read` takes."""
     with path.open("rb") as file:
         start = file.read(8)
     if start.startswith(PARQUET):
         return "parquet"
-    return "arrow" if start.startswith((ARROW_FILE, ARROW_STREAM)) else "csv"
+    if start.startswith((ARROW_FILE, ARROW_STREAM)):
+        return "arrow"
+    return "json" if JSON_SUFFIXES & {suffix.lower() for suffix in path.suffixes[-2:]} else "csv"
 
 
 def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
@@ -90,6 +98,8 @@ def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
         raise DataError(f"{path.name} is Feather of version 1: write it again as version 2, or as Parquet")
     if plain and plain[0] in TEXT_SUFFIXES:
         return _csv(path, packed, TEXT_SUFFIXES[plain[0]], rows)
+    if plain and plain[0] in JSON_SUFFIXES:
+        return _json_lines(path, packed, rows)
     raise DataError(f"{path.name} is none of the files that are read here: {KINDS}")
 
 
@@ -153,8 +163,8 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
         _check_memory(path, path.stat().st_size * (UNPACKED if packed else 1), rows)
         text = _text(path, packed)
         _check_header(path, io.BytesIO(text), delimiter)
-    if len(text) > MOST_CSV_BYTES:
-        raise DataError(f"{path.name} has more than {MOST_CSV_BYTES:,} bytes of text: give ROWS, or make it Parquet")
+    if len(text) > MOST_TEXT_BYTES:
+        raise DataError(f"{path.name} has more than {MOST_TEXT_BYTES:,} bytes of text: give ROWS, or make it Parquet")
     whole = pa.csv.ReadOptions(block_size=len(text) + 1)
     content = pa.csv.read_csv(io.BytesIO(text), whole, parse)
     names = [field.name for field in content.schema if pa.types.is_string(field.type) or pa.types.is_null(field.type)]
@@ -173,11 +183,35 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
     ]
 
 
+def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, list[str]]:
+    if rows:
+        with pa.input_stream(str(path), compression=packed) as stream:
+            lines = (line for line in io.BufferedReader(stream) if line.strip())
+            text = b"".join(itertools.islice(lines, rows))
+    else:
+        _check_memory(path, path.stat().st_size * (UNPACKED if packed else 1), rows)
+        text = _text(path, packed)
+    if len(text) > MOST_TEXT_BYTES:
+        raise DataError(f"{path.name} has more than {MOST_TEXT_BYTES:,} bytes of text: give ROWS, or make it Parquet")
+    schema, count = fields_of(text)
+    if not count:
+        raise DataError(f"{path.name} holds no rows: there is nothing to measure")
+    nested = [field.name for field in schema if field.type == pa.json_()]
+    content = parsed_lines(text, schema, nested).cast(schema)
+    if content.num_rows != count:
+        raise DataError(f"{path.name} has {count:,} lines, and {content.num_rows:,} rows were made of it")
+    return content, [
+        f"JSON lines have no types but JSON's: a column's follows from {'the first rows' if rows else 'all rows'}. A "
+        "field that is missing is NULL, a number with a fraction a float, and what looks like a date is text.",
+        *[f"`{name}` holds objects, or lists that are no array on both servers: carried as JSON" for name in nested],
+    ]
+
+
 def _text(path: Path, packed: str | None) -> bytes:
-    """All of a CSV, unpacked as far as there is room for it: a few bytes may unpack to any number of them."""
+    """All of a file of text, unpacked as far as there is room for it: a few bytes may unpack to any number of them."""
     text = bytearray()
     with pa.input_stream(str(path), compression=packed) as stream:
-        while len(text) <= MOST_CSV_BYTES and (piece := stream.read(READ_BYTES)):
+        while len(text) <= MOST_TEXT_BYTES and (piece := stream.read(READ_BYTES)):
             text += piece
             _check_memory(path, len(text), 0)
     return bytes(text)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
+import re
+from collections.abc import Iterator
+
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
 
 from framehaul.data.frames import uuid_text, without_views_of_null
@@ -13,6 +20,10 @@ from framehaul.data.schema import ColumnType, Table
 
 MOST_SCALE = 76
 """Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
+
+LINES_BYTES = 1 << 26
+"""Of JSON lines that are parsed at once."""
+ESCAPED_NUL, FRACTION = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000"), re.compile(r'"\\u0000([^"]+)"')
 
 PLAIN = {
     pa.string_view(): pa.string(), pa.large_string(): pa.string(), pa.binary_view(): pa.binary(),
@@ -29,7 +40,8 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_decimal(kind) and abs(kind.scale) > MOST_SCALE:
         raise pa.ArrowInvalid(f"{kind} has a scale that no decimal has")
     if pa.types.is_dictionary(kind):
-        return unwrapped(values.cast(kind.value_type))
+        plain_values = with_plain_dictionaries(values)
+        return unwrapped(plain_values.cast(plain_values.type.value_type))
     if pa.types.is_run_end_encoded(kind):
         return unwrapped(pc.run_end_decode(values))
     if isinstance(kind, pa.BaseExtensionType):
@@ -37,9 +49,27 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
     plain = PLAIN.get(kind, kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind) and not pa.types.is_nested(kind.value_type):
         plain = pa.list_(PLAIN.get(kind.value_type, kind.value_type))
     return values if plain == kind else values.cast(plain)
+
+
+def with_plain_dictionaries(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dictionaries of plain values: Polars' are of views, which Arrow can neither look up nor unify."""
+    kind = values.type
+    chunks = [
+        pa.DictionaryArray.from_arrays(
+            chunk.indices, unwrapped(pa.chunked_array([chunk.dictionary])).combine_chunks(), ordered=kind.ordered
+        )
+        for chunk in values.chunks
+    ]
+    plain = PLAIN.get(kind.value_type, kind.value_type)
+    return pa.chunked_array(chunks, chunks[0].type if chunks else pa.dictionary(kind.index_type, plain))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's kinds of lists that all paths know."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def fitted(content: pa.Table, table: Table) -> pa.Table:
@@ -49,8 +79,20 @@ def fitted(content: pa.Table, table: Table) -> pa.Table:
         values = unwrapped(content.column(column.name))
         if column.type is ColumnType.UUID and pa.types.is_fixed_size_binary(values.type):
             values = uuid_text(pl.Series(values=values)).to_arrow()
+        if column.type is ColumnType.JSON and pa.types.is_nested(values.type):
+            values = documents(values)
         columns.append(values.cast(column.types.arrow))
     return pa.Table.from_arrays(columns, schema=table.arrow_schema)
+
+
+def documents(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Structs, maps and lists as JSON, each field of a struct there; raises ValueError where a value is none."""
+    try:
+        objects = values.to_pylist(maps_as_pydicts="strict")
+        texts = [None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False) for value in objects]
+    except KeyError as error:
+        raise ValueError(f"has a map with a key that is there twice: {error}") from error
+    return pa.chunked_array([texts], pa.string())
 
 
 def undamaged(content: pa.Table) -> pa.Table:
@@ -93,3 +135,38 @@ def read_csv(path: str, table: Table) -> pa.Table:
              for convert, names in ((of_text, texts), (of_others, others)) if names]  # fmt: skip
     columns = {name: part.column(name) for part in parts for name in part.column_names}
     return fitted(pa.table(columns), table)
+
+
+def read_json_lines(path: str, table: Table) -> pa.Table:
+    """JSON lines in the types of the table, packed or not; a field that is missing is NULL."""
+    with pa.input_stream(path, compression="detect") as stream:
+        return fitted(parsed_lines(stream.read(), table.arrow_schema, table.columns_of(ColumnType.JSON)), table)
+
+
+def parsed_lines(text: bytes, schema: pa.Schema, as_documents: list[str]) -> pa.Table:
+    """JSON lines in these types, without the fields that are not in the schema; these of its columns as JSON.
+
+    Raises ArrowInvalid for other values, and ValueError for a document that jsonb does not have.
+    """
+    plain = pa.schema([field for field in schema if field.name not in as_documents])
+    parse = pa.json.ParseOptions(explicit_schema=plain, unexpected_field_behavior="ignore")
+    content = pa.json.read_json(io.BytesIO(text), pa.json.ReadOptions(block_size=LINES_BYTES), parse)
+    written: dict[str, list[str | None]] = {name: [] for name in as_documents}
+    for line, one in lines_of(text) if as_documents else ():
+        # Numbers keep all their digits, which jsonb has as well: behind a NUL, which documents cannot hold.
+        if ESCAPED_NUL.search(one):
+            raise ValueError(f"line {line:,} holds \\u0000, which PostgreSQL's jsonb does not have: take it out")
+        values = json.loads(one, parse_float=lambda digits: f"\0{digits}")
+        for name, texts in written.items():
+            value = values.get(name)
+            document = None if value is None else json.dumps(value, ensure_ascii=False)
+            texts.append(document and FRACTION.sub(r"\1", document))
+    columns = [pa.array(written[name], pa.string()) if name in written else content[name] for name in schema.names]
+    return pa.Table.from_arrays(columns, schema.names)
+
+
+def lines_of(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number from 1 on."""
+    for number, line in enumerate(io.BytesIO(text.removeprefix(codecs.BOM_UTF8)), 1):
+        if line.strip():
+            yield number, line

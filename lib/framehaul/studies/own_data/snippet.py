@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions, version
 
+import polars as pl
+import pyarrow as pa
+
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, timestamp_types
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
@@ -132,7 +135,7 @@ def _main(technique: Technique, table: Table, kind: str) -> str:
     return "\n".join([f"TABLE = {_table_code(table)}", "", "", *actions, ""])
 
 
-READERS = {"parquet": "read_parquet", "csv": "read_csv", "arrow": "read_ipc"}
+READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json_lines", "arrow": "read_ipc"}
 """Functions of `loading.py`, by the kind of file."""
 
 
@@ -153,7 +156,8 @@ from framehaul.techniques.clients import {CLIENTS[technique.client].__name__}
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.studies.own_data.addresses import {_server_function(technique)}
 from framehaul.studies.own_data.loading import {READERS[kind]}
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, list_types, timestamp_types
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, enum_types, fixed_types, list_types
+from framehaul.data.schema import timestamp_types
 from {technique.function.__module__} import {technique.name}
 """
 
@@ -175,6 +179,10 @@ def _column_code(column: Column) -> str:
 def _types_code(types: Types) -> str:
     if types == DATE32:
         return "DATE32"
+    if isinstance(types.polars, pl.Enum):
+        return f"enum_types({', '.join(map(repr, types.polars.categories))})"
+    if pa.types.is_fixed_size_binary(types.arrow):
+        return f"fixed_types({types.arrow.byte_width})"
     if types.arrow.id == ColumnType.DECIMAL.value.arrow.id:
         return f"decimal_types({types.arrow.precision}, {types.arrow.scale})"
     zone = f", {types.arrow.tz!r}" if types.arrow.tz else ""

@@ -61,7 +61,7 @@ class Frame:
     name: str
     """The file's name, without its directory."""
     kind: str
-    """`parquet`, `csv` or `arrow`: how the code that is handed out reads such a file."""
+    """`parquet`, `csv`, `json` or `arrow`: how the code that is handed out reads such a file."""
     derived: Derived
     notes: tuple[str, ...]
 
