@@ -115,10 +115,10 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "postgres_write.svg", "postgres_read.svg", "clickhouse_write.svg", "clickhouse_read.svg",
         "summary_at_a_glance.svg", "summary_published_against_measured.svg",
         "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
-        "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg",
+        "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg", "ablations_steps.svg",
         *(
             f"{study}_{database}_{direction}.svg"
-            for study in ("fidelity", "faults")
+            for study in ("fidelity", "fidelity_types", "faults")
             for database in ("clickhouse", "postgres")
             for direction in ("read", "write")
         ),

@@ -55,7 +55,8 @@ def cells_of(broken: BreakableServers, chosen: list[Technique], faults: tuple[Fa
     cells: list[Cell] = []
     trials = Trials(cells.append)
     run_cells(broken, chosen, trials, threading.Event(), ROWS, faults)
-    assert not trials.unavailable.keys() - {"disk full"}
+    lacking = {f"{found.database} {found.direction} {found.name}" for found in chosen if lacks(found)}
+    assert not trials.unavailable.keys() - {"disk full"} - lacking
     return cells
 
 
