@@ -68,7 +68,8 @@ class CopyDecoder:
 
     def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
         refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
-        self._table, self._views, self._schema = table, table.arrow_view_schema, schema or table.arrow_view_schema
+        self._table, self._views = table, table.arrow_view_schema
+        self._schema = schema or self._views
         self.batch_bytes = BATCH_BYTES * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
         self._enough_bytes = self.batch_bytes
