@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framehaul.codecs import key_order
-from framehaul.codecs.binary_form import uuid_bytes
+from framehaul.codecs.binary_form import in_binary_form, uuid_bytes
 from framehaul.codecs.key_order import rows_near_key_order, stretched
+from framehaul.codecs.native_blocks import one_piece
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, fixed_types
 from tests.codecs.test_native_blocks import EVERY_TYPE, KEY
 
 
@@ -53,6 +54,21 @@ def test_rows_are_ordered_by_any_type_of_key_or_left_as_they_are() -> None:
         assert sorted(order) == list(range(300))
 
 
+@pytest.mark.parametrize("kind", [*ColumnType, 7, 16], ids=str)
+def test_a_key_of_any_type_orders_rows_or_leaves_them(kind: ColumnType | int) -> None:
+    """In PostgreSQL's binary form as well; a number stands for bytes, so many in each value."""
+    exactly = fixed_types(kind) if isinstance(kind, int) else None
+    column = Column("k", ColumnType.FIXED_BYTES if isinstance(kind, int) else kind, exactly=exactly)
+    table = Table("t", (column, Column("n", ColumnType.INT32)), ("k", "n"))
+    content = generator.arrow_table(table, 300, 1)
+    for form in (content, in_binary_form(content, table)):
+        order = rows_near_key_order(form, table)
+        assert sorted(order) == list(range(300))
+    if column.type in (ColumnType.UUID, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6):
+        values = in_binary_form(content, table)["k"].take(pa.array(order)).to_pylist()
+        assert values == sorted(values) or column.type is ColumnType.IPV6  # of which the first bytes are compared
+
+
 @pytest.mark.parametrize("size", [1, 3, 8_192])
 @pytest.mark.parametrize("rows", [0, 1, 2, 500])
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, EVERY_TYPE], ids=["standard", "types"])
@@ -86,15 +102,15 @@ def test_uuids_are_parsed_however_they_are_written(kind: pa.DataType, how: Any) 
     chance = random.Random(1)
     uuids = [None if chance.random() < 0.2 else UUID(int=chance.getrandbits(128)) for _ in range(40)]
     texts = [None if one is None else how(one) for one in uuids]
-    column = pa.chunked_array([texts[:7], texts[7:7], texts[7:]], kind)
-    assert uuid_bytes(column, "c").to_pylist() == [None if one is None else one.bytes for one in uuids]
-    assert uuid_bytes(column.slice(5, 9), "c").to_pylist() == [
+    column = pa.table({"c": pa.chunked_array([texts[:7], texts[7:7], texts[7:]], kind)})
+    assert uuid_bytes(one_piece(column, "c"), "c").to_pylist() == [None if one is None else one.bytes for one in uuids]
+    assert uuid_bytes(one_piece(column.slice(5, 9), "c"), "c").to_pylist() == [
         None if one is None else one.bytes for one in uuids[5:14]
     ]
-    assert uuid_bytes(column.slice(0, 0), "c").to_pylist() == []
+    assert uuid_bytes(one_piece(column.slice(0, 0), "c"), "c").to_pylist() == []
 
 
 @pytest.mark.parametrize("text", ["", "x" * 36, "01234567-89ab-cdef-0123-456789abcde", "0" * 31])
 def test_text_that_is_no_uuid_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"column c, row 2: {text!r} is no UUID"):
-        uuid_bytes(pa.chunked_array([["01234567-89ab-cdef-0123-456789abcdef", None, text]]), "c")
+        uuid_bytes(pa.array(["01234567-89ab-cdef-0123-456789abcdef", None, text], pa.large_string()), "c")

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from framehaul.codecs.compiled import parse_uuids
-from framehaul.data.frames import UUID_BYTES, text_buffers
+from framehaul.codecs.compiled import arrow_array
+from framehaul.codecs.native_blocks import nulls_of, one_piece, uuid_halves
+from framehaul.data.frames import UUID_BYTES
 from framehaul.data.schema import ColumnType, Table
-from framehaul.data.text import words_of_eight
 
 IPV4_VERSION = 4
 
@@ -35,28 +35,25 @@ def with_uuid_bytes(content: pa.Table, table: Table) -> pa.Table:
     """The content with UUIDs as 16 bytes where it holds their text; raises ValueError for text that is none."""
     for name in table.columns_of(ColumnType.UUID):
         at = content.column_names.index(name)
-        content = content.set_column(at, name, uuid_bytes(content.column(at), name))
+        content = content.set_column(at, name, uuid_bytes(one_piece(content, name), name))
     return content
 
 
-def uuid_bytes(column: pa.ChunkedArray, name: str) -> pa.Array:
+def uuid_bytes(text: pa.Array, name: str) -> pa.Array:
     """The bytes of UUIDs; 8-4-4-4-12 digits are parsed by a compiled loop, others with dashes or without by Polars.
 
     Raises ValueError, naming column and row, for text that is none.
     """
-    text = pa.concat_arrays(column.cast(pa.large_string()).chunks or [pa.array([], pa.large_string())])
-    data, offsets = text_buffers(text)
-    halves, nulls = np.zeros((2, len(text)), np.uint64), text.is_null().to_numpy(zero_copy_only=False)
-    if parse_uuids(data, words_of_eight(data), offsets, nulls.view(np.uint8), halves) >= 0:
-        texts = pl.Series(values=column)
+    halves, row = uuid_halves(text)
+    if row >= 0:
+        texts = pl.Series(values=text)
         raw = texts.str.replace_all("-", "", literal=True).str.decode("hex", strict=False)
         wrong = texts.is_not_null() & (raw.bin.size() != UUID_BYTES).fill_null(value=True)
-        if (row := wrong.arg_max()) is not None and wrong[row]:
-            raise ValueError(f"column {name}, row {row:,}: {texts[row]!r} is no UUID")
+        if (at := wrong.arg_max()) is not None and wrong[at]:
+            raise ValueError(f"column {name}, row {at:,}: {texts[at]!r} is no UUID")
         return raw.to_arrow().cast(pa.binary(UUID_BYTES))
-    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    raw_bytes = pa.py_buffer(np.ascontiguousarray(halves.T).astype(">u8"))
-    return pa.Array.from_buffers(pa.binary(UUID_BYTES), len(text), [validity, raw_bytes])
+    validity = np.packbits(1 - nulls_of(text), bitorder="little") if text.null_count else None
+    return arrow_array(pa.binary(UUID_BYTES), len(text), validity, [np.ascontiguousarray(halves.T).astype(">u8")])
 
 
 def _jsonb(text: str) -> bytes:

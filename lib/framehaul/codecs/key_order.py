@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from framehaul.codecs.compiled import sort_runs
-from framehaul.codecs.native_blocks import Partitions, Texts, one_piece, values_of
+from framehaul.codecs.native_blocks import WIDE, Partitions, Texts, one_piece, values_of
+from framehaul.data.schema import Column, ColumnType
 
 if TYPE_CHECKING:
     from framehaul.data.schema import Table
@@ -22,20 +23,26 @@ MOST_STRETCHES = 1 << 16
 def rows_near_key_order(content: pa.Table, table: Table) -> Int64s:
     """The rows ordered as PostgreSQL orders its primary key, by as much of it as compiled loops compare in little time.
 
-    Of texts those are the first bytes, of decimals and floats nothing. An index that is appended to is served by that
-    as well as by the exact order. Raises ValueError for text that is no UUID.
+    Of texts those are the first bytes, of decimals, floats and lists nothing. An index that is appended to is served by
+    that as well as by the exact order. The content may be in PostgreSQL's binary form. Raises ValueError for text that
+    is no UUID.
     """
     count = content.num_rows
     rows, starts = np.arange(count), np.zeros(count, np.bool_)
     starts[:1] = True
-    columns = {column.name: column for column in table.columns}
-    for name in table.key if count else ():
+    columns = {column.name: column for column in table.columns if _is_compared(column, content)}
+    for name in filter(columns.__contains__, table.key if count else ()):
         levels = values_of(content, Partitions.one(count), columns[name]).levels(0, count)
         for level in reversed(levels):  # of a UUID the first half, here
             sort_runs(level, rows, starts)
         if starts.all():
             break
     return rows
+
+
+def _is_compared(column: Column, content: pa.Table) -> bool:
+    kind = content.schema.field(column.name).type
+    return column.type is ColumnType.UUID or kind in WIDE or pa.types.is_primitive(kind)
 
 
 def stretched(content: pa.Table, rows: Int64s) -> tuple[pa.Table, Int64s]:

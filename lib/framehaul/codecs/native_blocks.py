@@ -167,7 +167,7 @@ class Values(Protocol):
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
     array, kind = one_piece(content, column.name), column.clickhouse_type
-    texts = column.type in (ColumnType.TEXT, ColumnType.BYTES, ColumnType.JSON)
+    texts = column.type is not ColumnType.UUID and array.type in WIDE.values()
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
         if len(keys.dictionary) < MOST_KEYS:
@@ -181,7 +181,7 @@ def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Valu
         values = Uuids(kind, *(half.take(partitions.rows) for half in _uuids(array, column.name)))
     else:
         values = Fixed(kind, _fixed(column, array).take(partitions.rows, axis=0))
-    return Nullable(kind, values, _nulls(array).take(partitions.rows)) if column.nullable else values
+    return Nullable(kind, values, nulls_of(array).take(partitions.rows)) if column.nullable else values
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Dictionary:
         texts, indexes, ranks = keys.dictionary, np.asarray(keys.indices.fill_null(0)), None
         if nullable:
             texts = pa.concat_arrays([pa.array([""], texts.type), texts])
-            indexes = np.where(_nulls(keys), 0, indexes + 1)
+            indexes = np.where(nulls_of(keys), 0, indexes + 1)
         else:
             ranks = pc.rank(texts.cast(pa.large_binary()), "ascending").to_numpy()
         width = 0 if len(texts) <= 1 << 8 else 1
@@ -309,12 +309,18 @@ class Nullable:
 # What Arrow has, as numbers
 
 
+WIDE = {
+    pa.string(): pa.large_string(), pa.string_view(): pa.large_string(), pa.large_string(): pa.large_string(),
+    pa.binary(): pa.large_binary(), pa.binary_view(): pa.large_binary(), pa.large_binary(): pa.large_binary(),
+}  # fmt: skip
+"""Of types of text and bytes that with offsets which reach over all of a column."""
+
+
 def one_piece(content: pa.Table, name: str) -> pa.Array:
     """A column in one piece, text with offsets that reach over all of it."""
     column = content.column(name)
-    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)
-    column = column.cast(wide) if wide is not None else column
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    column = column.cast(WIDE.get(column.type, column.type))
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _fixed(column: Column, array: pa.Array) -> Numbers:
@@ -332,12 +338,21 @@ def _fixed(column: Column, array: pa.Array) -> Numbers:
 
 
 def _uuids(array: pa.Array, name: str) -> Keys:
-    """Both halves of UUIDs that came as text, [half, row], 0 for NULL."""
-    halves = np.zeros((2, len(array)), np.uint64)
-    data, offsets = text_buffers(array)
-    if (row := parse_uuids(data, words_of_eight(data), offsets, _nulls(array), halves)) >= 0:
+    """Both halves of UUIDs that came as text, or as their bytes, as `uuid_halves` has them; raises ValueError."""
+    if pa.types.is_fixed_size_binary(array.type):
+        raw = np.frombuffer(array.buffers()[1], ">u8").reshape(-1, 2)[array.offset : array.offset + len(array)]
+        return np.ascontiguousarray(raw.T, np.uint64)
+    halves, row = uuid_halves(array)
+    if row >= 0:
         raise ValueError(f"column {name}, row {row:,}: {array[row].as_py()!r} is no UUID of 8-4-4-4-12 digits")
     return halves
+
+
+def uuid_halves(array: pa.Array) -> tuple[Keys, int]:
+    """Both halves of UUIDs as text, [half, row], 0 for NULL; and the first row that is no such text, or -1."""
+    halves = np.zeros((2, len(array)), np.uint64)
+    data, offsets = text_buffers(array)
+    return halves, parse_uuids(data, words_of_eight(data), offsets, nulls_of(array), halves)
 
 
 def _numbers(array: pa.Array) -> Numbers:
@@ -348,7 +363,7 @@ def _numbers(array: pa.Array) -> Numbers:
     return values[array.offset : array.offset + len(array)]
 
 
-def _nulls(array: pa.Array) -> Bytes:
+def nulls_of(array: pa.Array) -> Bytes:
     """1 where NULL is."""
     if not array.null_count:
         return np.zeros(len(array), np.uint8)

@@ -175,15 +175,15 @@ def copy_in_order(
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
 def polars_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows in the order of the primary key append to its index instead of hitting random pages of it."""
-    content = to_arrow(frame, table)
-    copy_in_order(connection, table, *stretched(in_binary_form(content, table), rows_near_key_order(content, table)))
+    content = in_binary_form(to_arrow(frame, table), table)
+    copy_in_order(connection, table, *stretched(content, rows_near_key_order(content, table)))
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Pandas", requires=("key",))
 def pandas_pgpq_presorted(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
-    content = to_arrow(frame, table)
-    copy_in_order(connection, table, *stretched(in_binary_form(content, table), rows_near_key_order(content, table)))
+    content = in_binary_form(to_arrow(frame, table), table)
+    copy_in_order(connection, table, *stretched(content, rows_near_key_order(content, table)))
 
 
 @technique(
@@ -198,8 +198,8 @@ def polars_pgpq_presorted_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, frame: pl.DataFrame
 ) -> None:
     """Each connection copies one half of the key's range; when one fails the other's rows stay."""
-    content = to_arrow(frame, table)
-    content, rows = stretched(in_binary_form(content, table), rows_near_key_order(content, table))
+    content = in_binary_form(to_arrow(frame, table), table)
+    content, rows = stretched(content, rows_near_key_order(content, table))
     halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
