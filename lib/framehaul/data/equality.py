@@ -15,6 +15,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.data.documents import no_number
 from framehaul.data.frames import uuid_text
 from framehaul.data.schema import FLOATS, Column, ColumnType, TimeUnit
 
@@ -398,15 +399,11 @@ class _Pairs(list[tuple[str, Any]]):
 def _document(text: str) -> str | None:
     try:
         value = json.loads(
-            text, object_pairs_hook=_Pairs, parse_int=Decimal, parse_float=Decimal, parse_constant=_no_number
+            text, object_pairs_hook=_Pairs, parse_int=Decimal, parse_float=Decimal, parse_constant=no_number
         )
     except ValueError:
         return None
     return _written(value)
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
 
 
 def _written(value: Any) -> str:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from framehaul.data.documents import no_number
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness.passes import Ok, Pass, attempt
 from framehaul.settings import PROJECT, Settings
@@ -128,7 +129,7 @@ def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
     A `float` is any number, and numbers are finite and at least 0.
     """
     try:
-        answer = json.loads(line, parse_constant=_no_number)
+        answer = json.loads(line, parse_constant=no_number)
     except (ValueError, RecursionError):  # also of text that is not UTF-8
         answer = None
     if not isinstance(answer, dict):
@@ -143,10 +144,6 @@ def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:
         if not (type(value) in (int, kind) and 0 <= value < 2**63 if is_number else type(value) is kind):
             raise ProgramError(f"its answer has no {name} that is {kind.__name__}, but {value!r:.80}")
     return answer
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
 
 
 def _quoted(text: bytes | bytearray) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from framehaul.data.documents import check_document
 from framehaul.data.schema import (
     DATE32,
     POSTGRES_NAME_BYTES,
@@ -30,9 +30,7 @@ from framehaul.data.schema import (
     timestamp_types,
 )
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.json_lines import each_key_once, no_number
 from framehaul.studies.own_data.loading import (
-    ESCAPED_NUL,
     documents,
     fitted,
     is_list,
@@ -252,19 +250,12 @@ def _json(values: pa.ChunkedArray) -> Found:
     for row, text in enumerate(unwrapped(values).to_pylist()):
         if text is not None:
             try:
-                _check_document(text)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"holds in row {row:,} what jsonb does not take as it is: {error}") from error
+                check_document(text)
+            except ValueError as error:
+                raise ValueError(
+                    f"holds in row {row:,} what jsonb does not take as it is: {error}; or make it text"
+                ) from error
     return ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"
-
-
-def _check_document(text: str) -> None:
-    """Raises ValueError for what jsonb refuses or changes: https://www.postgresql.org/docs/18/datatype-json.html."""
-    value = json.loads(text, object_pairs_hook=each_key_once, parse_int=str, parse_constant=no_number)
-    written = json.dumps(value, ensure_ascii=False)
-    written.encode()  # half a surrogate pair is no text
-    if ESCAPED_NUL.search(written.encode()):
-        raise ValueError("it holds \\u0000: take it out, or make the column text")
 
 
 def _is_documents(kind: pa.DataType) -> bool:

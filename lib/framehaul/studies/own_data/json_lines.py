@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from framehaul.data.documents import each_key_once, no_number
 from framehaul.studies.own_data.loading import lines_of
 
 MOST_FIELDS = 10_000
@@ -130,21 +131,8 @@ def _is_float(number: int) -> bool:
     return abs(number) < MOST_FLOAT and int(float(number)) == number
 
 
-def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these pairs; raises ValueError for a key that is there twice, of which jsonb keeps the last."""
-    each = dict(pairs)
-    if len(each) < len(pairs):
-        raise ValueError(f"of the keys {', '.join(key for key, _ in pairs)} one is there twice: drop one")
-    return each
-
-
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"{digits} is more than a float holds: make it text")
     return number
-
-
-def no_number(text: str) -> None:
-    """Raises ValueError for NaN and the infinities, which Python would take."""
-    raise ValueError(f"{text} is no JSON: write null")

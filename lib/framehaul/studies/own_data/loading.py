@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from framehaul.data.documents import ESCAPED_NUL
 from framehaul.data.frames import uuid_text, without_views_of_null
 from framehaul.data.schema import ColumnType, Table
 
@@ -23,7 +24,7 @@ MOST_SCALE = 76
 
 LINES_BYTES = 1 << 26
 """Of JSON lines that are parsed at once."""
-ESCAPED_NUL, FRACTION = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000"), re.compile(r'"\\u0000([^"]+)"')
+FRACTION = re.compile(r'"\\u0000([^"]+)"')
 
 PLAIN = {
     pa.string_view(): pa.string(), pa.large_string(): pa.string(), pa.binary_view(): pa.binary(),

@@ -7,8 +7,6 @@ the server's own throughout: no table is made unlogged, no commit relaxed.
 from __future__ import annotations
 
 import io
-import json
-import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
@@ -30,6 +28,7 @@ from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
 from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
+from framehaul.data.documents import check_document
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
@@ -47,10 +46,6 @@ from framehaul.techniques.registry import technique
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
 
-# An escape that is not itself escaped.
-NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-
-
 def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
     """Raises ValueError for nanoseconds, which PostgreSQL would cut off."""
     for name in table.columns_of(ColumnType.TIMESTAMP_NS):
@@ -59,27 +54,14 @@ def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
 
 
 def check_documents(frame: pl.DataFrame, table: Table) -> None:
-    """Raises ValueError for JSON that jsonb would change, as it keeps the last of equal keys, or does not take.
-
-    https://www.postgresql.org/docs/18/datatype-json.html
-    """
+    """Raises ValueError for JSON that jsonb would change, as it keeps the last of equal keys, or does not take."""
     for name in table.columns_of(ColumnType.JSON):
         for row, text in enumerate(frame[name]):
             if text is not None:
                 try:
-                    json.loads(text, object_pairs_hook=with_each_key_once, parse_int=str)
+                    check_document(text)
                 except ValueError as error:
-                    raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}: make it text") from error
-                if NUL.search(text):
-                    raise ValueError(f"column {name}, row {row:,} is no jsonb, which has no \\u0000: make it text")
-
-
-def with_each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these pairs. Raises ValueError for a key that is there twice."""
-    each = dict(pairs)
-    if len(each) < len(pairs):
-        raise ValueError(f"of its keys {[key for key, _ in pairs]} one is there twice, and the last would be kept")
-    return each
+                    raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}; or make it text") from error
 
 
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
