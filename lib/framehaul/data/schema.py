@@ -193,6 +193,8 @@ class ColumnType(Enum):
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 """The types that have NaN as a value beside NULL."""
+NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+"""The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
 """Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
 from IPython.display import SVG
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from framehaul.errors import ResultsError
@@ -265,18 +267,23 @@ def waterfall(steps: pl.DataFrame) -> Figure:
             axes.barh(at, ends[1] - ends[0], left=ends[0], color=COLOURS.get(row["reading"], "#dddddd"), height=0.7)
             gain = f" ({row['ratio']:.2f}x)" if row["ratio"] else ""
             charts.note(axes, ends[1] + furthest / 100, at, f"{row['so_far']:.2f}x{gain}")
-        axes.axvline(1, color=charts.INK, linewidth=0.8)
-        charts.part_lines(axes, map(_way, rows))
-        charts.name_lines(axes, [f"{_way(row)}: {row['change']}" for row in rows])
-        charts.quantities(axes.xaxis, "{:g}x".format)
         axes.set_xlim(0, furthest * 1.2)
-        axes.grid(axis="x", color="#eeeeee")
+        _name_ratios(drawn, axes, rows, [_way(row) for row in rows], [f"{_way(row)}: {row['change']}" for row in rows])
         axes.set_xlabel("rows/s: what all steps so far give, multiplied (in brackets: over the step before)")
         charts.title(axes, "From what was published to the fastest, a change a step")
-        told = {row["reading"] for row in rows}
-        colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
-        charts.legend(drawn, colours, loc="outside lower left", ncols=3)
     return drawn
+
+
+def _name_ratios(drawn: Figure, axes: Axes, rows: Sequence[Row], groups: Sequence[str], labels: Sequence[str]) -> None:
+    """What ratios on a panel, one a line, belong to, and what their colours say."""
+    axes.axvline(1, color=charts.INK, linewidth=0.8)
+    charts.part_lines(axes, groups)
+    charts.name_lines(axes, labels)
+    charts.quantities(axes.xaxis, "{:g}x".format)
+    axes.grid(axis="x", color="#eeeeee")
+    told = {row["reading"] for row in rows}
+    colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
+    charts.legend(drawn, colours, loc="outside lower left", ncols=3)
 
 
 def figure(ratios: pl.DataFrame) -> Figure:
@@ -287,17 +294,11 @@ def figure(ratios: pl.DataFrame) -> Figure:
             colour = COLOURS[row["reading"]]
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
-        axes.axvline(1, color=charts.INK, linewidth=0.8)
-        charts.part_lines(axes, map(where, rows))
-        charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in rows])
         axes.set_xscale("log", base=2)
-        charts.quantities(axes.xaxis, "{:g}x".format)
-        axes.grid(axis="x", color="#eeeeee")
+        labels = [f"{where(row)}, {row['what']}: {row['change']}" for row in rows]
+        _name_ratios(drawn, axes, rows, [where(row) for row in rows], labels)
         axes.set_xlabel("rows/s, changed over base, logarithmic (line: range or 95% interval)")
         charts.title(axes, "One change at a time")
-        told = {row["reading"] for row in rows}
-        colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
-        charts.legend(drawn, colours, loc="outside lower left", ncols=3)
     return drawn
 
 

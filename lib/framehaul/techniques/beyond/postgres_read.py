@@ -25,7 +25,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ColumnType, Table, quote_postgres_text, refuse
+from framehaul.data.schema import NO_CSV, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
@@ -215,7 +215,7 @@ def pandas_psycopg_copy_decoded(connection: psycopg.Connection[Any], table: Tabl
 def copy_halves_from_wire(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table, schema: pa.Schema | None = None
 ) -> pa.Table:
-    """`copy_from_wire` of half of the pages over each connection, both as of one moment: an exported snapshot."""
+    """`copy_from_wire` of half of the pages over each connection, both in one snapshot."""
     with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
         halves = pool.map(copy_from_wire, connections, (table, table), conditions, (schema, schema))
         return pa.concat_tables(halves)
@@ -230,7 +230,7 @@ def copy_halves_from_wire(
 def polars_psycopg_copy_decoded_two_connections(
     connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], table: Table
 ) -> pl.DataFrame:
-    """Two backends scan half of the pages each, each into a loop of its own; nothing is sorted or joined here."""
+    """Two backends scan half of the pages each, and both see the table as of one moment: an exported snapshot."""
     return to_polars(copy_halves_from_wire(connections, table), table, valid=True)
 
 
@@ -270,10 +270,6 @@ def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     (pages,) = connectorx.read_sql(url, pages_query(table), return_type="arrow")[0].to_pylist()
     queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
     return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
-
-
-NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
-NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 
 
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
@@ -345,6 +341,9 @@ def polars_psycopg_copy_text_two_connections(
 
     with in_one_snapshot(connections, table) as conditions, ThreadPoolExecutor(2) as pool:
         return pl.concat(pool.map(half, connections, conditions), rechunk=False)
+
+
+NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 
 
 @technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")

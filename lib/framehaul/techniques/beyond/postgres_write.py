@@ -36,7 +36,7 @@ from framehaul.data.frames import (
     from_pandas,
     from_polars,
 )
-from framehaul.data.schema import ColumnType, Table, refuse
+from framehaul.data.schema import NO_CSV, ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -269,9 +269,6 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
                 for at, make in made:
                     values[at] = None if values[at] is None else make(values[at])
                 copy.write_row(values)
-
-
-NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 
 
 @technique(family="copy_text", label="psycopg COPY FROM STDIN from Polars delimited text, streamed")
