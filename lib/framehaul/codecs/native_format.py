@@ -25,6 +25,8 @@ from framehaul.data.schema import Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from framehaul.data.text import Bytes, Int32s
@@ -56,18 +58,21 @@ def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa
     Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
     text that is not UTF-8.
     """
+    schema = schema or table.arrow_view_schema
+    return pa.Table.from_batches(read_blocks(body, table, schema), schema)
+
+
+def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The blocks of a body one after the other, each decoded when it is asked for. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source, schema = Source(body), schema or table.arrow_view_schema
-    batches: list[pa.RecordBatch] = []
-    rows = 0
+    source, rows = Source(body), 0
     while not source.at_end():
         try:
             block = read_block(source, table, schema, rows)
         except ValueError as error:
             raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
-        batches += block
+        yield from block
         rows += sum(batch.num_rows for batch in block)
-    return pa.Table.from_batches(batches, schema)
 
 
 def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> list[pa.RecordBatch]:

@@ -225,6 +225,15 @@ def open_adbc_pair(
 
 
 @contextmanager
+def open_psycopg_adbc(
+    server: PostgresServer,
+) -> Iterator[tuple[psycopg.Connection[Any], adbc_driver_postgresql.dbapi.Connection]]:
+    """A connection of each: of psycopg for what is decoded here, of ADBC for the rest."""
+    with open_psycopg(server) as connection, open_adbc(server) as adbc:
+        yield connection, adbc
+
+
+@contextmanager
 def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manager.dbapi.Connection]:
     """A connection of ClickHouse's ADBC driver, already open; raises UnavailableError where that is not installed.
 
@@ -510,6 +519,7 @@ CLIENTS: dict[str, Opener] = {
     "psycopg_parquet_stream": open_psycopg_parquet_stream,
     "adbc": open_adbc,
     "adbc_pair": open_adbc_pair,
+    "psycopg_adbc": open_psycopg_adbc,
     "adbc_clickhouse": open_adbc_clickhouse,
     "connectorx": open_connectorx,
     "duckdb": open_duckdb,

@@ -7,7 +7,7 @@ the server's own throughout: no table is made unlogged, no commit relaxed.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import Any
@@ -148,10 +148,15 @@ def copy_in_order(
 
     The content is in PostgreSQL's binary form.
     """
-    parts = (content.take(pa.array(rows[at : at + STRETCH_ROWS])) for at in range(0, len(rows), STRETCH_ROWS))
     with connection.transaction():
         connection.execute(UTF8)
-        copy_batches(connection, table, content.schema, (part.combine_chunks().to_batches()[0] for part in parts))
+        copy_batches(connection, table, content.schema, picked(content, rows))
+
+
+def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """These rows in their order, some at a time."""
+    for at in range(0, len(rows), STRETCH_ROWS):
+        yield content.take(pa.array(rows[at : at + STRETCH_ROWS])).combine_chunks().to_batches()[0]
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
