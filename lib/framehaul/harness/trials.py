@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import never
+from framehaul.harness.streams import STREAMS
 from framehaul.techniques import Technique, techniques
+
+DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
+"""The order of pages."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,9 @@ class Trials[C: Tried]:
 
 
 def all_techniques() -> list[Technique]:
-    """The techniques that move a frame: all but the baselines."""
-    return [technique for technique in techniques() if technique.origin != "baseline"]
+    """The techniques that move a frame, all but the baselines, and the streamed moves."""
+    moving = [*(technique for technique in techniques() if technique.origin != "baseline"), *STREAMS]
+    return sorted(moving, key=lambda one: DIRECTIONS.index((one.database, one.direction)))
 
 
 def chosen_techniques(tried: str) -> list[Technique]:

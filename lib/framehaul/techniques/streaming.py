@@ -30,7 +30,7 @@ from framehaul.techniques.beyond.postgres_write import picked
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.copy_wire import receiving
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
 
 ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
 """Rows that are sorted and sent as one, and of a row group of a file."""
@@ -44,24 +44,29 @@ def in_table_schema(
     """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
 
     Raises ValueError, for the others when they are asked for, where a batch has other columns, does not fit, has text
-    that is not UTF-8, or what `check` refuses.
+    that is not UTF-8, or what `check` refuses; for each with the row that it begins with.
     """
+    rows = 0
 
-    def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-        content = validated(pa.Table.from_batches([in_table_order(batch, table)])).cast(table.arrow_schema)
-        check(content, table)
-        return content.to_batches()[0] if content.num_rows else table.arrow_schema.empty_table().to_batches()[0]
+    def conform(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        nonlocal rows
+        try:
+            content = validated(pa.Table.from_batches([in_table_order(batch, table)])).cast(table.arrow_schema)
+            check(content, table)
+        except ValueError as error:
+            raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
+        rows += batch.num_rows
+        return list[pa.RecordBatch](content.to_batches())
 
     conforming = map(conform, batches)
-    return chain(list(islice(conforming, 1)), conforming)
+    return chain.from_iterable(chain(list(islice(conforming, 1)), conforming))
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """The batches, so many together that they have as many rows, or `MOST_BYTES`; those without rows are left out."""
+    """The batches, so many together that they have as many rows, or `MOST_BYTES`."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
+        held.append(batch)
         if sum(one.num_rows for one in held) >= rows or sum(one.nbytes for one in held) >= MOST_BYTES:
             yield pa.Table.from_batches(held)
             held = []
@@ -85,8 +90,10 @@ def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.Reco
         yield from picked(*stretched(binary, rows_near_key_order(binary, table))) if table.key else binary.to_batches()
 
 
-def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """Binary COPY in one transaction; as many rows as are gathered go together, near the order of the primary key.
+def copy_batches(
+    connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
+) -> None:
+    """Binary COPY in one transaction; so many rows go together, near the order of the primary key.
 
     Raises ValueError as `in_table_schema` does.
     """
@@ -94,23 +101,25 @@ def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Ite
     schema = in_binary_form(table.arrow_schema.empty_table(), table).schema
     with connection.transaction():
         connection.execute(UTF8)
-        postgres_write.copy_batches(connection, table, schema, in_key_order(gathered(conforming, ROWS_TO_WRITE), table))
+        postgres_write.copy_batches(connection, table, schema, in_key_order(gathered(conforming, together), table))
 
 
-def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """An INSERT of Native blocks, a partition each and sorted as the table is, of as many rows as are gathered.
+def insert_batches(
+    connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
+) -> None:
+    """An INSERT of Native blocks, a partition each and sorted as the table is; so many rows are cut into them at once.
 
     For a table with a type that is not encoded as Native the body is an Arrow stream, written batch by batch; small
     blocks keep the server's memory low. Raises ValueError as `in_table_schema` does; blocks finished before stay.
     """
     conforming = in_table_schema(batches, table, clickhouse_write.check)
     if not table.columns_of(*clickhouse_write.NO_NATIVE):
-        contents = one_ahead(gathered(conforming, ROWS_TO_WRITE))
+        contents = one_ahead(gathered(conforming, together))
         blocks = chain.from_iterable(native_blocks(content, table) for content in contents)
         clickhouse_write.insert_native(connection, table, blocks)
         return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": ROWS_TO_WRITE}
+    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": together}
     connection.post(query, body=encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 
@@ -231,22 +240,28 @@ def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 
 
 def _move(
-    function: Callable[..., None], database: Database, direction: Direction, driver: str, label: str
+    function: Callable[..., None], database: Database, direction: Direction, driver: str, family: str, label: str
 ) -> Technique:
-    client = "psycopg" if driver == "pgpq" else driver
+    client = CLIENTS_OF_DRIVERS.get(driver, driver)
     contract = APPEND[database] if direction == "write" else None
-    return Technique(function, database, direction, "polars", driver, client, "arrow", label, "beyond", contract)
+    return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)
 
 
 MOVES = (
-    _move(stream_into_postgres, "postgres", "write", "pgpq", "Parquet file -> table, streamed (pgpq)"),
-    _move(whole_into_postgres, "postgres", "write", "pgpq", "Parquet file -> Polars frame -> table (pgpq)"),
-    _move(stream_from_postgres, "postgres", "read", "psycopg_adbc", "table -> Parquet file, streamed (binary COPY)"),
-    _move(whole_from_postgres, "postgres", "read", "adbc", "table -> Polars frame -> Parquet file (ADBC)"),
-    _move(stream_into_clickhouse, "clickhouse", "write", "http_client", "Parquet file -> table, streamed (Native)"),
-    _move(whole_into_clickhouse, "clickhouse", "write", "http_client", "Parquet file -> Polars frame -> table (Arrow)"),
-    _move(stream_from_clickhouse, "clickhouse", "read", "http_client", "table -> Parquet file, streamed (Native)"),
-    _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "table -> Polars frame -> Parquet file (Arrow)"),
-)
+    _move(stream_into_postgres, "postgres", "write", "pgpq", "copy_binary", "Parquet file -> table, streamed (pgpq)"),
+    _move(whole_into_postgres, "postgres", "write", "pgpq", "copy_binary",
+          "Parquet file -> Polars frame -> table (pgpq)"),
+    _move(stream_from_postgres, "postgres", "read", "psycopg_adbc", "copy_binary",
+          "table -> Parquet file, streamed (binary COPY)"),
+    _move(whole_from_postgres, "postgres", "read", "adbc", "arrow", "table -> Polars frame -> Parquet file (ADBC)"),
+    _move(stream_into_clickhouse, "clickhouse", "write", "http_client", "http_native",
+          "Parquet file -> table, streamed (Native)"),
+    _move(whole_into_clickhouse, "clickhouse", "write", "http_client", "arrow",
+          "Parquet file -> Polars frame -> table (Arrow)"),
+    _move(stream_from_clickhouse, "clickhouse", "read", "http_client", "http_native",
+          "table -> Parquet file, streamed (Native)"),
+    _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "arrow",
+          "table -> Polars frame -> Parquet file (Arrow)"),
+)  # fmt: skip
 """Every move; a streamed one is followed by the one that holds the whole frame."""
 STREAMED = MOVES[::2]

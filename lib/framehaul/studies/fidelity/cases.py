@@ -16,7 +16,7 @@ import pyarrow as pa
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
 from framehaul.data.schema import Column, ColumnType, Table, Types, enum_types, list_types
-from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
+from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape, in_batches
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -70,6 +70,10 @@ class Case:
         content = self.content()
         if self.sliced:
             content = pa.concat_tables([content.slice(1), content, content.slice(1)]).combine_chunks()
+        if kind == "batches":
+            rows = len(self.sent[0])
+            content = content.slice(rows - 1, rows) if self.sliced else content
+            return self.shapes[kind](content) if self.shapes else in_batches(content)
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
             frame = cast("pl.DataFrame", pl.from_arrow(content))
