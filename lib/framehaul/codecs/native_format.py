@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from framehaul.codecs.compiled import (
     TOO_LONG,
-    UUID_TEXT_BYTES,
     arrow_array,
     find_texts,
     read_varint,
@@ -112,9 +111,7 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *
             raw = source.take(16 * rows)
             if len(raw) > MOST_BYTES:
                 raise ValueError(f"column {column.name} takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
-            buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True)
-            if plain:
-                buffers[0] = np.arange(0, (rows + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES)
+            buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True, plain=plain)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:
