@@ -159,7 +159,7 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
     words: Keys,
     end: int,
     head: int,
-    plain: bool,  # noqa: FBT001  numba has no arguments that only go by name
+    plain: bool,
     widths: Int64s,
     bases: Keys,
     numbers: Keys,

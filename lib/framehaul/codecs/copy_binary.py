@@ -61,8 +61,8 @@ CRITICAL_FLAGS = 0xFFFF0000
 class CopyDecoder:
     """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them.
 
-    `table.arrow_large_schema` is made as well. To any other that is given each batch is cast, while a core's cache still
-    has it.
+    `table.arrow_large_schema` is made as well. To any other that is given each batch is cast, while a core's cache has
+    it.
 
     Raises ValueError for a table with a column that is not decoded here.
     """
@@ -135,8 +135,8 @@ class CopyDecoder:
             self._room = Room.of(self._table, max(size, min(2 * self._room.size, MOST_BYTES)))
         room = self._room
         rows, end, suspects, other, field, number = decode_rows(
-            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, self._plain, room.widths, room.bases, room.numbers,
-            room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
+            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, self._plain, room.widths, room.bases,
+            room.numbers, room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
         )  # fmt: skip
         self._check_texts(data, room.suspects[:, :suspects])
         if rows:
