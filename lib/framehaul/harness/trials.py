@@ -62,8 +62,9 @@ def all_techniques() -> list[Technique]:
 
 
 def chosen_techniques(tried: str) -> list[Technique]:
-    """Of those `all`, or of each direction the first of each kind of `frames`, by origin for `directions`, `families`.
+    """Of those `all`, or of each of the `directions` and origins the first of each of its kinds of frame or `families`.
 
+    For `frames` only of those beyond the published ones, which are what is recommended.
     Raises ValueError for another word than these.
     """
     kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
@@ -74,6 +75,8 @@ def chosen_techniques(tried: str) -> list[Technique]:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
+        if tried == "frames" and one.origin != "beyond":
+            continue
         first.setdefault((one.database, one.direction, *kinds[tried](one)), one)
     return [*first.values()]
 
