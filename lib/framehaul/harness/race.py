@@ -11,11 +11,13 @@ from statistics import median
 import polars as pl
 
 from framehaul.harness.rounds import Rounds
-from framehaul.results import statistics
+from framehaul.results import ratios, statistics
 from framehaul.techniques import Technique
 
 LEAST = 4
 """How many of a kind of frame stay in, if they are within reach."""
+FIRST_ROUNDS = ratios.TOLD_FROM
+"""Of what everybody moves: who leaves is compared with the others, too."""
 LONGEST_PASS_SECONDS = 5
 """What a pass may take of those that may take minutes, which then move fewer rows."""
 LEAST_CLIMB_ROWS = 1000
@@ -35,15 +37,15 @@ class Heat:
 
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
-    """The heats up to `rows`: everybody twice on a quarter, the leaders on all; without a race everybody on all."""
-    first = Heat(rows // 4, Rounds(2, 0, rounds.seed), share=0.4)
+    """The heats up to `rows`: everybody on a quarter, the leaders on all; without a race everybody on all."""
+    first = Heat(rows // 4, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.4)
     return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
 
 
 def climb(rows: int, rounds: Rounds, *, race: bool) -> list[tuple[Heat, int]]:
     """For techniques that may take minutes: heats that are smaller, each with the rows that come after it."""
     sizes = [rows // 40, rows // 4, *([] if race else [rows])]
-    few = Rounds(2 if race else rounds.passes, 0, rounds.seed)
+    few = Rounds(FIRST_ROUNDS if race else rounds.passes, 0, rounds.seed)
     return [(Heat(size, few), after) for size, after in pairwise(sizes) if size >= LEAST_CLIMB_ROWS]
 
 

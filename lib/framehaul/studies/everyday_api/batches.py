@@ -143,7 +143,8 @@ def sums_of(frame: Frame, table: Table) -> dict[str, int]:
     """Rows of a frame, the sum of each column of integers, and how many characters each column of text has."""
     sums = {"rows": len(frame)}
     for name in table.columns_of(*NUMBERS):
-        sums[name] = int(frame[name].sum())
+        numbers = frame[name]  # a sum of Polars is as wide as its column
+        sums[name] = int((numbers.cast(pl.Int64) if isinstance(numbers, pl.Series) else numbers).sum())
     for name in table.columns_of(ColumnType.TEXT):
         texts = frame[name]
         sums[name] = int((texts.str.len_chars() if isinstance(texts, pl.Series) else texts.str.len()).sum())
