@@ -206,7 +206,7 @@ def bars(summary: pl.DataFrame) -> Figure:
         title(axes, _title(summary))
         present = {row["family"] for row in rows}
         names = "names in grey: published; purple: called without a choice; black: beyond; hatched: the server alone"
-        legend(figure, families(present), loc="outside lower left", ncols=5, title=names, alignment="left")
+        legend(figure, families(present), loc="outside lower left", ncols=4, title=names, alignment="left")
     return figure
 
 
