@@ -230,7 +230,9 @@ def gains_figure(found: list[Change]) -> Figure:
             loc="outside lower left",
             ncols=2,
         )
-        axes.set_xlabel("rows/s over those of the everyday call, logarithmic (line: range or 95% interval)")
+        axes.set_xlabel(
+            "rows/s over those of the everyday call, logarithmic (line: range or 95% interval)", loc="right"
+        )
         charts.title(axes, "What one gains over the everyday call")
     return drawn
 
