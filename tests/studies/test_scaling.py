@@ -151,10 +151,9 @@ def test_streamed_and_whole_moves_come_in_pairs() -> None:
 
 
 def test_a_source_is_asked_for_a_batch_only_when_those_before_are_gone(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
+    servers: Servers,
 ) -> None:
     """What keeps memory bounded: no writer collects more batches than go together."""
-    monkeypatch.setattr(streaming, "ROWS_TO_WRITE", 1000)
     content = generator.arrow_table(TABLE, 40_000, 1)
     alive: list[int] = []
 
@@ -174,7 +173,7 @@ def test_a_source_is_asked_for_a_batch_only_when_those_before_are_gone(
         opened = CLIENTS[client](server)
         assert isinstance(opened, AbstractContextManager)
         with opened as connection:
-            write(connection, TABLE, batches())
+            write(connection, TABLE, batches(), together=1000)
         tables.drop(TABLE)
         assert len(alive) == 40
         assert max(alive[5:]) - min(alive[5:]) < content.nbytes / 4
@@ -192,8 +191,10 @@ from framehaul.techniques import streaming
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
 
-streaming.ROWS_TO_WRITE = streaming.ROWS_TO_KEEP = int(sys.argv[1])
+streaming.ROWS_TO_KEEP = int(sys.argv[1])
+streaming.copy_batches.__defaults__ = streaming.insert_batches.__defaults__ = (streaming.ROWS_TO_KEEP,)
 streaming.BATCH_ROWS = 4_096
+streaming.clickhouse_read.LARGE_BLOCKS = {"max_block_size": 4_096}
 growth = {}
 with servers.running(load_settings()) as both:
     for move in streaming.STREAMED:
@@ -213,7 +214,7 @@ def test_memory_is_bounded_whatever_the_size(
     servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    sizes, together = (40_000, 160_000), 8_192
+    sizes, together = (40_000, 240_000), 8_192
     tables = {
         (database, direction, size): ANALYTICS_METRICS.renamed(f"framehaul_moved_{direction}_{size}")
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for size in sizes
@@ -238,7 +239,7 @@ def test_memory_is_bounded_whatever_the_size(
     more = {
         move.name: growth[f"{move.name} {sizes[1]}"] - growth[f"{move.name} {sizes[0]}"] for move in streaming.STREAMED
     }
-    assert {name for name, beyond in more.items() if beyond > rows_bytes / 3} == set(), more
+    assert {name for name, beyond in more.items() if beyond > rows_bytes / 2} == set(), more
 
 
 def test_a_read_that_fails_leaves_no_file_and_the_one_that_was_there(servers: Servers, tmp_path: Path) -> None:
