@@ -145,6 +145,35 @@ def test_who_reads_no_further_leaves_no_half_answer_behind(servers: Servers) -> 
         tables.drop(TABLE)
 
 
+@pytest.mark.parametrize("move", streaming.STREAMED[1::2], ids=lambda move: move.name)
+def test_a_file_that_cannot_be_written_is_told_and_locks_nothing(
+    move: Technique, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, tables = generator.arrow_table(TABLE, 40_000, 1), tables_of(servers.of(move.database))
+    monkeypatch.setattr(streaming, "ROWS_TO_KEEP", 1000)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
+    tables.create(TABLE)
+    try:
+        tables.load(TABLE, content)
+        with CLIENTS[move.client](servers.of(move.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
+            try:
+                move.function(client, TABLE, tmp_path / "rows.parquet")
+            except OSError:  # while it is handled all that it went through is still there
+                if isinstance(client, tuple):
+                    assert client[0].closed
+                else:
+                    assert client.post("SELECT 1").read() == b"1\n"
+            else:
+                pytest.fail("nothing was told")
+    finally:
+        tables.drop(TABLE)
+    assert [*tmp_path.iterdir()] == []
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_streamed_and_whole_moves_come_in_pairs() -> None:
     for streamed, whole in itertools.batched(MOVES, 2, strict=True):
         assert streamed.name.removeprefix("stream_") == whole.name.removeprefix("whole_")

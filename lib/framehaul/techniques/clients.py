@@ -121,7 +121,8 @@ class HttpConnection:
     ) -> http.client.HTTPResponse:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
-        The connection can be used again when the response has been read to its end. Raises QueryError.
+        The connection can be used again when the response has been read to its end. Raises QueryError, and what the
+        iterator raises: then half of a body was sent, the connection is closed, and the next query opens another.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
         # A server that refuses a body closes the connection while we are sending; its answer says why.
@@ -130,7 +131,13 @@ class HttpConnection:
                 self.connection.request("POST", f"/?{parameters}", body, self.headers)
             else:
                 chunked = {**self.headers, "Transfer-Encoding": "chunked"}
-                self.connection.request("POST", f"/?{parameters}", in_chunks(body), chunked)
+                try:
+                    self.connection.request("POST", f"/?{parameters}", in_chunks(body), chunked)
+                except (BrokenPipeError, ConnectionResetError):
+                    raise
+                except BaseException:
+                    self.connection.close()
+                    raise
         response = self.connection.getresponse()
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))

@@ -5,8 +5,10 @@ The streamed ones hold some record batches at a time; the whole ones do the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,7 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
         yield pa.Table.from_batches(held)
 
 
-def one_ahead[T](items: Iterator[T]) -> Iterator[T]:
+def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
     """The items, each made by a thread while the one before is used."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
@@ -125,7 +127,7 @@ def insert_batches(
 
 def fetch_batches(
     connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Record batches of a binary COPY, read from psycopg's socket and decoded as they are asked for.
 
     A table with a type that is not decoded here, or an encrypted connection, is read by ADBC, in batches of about
@@ -161,8 +163,19 @@ def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
         yield from validated(pa.Table.from_batches([batch])).to_batches()
 
 
-def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
-    """Record batches of the Native blocks that the server sends; of an Arrow stream where a type is not decoded."""
+def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch, None, None]:
+    """Record batches of the Native blocks that the server sends; of an Arrow stream where a type is not decoded.
+
+    Where not all are asked for, the connection is closed, and its next query opens another.
+    """
+    try:
+        yield from _select(connection, table)
+    except BaseException:
+        connection.connection.close()  # the rest of this answer would be taken for the next one
+        raise
+
+
+def _select(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
     if not table.columns_of(*NOT_DECODED):
         query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
         settings = clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS
@@ -189,10 +202,14 @@ def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -
 
     It has its name when it is whole, and takes the place of one that was there: what fails leaves nothing.
     """
-    partial = file.with_name(f"{file.name}.partial")
+    partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.partial")
     try:
-        with pq.ParquetWriter(partial, table.arrow_schema) as writer:
-            for content in one_ahead(gathered(batches, ROWS_TO_KEEP)):
+        # Closed in any case: whoever handles an error would else find the source at work, or its connection locked.
+        with (
+            pq.ParquetWriter(partial, table.arrow_schema) as writer,
+            closing(one_ahead(gathered(batches, ROWS_TO_KEEP))) as contents,
+        ):
+            for content in contents:
                 writer.write_table(content.cast(table.arrow_schema))
         partial.replace(file)
     finally:
@@ -211,7 +228,8 @@ def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file:
 
 def stream_from_postgres(connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path) -> None:
     """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
-    write_batches(fetch_batches(connections, table), table, file)
+    with closing(fetch_batches(connections, table)) as batches:
+        write_batches(batches, table, file)
 
 
 def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
@@ -231,7 +249,8 @@ def whole_into_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 
 def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
     """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
-    write_batches(select_batches(connection, table), table, file)
+    with closing(select_batches(connection, table)) as batches:
+        write_batches(batches, table, file)
 
 
 def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
