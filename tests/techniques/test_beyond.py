@@ -14,7 +14,7 @@ import pytest
 from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, from_polars, in_clickhouse_order, to_pandas, to_polars
-from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
@@ -294,3 +294,29 @@ def test_presorted_rows_are_in_the_order_of_the_server(servers: Servers, clickho
         in_clickhouse_order(frame.sample(fraction=1, shuffle=True, seed=2), clickhouse_table)[name].to_list() == ordered
     )
     assert frame.sort(name)[name].to_list() != ordered, "text sorts alike: nothing was tried"
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_a_later_slice_that_is_refused_leaves_nothing_and_is_told_by_its_row(
+    kind: str, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_write, "BATCH_ROWS", 4)
+    table = Table("framehaul_sliced", (Column("id", ColumnType.INT32), Column("at", ColumnType.TIMESTAMP_NS)), ("id",))
+    content = pa.table([pa.array(range(10), pa.int32()), pa.array([1000] * 9 + [1001], pa.timestamp("ns"))],
+                       schema=table.arrow_schema)  # fmt: skip
+    good, bad = (
+        to_polars(part, table) if kind == "polars" else to_pandas(part, table) for part in (content[:9], content)
+    )
+    tables = tables_of(servers.postgres)
+    tables.create(table)
+    write: Any = getattr(postgres_write, f"{kind}_pgpq_key_last")
+    try:
+        with open_psycopg(servers.postgres) as connection:
+            with pytest.raises(ValueError, match=r"holds nanoseconds.* \(in what follows row 8\)"):
+                write(connection, table, bad)
+            assert tables.content(table).is_empty()
+            write(connection, table, good[:0])
+            write(connection, table, good)
+        assert len(tables.content(table)) == 9
+    finally:
+        tables.drop(table)
