@@ -1,0 +1,160 @@
+"""What people call without choosing: INSERT in its usual forms, written as techniques are.
+
+Every function takes an open connection in autocommit, a `Table` and a frame, and returns when the rows are committed or
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, cast, get_args
+from uuid import UUID
+
+import asyncpg
+import clickhouse_driver
+import polars as pl
+import psycopg
+from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
+
+from framehaul.data.schema import ColumnType, Table, refuse
+from framehaul.techniques import Technique
+from framehaul.techniques.beyond import clickhouse_write, postgres_write
+from framehaul.techniques.clients import UTF8, HttpConnection
+from framehaul.techniques.contract import APPEND
+from framehaul.techniques.registry import Database, Frame, Origin
+
+STATEMENTS: list[Technique] = []
+"""Them, in their order here."""
+
+
+def everyday[F: Callable[..., Any]](database: Database, client: str, label: str) -> Callable[[F], F]:
+    """Keep a function as a technique that is in no registry."""
+
+    def keep(function: F) -> F:
+        frame = function.__name__.partition("_")[0]
+        assert frame in get_args(Frame)
+        STATEMENTS.append(
+            Technique(
+                function, database, "write", cast("Frame", frame), client, client, "insert_rows", label,
+                cast("Origin", "everyday"), APPEND[database],
+            )  # fmt: skip
+        )
+        return function
+
+    return keep
+
+
+def rows_of(frame: pl.DataFrame, table: Table) -> Iterator[tuple[Any, ...]]:
+    """The rows of a frame as PostgreSQL's drivers take them. Raises ValueError as `postgres_write.validate` does."""
+    return iter(postgres_write.validate(frame, table).iter_rows())
+
+
+def placeholders(table: Table) -> str:
+    """`(%s::uuid, %s::date, ...)`: text that comes without a type is what the column is."""
+    return "(" + ", ".join(f"%s::{column.types.postgres}" for column in table.columns) + ")"
+
+
+def insert_into(table: Table) -> str:
+    """The beginning of an INSERT."""
+    return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})"
+
+
+def psycopg_text(table: Table) -> str:
+    """`insert_into` where psycopg looks for placeholders, in which a per cent sign is one."""
+    return insert_into(table).replace("%", "%%")
+
+
+@everyday("postgres", "psycopg", "psycopg execute, a row at a time, in one transaction, from Polars rows")
+def polars_psycopg_execute(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """A loop over rows: a round trip for each."""
+    statement = f"{psycopg_text(table)} VALUES {placeholders(table)}".encode()
+    with connection.transaction():
+        connection.execute(UTF8)
+        for row in rows_of(frame, table):
+            connection.execute(statement, row)
+
+
+@everyday("postgres", "psycopg", "psycopg executemany from Polars rows")
+def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """One call; psycopg sends the rows one after another in a pipeline.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        cursor.executemany(f"{psycopg_text(table)} VALUES {placeholders(table)}".encode(), rows_of(frame, table))
+
+
+@everyday("postgres", "psycopg", "psycopg pipeline of INSERTs, prepared, from Polars rows")
+def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """A statement for each row, of which nobody waits for the answer before the next is sent."""
+    statement = f"{psycopg_text(table)} VALUES {placeholders(table)}".encode()
+    with connection.transaction(), connection.pipeline():
+        connection.execute(UTF8)
+        for row in rows_of(frame, table):
+            connection.execute(statement, row, prepare=True)
+
+
+@everyday("postgres", "psycopg", "psycopg INSERT with many values from Polars rows")
+def polars_psycopg_insert_many_values(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """One statement with all rows, a parameter for each value."""
+    rows = [*rows_of(frame, table)]
+    values = ", ".join([placeholders(table)] * len(rows))
+    with connection.transaction():
+        connection.execute(UTF8)
+        connection.execute(f"{psycopg_text(table)} VALUES {values}".encode(), [one for row in rows for one in row])
+
+
+@everyday("postgres", "psycopg", "psycopg INSERT ... SELECT FROM unnest from Polars columns")
+def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """One statement with an array for each column."""
+    refuse(table, {ColumnType.LIST}, "which unnest would take apart as well: use COPY", "postgres")
+    frame = postgres_write.validate(frame, table)
+    arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
+    with connection.transaction():
+        connection.execute(UTF8)
+        connection.execute(
+            f"{psycopg_text(table)} SELECT * FROM unnest({arrays})".encode(),
+            [frame[name].to_list() for name in table.column_names],
+        )
+
+
+@everyday("postgres", "asyncpg", "asyncpg executemany from Polars rows")
+async def polars_asyncpg_executemany(
+    connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame
+) -> None:
+    """One call; asyncpg prepares the statement, sends rows one after another and waits once."""
+    uuids = [at for at, column in enumerate(table.columns) if column.type is ColumnType.UUID]
+    rows = [[*row] for row in rows_of(frame, table)]
+    for row in rows:
+        for at in uuids:
+            row[at] = row[at] and UUID(row[at])
+    values = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
+    await connection.executemany(f"{insert_into(table)} VALUES ({values})", rows)
+
+
+@everyday("clickhouse", "clickhouse_driver", "clickhouse-driver INSERT VALUES from Polars rows")
+def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
+    """A list of rows, of which the driver makes blocks."""
+    frame = clickhouse_write.validate(frame, table)
+    client.execute(
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows(),
+        settings={"async_insert": 0},
+    )  # fmt: skip
+
+
+@everyday("clickhouse", "clickhouse_connect", "clickhouse-connect insert from Polars rows")
+def polars_clickhouse_connect_rows(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
+    """A list of rows; clickhouse-connect asks the server for the table's types, then sends a Native block."""
+    frame = clickhouse_write.validate(frame, table)
+    client.insert(table.clickhouse_name, frame.rows(), table.column_names, settings={"async_insert": 0})
+
+
+@everyday("clickhouse", "http_client", "http.client INSERT FORMAT JSONEachRow from Polars")
+def polars_http_client_json_rows(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """A JSON object for each row, which is what services often have."""
+    frame = clickhouse_write.validate(frame, table)
+    text = "\n".join(json.dumps(row, default=str, ensure_ascii=False) for row in frame.iter_rows(named=True))
+    query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT JSONEachRow"
+    connection.post(query, body=text.encode(), settings=clickhouse_write.INSERT).read()
