@@ -10,7 +10,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -134,7 +134,7 @@ def measure(
     rounds = Rounds(rounds.passes if points == "all" else 1, 0, rounds.seed)
     for rate in RATES[points]:
         _streams(this_run, samples, server, rate, SECONDS[points], rounds, stop)
-    for columns in (100,) if points == "least" else (100, 1_000):
+    for columns in (100,) if points == "least" else (100, 400, 1_000):
         _inserts(this_run, server, columns, stop)
 
 
@@ -209,7 +209,7 @@ def _stream(
             while (number := next(numbers)) < len(bodies):
                 due = start + number / one.rate
                 time.sleep(max(0.0, due - time.perf_counter()))
-                connection.post(query, body=bodies[number], settings=ARROW | mode.settings).read()
+                connection.post(query, body=bodies[number], settings={**ARROW, **mode.settings}).read()
                 latencies[number] = time.perf_counter() - due
 
         with ThreadPoolExecutor(SENDERS) as pool:

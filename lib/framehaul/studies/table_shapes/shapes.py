@@ -60,7 +60,7 @@ HITS_KEY = ("CounterID", "EventDate", "UserID", "EventTime", "WatchID")
 
 def _hits() -> tuple[Column, ...]:
     groups = (group.partition(":") for group in " ".join(HITS.split()).split(";"))
-    return tuple(Column(name, T[kind.strip()]) for kind, _, names in groups for name in names.split())
+    return tuple(Column(name, ColumnType[kind.strip()]) for kind, _, names in groups for name in names.split())
 
 
 NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)

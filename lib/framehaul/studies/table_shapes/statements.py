@@ -34,12 +34,12 @@ def everyday[F: Callable[..., Any]](database: Database, client: str, label: str)
     def keep(function: F) -> F:
         frame = function.__name__.partition("_")[0]
         assert frame in get_args(Frame)
-        STATEMENTS.append(
-            Technique(
-                function, database, "write", cast("Frame", frame), client, client, "insert_rows", label,
-                cast("Origin", "everyday"), APPEND[database],
-            )  # fmt: skip
-        )
+        origin = cast("Origin", "everyday")
+        one = Technique(
+            function, database, "write", cast("Frame", frame), client, client, "insert_rows", label, origin,
+            APPEND[database],
+        )  # fmt: skip
+        STATEMENTS.append(one)
         return function
 
     return keep
@@ -121,9 +121,7 @@ def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, fra
 
 
 @everyday("postgres", "asyncpg", "asyncpg executemany from Polars rows")
-async def polars_asyncpg_executemany(
-    connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame
-) -> None:
+async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """One call; asyncpg prepares the statement, sends rows one after another and waits once."""
     uuids = [at for at, column in enumerate(table.columns) if column.type is ColumnType.UUID]
     rows = [[*row] for row in rows_of(frame, table)]
