@@ -1,4 +1,4 @@
-"""What the passes say: who is fastest on which table, who keeps up on all of them, and from where on COPY is worth it."""
+"""What the passes say: who is fastest on which table, who keeps up on all, from how many rows on COPY is worth it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import polars as pl
 
 from framehaul.results import statistics
-from framehaul.results.ratios import Ratio, ratio_of_rows, shown
+from framehaul.results.ratios import Ratio, ratio_of_rows, shown, tied
 from framehaul.results.store import EXACT
-from framehaul.studies.table_shapes.parts import STREAM
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD
+from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, STREAM
 
 REACH = 0.8
 """Of the fastest's rows/s: who is within 20% of it everywhere is robust."""
@@ -75,7 +74,7 @@ class Standing:
     """Its rows/s over those of the fastest; nothing for that one itself, and for who moved nothing."""
     fastest: bool = False
     slower: bool = False
-    """Whether it is told from the fastest."""
+    """Whether it is told from the fastest, among those at this point."""
     within: int | None = None
     """1 where it is told to be within reach of the fastest, -1 where it is told not to be, 0 where neither is."""
 
@@ -101,14 +100,14 @@ class Against:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page claims, decided together."""
+    """What a page claims. Who keeps up, and whether statements are slower, is decided together for all of them."""
 
     standings: dict[Where, list[Standing]]
     crossings: list[Against]
 
 
 def judge(passes: pl.DataFrame) -> Page:
-    """Who stands where at every point, and statements against what copies: one rule for all claims together."""
+    """Who stands where at every point, and statements against what copies."""
     by_point = medians(passes)
     compared = points(by_point)
     standings: dict[Where, list[Standing]] = {}
@@ -122,19 +121,18 @@ def judge(passes: pl.DataFrame) -> Page:
             _rank([one for one in every if one.point == place])
     rivals = [one for every in standings.values() for one in every if one.ratio.rounds]
     crossings = [*_crossings(by_point)]
-    claims = [(one.ratio, 1.0) for one in rivals] + [(one.ratio, REACH) for one in rivals]
-    said = shown(claims + [(ratio, 1.0) for *_, ratio in crossings])
-    for one, against_fastest, against_reach in zip(rivals, said, said[len(rivals) :], strict=False):
-        one.slower, one.within = against_fastest == -1, against_reach
-    return Page(
-        standings,
-        [Against(*crossing, verdict) for crossing, verdict in zip(crossings, said[2 * len(rivals) :], strict=True)],
-    )
+    said = shown([(one.ratio, REACH) for one in rivals] + [(ratio, 1.0) for *_, ratio in crossings])
+    for one, verdict in zip(rivals, said, strict=False):
+        one.within = verdict
+    verdicts = said[len(rivals) :]
+    return Page(standings, [Against(*crossing, one) for crossing, one in zip(crossings, verdicts, strict=True)])
 
 
 def _rank(here: list[Standing]) -> None:
     timed = sorted((one for one in here if one.row["rows_per_s"]), key=lambda one: -one.row["rows_per_s"])
+    near = [id(row) for row in tied([one.row for one in timed])] if timed else []
     for rank, one in enumerate(timed, 1):
+        one.slower = rank > 1 and id(one.row) not in near
         one.rank, one.fastest = rank, rank == 1
         if rank == 1:
             one.within = 1
@@ -272,6 +270,11 @@ def for_tables_like(page: Page) -> list[dict[str, Any]]:
             if best:
                 rows.append({"where": where, "like": like, **best})
     return rows
+
+
+def shares_text(some: Iterable[Standing]) -> str:
+    """How fast it is on tables that stand for others, as shares of the fastest there."""
+    return "; ".join(f"{one.share:.2f}x of the fastest at {label_of(one.point)}" for one in some if one.share)
 
 
 def _best(every: list[Standing], wanted: list[Point]) -> dict[str, Any] | None:

@@ -132,6 +132,8 @@ NESTED = _table(
     Column("numbers", T.LIST), Column("words", T.LIST, exactly=list_types(T.TEXT.value)), Column("document", T.JSON),
 )  # fmt: skip
 
+STREAM = "stream"
+"""What stands for the shape of a steady stream of small batches, which are of the standard table."""
 STANDARD = Shape("standard", "the standard 13 columns", ANALYTICS_METRICS)
 SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),

@@ -7,7 +7,7 @@ acknowledged.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast, get_args
 from uuid import UUID
 
@@ -17,9 +17,10 @@ import polars as pl
 import psycopg
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
+from framehaul.data.frames import in_table_order
 from framehaul.data.schema import ColumnType, Table, refuse
 from framehaul.techniques import Technique
-from framehaul.techniques.beyond import clickhouse_write, postgres_write
+from framehaul.techniques.beyond.clickhouse_write import INSERT
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
 from framehaul.techniques.registry import Database, Frame, Origin
@@ -45,11 +46,6 @@ def everyday[F: Callable[..., Any]](database: Database, client: str, label: str)
     return keep
 
 
-def rows_of(frame: pl.DataFrame, table: Table) -> Iterator[tuple[Any, ...]]:
-    """The rows of a frame as PostgreSQL's drivers take them. Raises ValueError as `postgres_write.validate` does."""
-    return iter(postgres_write.validate(frame, table).iter_rows())
-
-
 def placeholders(table: Table) -> str:
     """`(%s::uuid, %s::date, ...)`: text that comes without a type is what the column is."""
     return "(" + ", ".join(f"%s::{column.types.postgres}" for column in table.columns) + ")"
@@ -71,7 +67,7 @@ def polars_psycopg_execute(connection: psycopg.Connection[Any], table: Table, fr
     statement = f"{psycopg_text(table)} VALUES {placeholders(table)}".encode()
     with connection.transaction():
         connection.execute(UTF8)
-        for row in rows_of(frame, table):
+        for row in in_table_order(frame, table).iter_rows():
             connection.execute(statement, row)
 
 
@@ -83,7 +79,9 @@ def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table
     """
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
-        cursor.executemany(f"{psycopg_text(table)} VALUES {placeholders(table)}".encode(), rows_of(frame, table))
+        cursor.executemany(
+            f"{psycopg_text(table)} VALUES {placeholders(table)}".encode(), in_table_order(frame, table).iter_rows()
+        )
 
 
 @everyday("postgres", "psycopg", "psycopg pipeline of INSERTs, prepared, from Polars rows")
@@ -92,14 +90,16 @@ def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, f
     statement = f"{psycopg_text(table)} VALUES {placeholders(table)}".encode()
     with connection.transaction(), connection.pipeline():
         connection.execute(UTF8)
-        for row in rows_of(frame, table):
+        for row in in_table_order(frame, table).iter_rows():
             connection.execute(statement, row, prepare=True)
 
 
 @everyday("postgres", "psycopg", "psycopg INSERT with many values from Polars rows")
 def polars_psycopg_insert_many_values(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """One statement with all rows, a parameter for each value."""
-    rows = [*rows_of(frame, table)]
+    rows = [*in_table_order(frame, table).iter_rows()]
+    if not rows:
+        return
     values = ", ".join([placeholders(table)] * len(rows))
     with connection.transaction():
         connection.execute(UTF8)
@@ -110,7 +110,7 @@ def polars_psycopg_insert_many_values(connection: psycopg.Connection[Any], table
 def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """One statement with an array for each column."""
     refuse(table, {ColumnType.LIST}, "which unnest would take apart as well: use COPY", "postgres")
-    frame = postgres_write.validate(frame, table)
+    frame = in_table_order(frame, table)
     arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
     with connection.transaction():
         connection.execute(UTF8)
@@ -124,7 +124,7 @@ def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, fra
 async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """One call; asyncpg prepares the statement, sends rows one after another and waits once."""
     uuids = [at for at, column in enumerate(table.columns) if column.type is ColumnType.UUID]
-    rows = [[*row] for row in rows_of(frame, table)]
+    rows = [[*row] for row in in_table_order(frame, table).iter_rows()]
     for row in rows:
         for at in uuids:
             row[at] = row[at] and UUID(row[at])
@@ -135,24 +135,22 @@ async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table:
 @everyday("clickhouse", "clickhouse_driver", "clickhouse-driver INSERT VALUES from Polars rows")
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """A list of rows, of which the driver makes blocks."""
-    frame = clickhouse_write.validate(frame, table)
     client.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows(),
-        settings={"async_insert": 0},
+        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", in_table_order(frame, table).rows(),
+        settings=INSERT,
     )  # fmt: skip
 
 
 @everyday("clickhouse", "clickhouse_connect", "clickhouse-connect insert from Polars rows")
 def polars_clickhouse_connect_rows(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
     """A list of rows; clickhouse-connect asks the server for the table's types, then sends a Native block."""
-    frame = clickhouse_write.validate(frame, table)
-    client.insert(table.clickhouse_name, frame.rows(), table.column_names, settings={"async_insert": 0})
+    client.insert(table.clickhouse_name, in_table_order(frame, table).rows(), table.column_names, settings=INSERT)
 
 
 @everyday("clickhouse", "http_client", "http.client INSERT FORMAT JSONEachRow from Polars")
 def polars_http_client_json_rows(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
     """A JSON object for each row, which is what services often have."""
-    frame = clickhouse_write.validate(frame, table)
-    text = "\n".join(json.dumps(row, default=str, ensure_ascii=False) for row in frame.iter_rows(named=True))
+    rows = in_table_order(frame, table).iter_rows(named=True)
+    text = "\n".join(json.dumps(row, default=str, ensure_ascii=False) for row in rows)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT JSONEachRow"
-    connection.post(query, body=text.encode(), settings=clickhouse_write.INSERT).read()
+    connection.post(query, body=text.encode(), settings=INSERT).read()

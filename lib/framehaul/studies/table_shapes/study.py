@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from framehaul.results import store
 from framehaul.studies.table_shapes import STUDY, findings, parts, runs
 from framehaul.studies.table_shapes.findings import Keeping, Page, Point, Standing, label_of
 from framehaul.studies.table_shapes.passes import Row as Result
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, WIDE
+from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, STREAM, WIDE
 from framehaul.techniques.registry import DATABASES
 
-LABELS = {one.name: one.label for one in (*SHAPES, *WIDE)} | {parts.STREAM: "a steady stream"}
+LABELS = {one.name: one.label for one in (*SHAPES, *WIDE)} | {STREAM: "a steady stream"}
 FEW_TIES = 2
 """So many are named; more are counted."""
 SHADES = {
@@ -111,10 +112,6 @@ def _direction(where: findings.Where) -> str:
     return where_and_class({"database": database, "direction": direction, "contract": contract})
 
 
-def _shares(some: list[Standing]) -> str:
-    return "; ".join(f"{one.share:.2f}x at {label_of(one.point)}" for one in some if one.share is not None)
-
-
 def like_table(page: Page) -> Listing:
     """What to take for tables like somebody's."""
     return Listing(
@@ -123,7 +120,7 @@ def like_table(page: Page) -> Listing:
             words("for tables like", "like"),
             words("take", "technique", "`{}`"),
             words("not told apart from the fastest either", "tied", _ties),
-            Column("rows/s, of the fastest there", lambda row: _shares(row["standings"])),
+            Column("rows/s", "standings", findings.shares_text),
         ],
         findings.for_tables_like(page),
     )
@@ -302,19 +299,25 @@ def rank_figure(page: Page, database: str, direction: str) -> Figure:
             ink = "white" if shade in (next(iter(SHADES)), "less") else charts.INK
             axes.text(x, y, f"{one.rank}.  {one.share:.2f}x", ha="center", va="center", fontsize=8, color=ink)
         labels = [f"{label}{', bulk load' if where[2] == 'bulk_load' else ''}" for where, _, label in names]
-        charts.name_lines(axes, labels, size=8)
+        origins = {(where, one.row["technique"]): one.row["origin"] for where, one in every}
+        charts.name_lines(axes, labels, [origins[name[:2]] for name in names], size=8)
         axes.set_xlim(-0.5, max(len(points), 4) - 0.5)
-        axes.set_xticks(range(len(points)), [label_of(one).replace(", ", "\n") for one in points], fontsize=8)
+        axes.set_xticks(range(len(points)), [_wrapped(one) for one in points], fontsize=8)
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         figure.suptitle(
-            f"{DATABASES[database]} {direction}: rank, and rows/s over those of the fastest",
+            f"{DATABASES[database]} {direction}: rank, and rows/s over those of the fastest (names in grey: published)",
             x=0.01, ha="left", fontweight="bold",
         )  # fmt: skip
         handles = [Patch(color=colour, label=name) for name, colour in SHADES.items()]
         figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
     return figure
+
+
+def _wrapped(point: Point) -> str:
+    """Its label, so narrow that it stands over a column."""
+    return "\n".join(line for part in label_of(point).split(", ") for line in textwrap.wrap(part, 13))
 
 
 def _shade(one: Standing) -> str:
