@@ -72,6 +72,8 @@ class Standing:
     rank: int | None = None
     ratio: Ratio = field(default_factory=Ratio)
     """Its rows/s over those of the fastest; nothing for that one itself, and for who moved nothing."""
+    claim: Ratio = field(default_factory=Ratio)
+    """Tells whether it is within reach: that ratio or, of the fastest, which may be so by chance, that over the next."""
     fastest: bool = False
     slower: bool = False
     """Whether it is told from the fastest, among those at this point."""
@@ -119,9 +121,9 @@ def judge(passes: pl.DataFrame) -> Page:
     for every in standings.values():
         for place in compared:
             _rank([one for one in every if one.point == place])
-    rivals = [one for every in standings.values() for one in every if one.ratio.rounds]
+    rivals = [one for every in standings.values() for one in every if one.claim.rounds]
     crossings = [*_crossings(by_point)]
-    said = shown([(one.ratio, REACH) for one in rivals] + [(ratio, 1.0) for *_, ratio in crossings])
+    said = shown([(one.claim, REACH) for one in rivals] + [(ratio, 1.0) for *_, ratio in crossings])
     for one, verdict in zip(rivals, said, strict=False):
         one.within = verdict
     verdicts = said[len(rivals) :]
@@ -134,10 +136,12 @@ def _rank(here: list[Standing]) -> None:
     for rank, one in enumerate(timed, 1):
         one.slower = rank > 1 and id(one.row) not in near
         one.rank, one.fastest = rank, rank == 1
-        if rank == 1:
-            one.within = 1
-        else:
-            one.ratio = ratio_of_rows(one.row, timed[0].row)
+        if rank > 1:
+            one.ratio = one.claim = ratio_of_rows(one.row, timed[0].row)
+    if len(timed) == 1:
+        timed[0].within = 1
+    elif timed:
+        timed[0].claim = ratio_of_rows(timed[0].row, timed[1].row)
 
 
 def _crossings(by_point: pl.DataFrame) -> Iterable[tuple[Where, Medians, Medians, Ratio]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import psycopg
@@ -16,7 +17,7 @@ from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.table_shapes import STUDY, parts
+from framehaul.studies.table_shapes import POINTS, STUDY, parts
 from framehaul.studies.table_shapes.limits import within_limits
 from framehaul.studies.table_shapes.passes import Row, of_technique
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, WIDE, Shape, sizes
@@ -112,8 +113,10 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
     Raises what `transfers.study.run` raises.
     """
     check(ROWS=(rows, 1))
-    if megabytes <= 0:
-        raise ValueError(f"MEGABYTES={megabytes!r}: give more than 0")
+    if not 0 < megabytes < math.inf:
+        raise ValueError(f"MEGABYTES={megabytes!r}: give a number above 0")
+    if points not in POINTS.choices:
+        raise ValueError(f"POINTS={points!r}: choose from {', '.join(POINTS.choices)}")
     rounds, settings = Rounds(passes, warmup, seed), load_settings()
     terms = {"rows": rows, "megabytes": megabytes, "points": points, **vars(rounds)}
     with (

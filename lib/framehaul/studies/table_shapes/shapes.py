@@ -160,7 +160,7 @@ https://www.postgresql.org/docs/18/limits.html
 
 def sizes(shape: Shape, rows: int, megabytes: float, seed: int) -> list[int]:
     """Powers of ten, up to `rows` and to what `megabytes` hold, in ascending order; one at the least."""
-    sample = 1000
+    sample = 300
     bytes_of_row = shape.content(shape.table, sample, seed).nbytes / sample
     most = min(rows, megabytes * 1e6 / bytes_of_row)
     size, found = 1, [1]
