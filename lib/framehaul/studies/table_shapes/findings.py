@@ -73,7 +73,7 @@ class Standing:
     ratio: Ratio = field(default_factory=Ratio)
     """Its rows/s over those of the fastest; nothing for that one itself, and for who moved nothing."""
     claim: Ratio = field(default_factory=Ratio)
-    """Tells whether it is within reach: that ratio or, of the fastest, which may be so by chance, that over the next."""
+    """Tells whether it is within reach: that ratio; of the fastest, which may be so by chance, that over the next."""
     fastest: bool = False
     slower: bool = False
     """Whether it is told from the fastest, among those at this point."""
@@ -295,10 +295,17 @@ def _best(every: list[Standing], wanted: list[Point]) -> dict[str, Any] | None:
     return {**ranked[0][0].row, "standings": ranked[0], "tied": tied}
 
 
-def stream(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row for each way to send small batches, and rate."""
+def stream(passes: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """One row for each way to send small batches, and rate, with the parts there were when half of them were due."""
     here = passes.filter(shape=STREAM)
-    return statistics.medians(here, ["technique", "label", "rate", "rows", "calls"], speed="rows_per_s").sort(
+    last = here.select("technique", "rate", "pass", "seconds")
+    sending = samples.join(last, on=["technique", "rate", "pass"]).filter(pl.col("second") <= pl.col("seconds"))
+    half = pl.col("second") <= pl.col("seconds") / 2
+    grown = sending.group_by("technique", "rate").agg(
+        pl.col("parts").filter(half).last().alias("half_parts"), pl.col("parts").last().alias("end_parts")
+    )
+    rows = statistics.medians(here, ["technique", "label", "rate", "rows", "calls"], speed="rows_per_s")
+    return rows.join(grown, on=["technique", "rate"], how="left", maintain_order="left").sort(
         "rate", maintain_order=True
     )
 

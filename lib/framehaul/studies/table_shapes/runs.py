@@ -68,8 +68,8 @@ MORE: dict[Path, tuple[str, ...]] = {
 }  # fmt: skip
 """Measured as well where all points are."""
 FEW_STATEMENTS = (
-    "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_insert_many_values",
-    "polars_psycopg_unnest", "polars_clickhouse_driver_rows",
+    "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest",
+    "polars_psycopg_insert_many_values", "polars_clickhouse_driver_rows",
 )  # fmt: skip
 MOST_STATEMENT_ROWS = {"least": 100, "few": 100, "all": 100_000}
 """What sends rows one at a time moves no more of them: it has lost long before."""
@@ -81,7 +81,8 @@ CALLS = {
 """Calls of a pass by rows, one where nothing is said: so many that it lasts some milliseconds, and has a p99."""
 READ_CALLS = 10
 """At most, of reads: each of their frames is verified whole."""
-WIDE_ROWS = 10
+WIDE_ROWS = 100
+"""Of a thousand columns: more values than a statement has parameters."""
 
 
 def chosen(points: str, path: Path) -> list[Technique]:

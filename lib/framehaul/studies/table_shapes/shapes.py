@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types, list_types
+from framehaul.data.schema import (
+    ANALYTICS_METRICS,
+    POSTGRES_NAME_BYTES,
+    Column,
+    ColumnType,
+    Table,
+    enum_types,
+    list_types,
+)
 
 type Content = Callable[[Table, int, int], pa.Table]
 """Makes so many rows of a table from a seed."""
@@ -66,10 +74,10 @@ def _hits() -> tuple[Column, ...]:
 NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)
 
 
-def narrow(columns: int) -> Table:
-    """A number as the key, and small values in so many columns with it."""
+def narrow(columns: int, name: str = "c{}") -> Table:
+    """A number as the key, and small values in so many columns with it, named by their numbers."""
     kinds = (NARROW_KINDS[at % len(NARROW_KINDS)] for at in range(columns - 1))
-    return _table(f"narrow_{columns}", ID, *(Column(f"c{at}", kind) for at, kind in enumerate(kinds)))
+    return _table(f"narrow_{columns}", ID, *(Column(name.format(at), kind) for at, kind in enumerate(kinds)))
 
 
 LONG_TEXTS = _table("texts", ID, Column("question", T.TEXT), Column("answer", T.TEXT))
@@ -147,7 +155,7 @@ SHAPES = (
 """What is measured. A table with other columns is a line here."""
 
 WIDE = (
-    Shape("wide_1000", "1,000 columns", narrow(1_000)),
+    Shape("wide_1000", "1,000 columns with long names", narrow(1_000, "{:_>" + str(POSTGRES_NAME_BYTES) + "}")),
     Shape("wide_1600", "1,600 columns", narrow(1_600)),
     Shape("wide_1601", "1,601 columns", narrow(1_601)),
     Shape("wide_bigints", "1,100 bigints", _table("bigints", ID, *(Column(f"c{at}", T.INT64) for at in range(1_099)))),

@@ -178,8 +178,12 @@ def latency_table(passes: pl.DataFrame) -> Listing:
     )
 
 
-def stream_table(passes: pl.DataFrame) -> Listing:
+def stream_table(passes: pl.DataFrame, samples: pl.DataFrame) -> Listing:
     """A steady stream of small batches into ClickHouse."""
+
+    def grown(row: Row) -> str | None:
+        return None if row["half_parts"] is None else f"{row['half_parts']:,} -> {row['end_parts']:,}"
+
     durability = {one.name: one.durability for one in parts.MODES}
     return Listing(
         [
@@ -188,12 +192,13 @@ def stream_table(passes: pl.DataFrame) -> Listing:
             Column("batches/s, got", lambda row: row["rows_per_s"] / row["rows"], "{:.0f}"),
             Column("p50", "p50_s", _milliseconds),
             Column("p99", "p99_s", _milliseconds),
+            Column("parts at half time -> at the end", grown),
             Column("most parts", "most_parts", "{:,.0f}"),
             Column("server CPU s", "server_cpu_s", "{:.2f}"),
             words("when it is answered", lambda row: durability[row["technique"]]),
             words("reason", "reason"),
         ],
-        findings.stream(passes),
+        findings.stream(passes, samples),
         f"Batches of {parts.BATCH_ROWS} rows of the standard table, over {parts.SENDERS} connections, due at a fixed "
         "rate; p50 and p99 from when one was due.",
     )  # fmt: skip
@@ -257,7 +262,8 @@ def answer_text(passes: pl.DataFrame) -> str:
     if slower:
         listed = "; ".join(f"{row['label']}: from {row['from'].statement['rows']:,}" for row in slower)
         points.append(f"**Rows a call from which COPY is told to be faster** (of those measured): {listed}.")
-    most = findings.stream(passes).drop_nulls("most_parts").sort("most_parts", descending=True).to_dicts()
+    streams = passes.filter(shape=STREAM).drop_nulls("most_parts")
+    most = streams.sort("most_parts", descending=True).to_dicts()
     if most:
         points.append(
             f"**Small batches into ClickHouse**: {most[0]['label']} at {most[0]['rate']}/s had "
@@ -397,11 +403,14 @@ class TableShapes(Shown):
     crossings = view(lambda passes: crossings_table(findings.judge(passes)))
     latency = view(latency_table)
     small = chart(small_figure, "small")
-    stream = view(stream_table)
     parts = chart(parts_figure, "parts", of_frame="samples")
     columns = view(columns_table)
     stopped = view(stopped_table)
     wide = view(wide_text)
+
+    def stream(self) -> Listing:
+        """A steady stream of small batches into ClickHouse."""
+        return stream_table(self.passes, self.samples)
 
     def ranks(self, database: str, direction: str) -> SVG:
         """Who is fastest on which table; also saved as a figure."""
@@ -425,7 +434,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         "shapes-robust": str(robust_table(page)),
         "shapes-like": str(like_table(page)),
         "shapes-crossings": str(crossings_table(page)),
-        "shapes-stream": str(stream_table(passes)),
+        "shapes-stream": str(stream_table(passes, store.read(directory / parts.RESULTS, parts.Sample))),
         "shapes-columns": str(columns_table(passes)),
         "shapes-stopped": str(stopped_table(passes)),
     }
