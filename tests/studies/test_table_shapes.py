@@ -22,11 +22,12 @@ from framehaul.errors import UnavailableError
 from framehaul.harness import measure
 from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
-from framehaul.harness.rounds import Rounds, in_rounds
+from framehaul.harness.rounds import Rounds, in_rounds, nothing
 from framehaul.harness.verify import Expected
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.studies.summary.study import Summary
 from framehaul.studies.table_shapes import STUDY, findings, parts, runs, study
 from framehaul.studies.table_shapes.limits import LIMITS, within_limits
 from framehaul.studies.table_shapes.passes import Row
@@ -223,6 +224,13 @@ def test_more_parameters_than_the_protocol_has_are_a_known_limit(servers: Server
     assert isinstance(within_limits(outcome), Skipped), outcome
 
 
+def test_an_address_that_is_too_long_is_a_known_limit(servers: Servers) -> None:
+    [one] = [one for one in techniques("clickhouse", "write") if one.name == "polars_httpx_parquet"]
+    [outcome] = moved([one], servers, BY_NAME["wide_1000"], 2).values()
+    assert isinstance(outcome, Failed)
+    assert isinstance(within_limits(outcome), Skipped), outcome
+
+
 @pytest.mark.parametrize(
     ("shape", "said"), [("wide_1601", "at most 1600 columns"), ("wide_bigints", "row is too big")]
 )  # fmt: skip
@@ -314,10 +322,11 @@ def streamed(
     return outcomes[0]
 
 
-@pytest.mark.parametrize("name", ["insert", "insert_all_months", "insert_buffer"])
+@pytest.mark.parametrize("name", [mode.name for mode in parts.MODES])
 def test_a_stream_arrives_whole_and_is_looked_at(
-    name: str, servers: Servers, stream: tuple[ClickHouseTables, pa.Table]
+    name: str, servers: Servers, stream: tuple[ClickHouseTables, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(parts, "_check_queue", nothing)  # without a queue they are inserted at once, which is as right
     outcome = streamed(name, servers, stream)
     assert isinstance(outcome, Ok), outcome
     values = outcome.values.values
@@ -345,6 +354,12 @@ def test_rows_of_all_months_make_more_parts_than_those_of_one(
 def test_without_a_queue_asynchronous_inserts_are_skipped_with_a_remedy(servers: Servers) -> None:
     with pytest.raises(UnavailableError, match="SERVERS=docker or external"):
         parts._check_queue(ClickHouseTables(servers.clickhouse))
+
+
+def test_the_summary_recommends_for_tables_like_somebodys() -> None:
+    cases = [row["case"] for row in Summary.of(committed.RUN).choices().rows]
+    for like in findings.LIKE:
+        assert cases.count(f"for tables like: {like}") == len(runs.FEW)
 
 
 # What is said of passes that are made up.

@@ -14,6 +14,7 @@ LIMITS = {
     "CSV conversion error to bool": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
     " is no List(": "text, as it comes: use ADBC (PostgreSQL), Arrow or Parquet (ClickHouse)",
     " is no String": "a dictionary, as it comes: select document::text, or use ADBC",
+    "TOO_MANY_PARTS": "send larger batches, rows of one partition together, or use async_insert",
     "which unnest would take apart as well": "",
     "is not encoded here": "",
     "is not decoded here": "",

@@ -28,6 +28,7 @@ from framehaul.harness.rounds import Rounds, in_rounds
 from framehaul.harness.verify import Expected
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.studies.table_shapes import STUDY
+from framehaul.studies.table_shapes.limits import within_limits
 from framehaul.studies.table_shapes.passes import Row, percentile
 from framehaul.studies.table_shapes.shapes import STANDARD, STREAM, Shape, narrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW
@@ -146,7 +147,7 @@ def _streams(
     sent, reference = Expected(table, content), table.renamed(f"{table.name}_sent")
 
     def row(one: Stream, number: int, outcome: Pass[Streamed]) -> Row:
-        values = columns_of(Ok(outcome.values.values) if isinstance(outcome, Ok) else outcome)
+        values = columns_of(Ok(outcome.values.values) if isinstance(outcome, Ok) else within_limits(outcome))
         return _row(this_run.run_id, one.mode.name, one.mode.label, STREAM, BATCH_ROWS, number, batches, rate, values)
 
     def record(one: Stream, number: int, outcome: Pass[Streamed]) -> None:

@@ -27,7 +27,7 @@ from framehaul.reporting.tables import (
 )
 from framehaul.results import store
 from framehaul.studies.table_shapes import STUDY, findings, parts, runs
-from framehaul.studies.table_shapes.findings import Keeping, Page, Point, Standing, label_of
+from framehaul.studies.table_shapes.findings import Keeping, Page, Point, label_of
 from framehaul.studies.table_shapes.passes import Row as Result
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, STREAM, WIDE
 from framehaul.techniques.registry import DATABASES
@@ -36,13 +36,10 @@ LABELS = {one.name: one.label for one in (*SHAPES, *WIDE)} | {STREAM: "a steady 
 FEW_TIES = 2
 """So many are named; more are counted."""
 SHADES = {
-    "the fastest, or not told from it": "#08519c",
-    "told from it, 0.8x or more": "#6baed6",
-    "0.5x or more": "#c6dbef",
-    "0.2x or more": "#fdd0a2",
-    "less": "#e6550d",
-}
-"""What colours of a rank figure mean."""
+    "0.95x or more": ("#08519c", 0.95), "0.8x or more": ("#6baed6", 0.8), "0.5x or more": ("#c6dbef", 0.5),
+    "0.2x or more": ("#fdd0a2", 0.2), "less": ("#e6550d", 0.0),
+}  # fmt: skip
+"""What colours of a rank figure mean: from which share of the fastest's rows/s on."""
 LINES = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999", "#222222",
     "#44AA99", "#AA4499", "#661100", "#6699CC", "#888800", "#B00020",
@@ -294,16 +291,17 @@ def rank_figure(page: Page, database: str, direction: str) -> Figure:
         name: sum(one.share or 0 for where, one in every if (where, one.row["technique"]) == name[:2]) for name in names
     }
     names.sort(key=lambda name: (wheres.index(name[0]), -shares[name]))
-    with charts.panels(1, height=2.6 + 0.36 * len(names)) as (figure, [axes]):
+    with charts.panels(1, height=2.6 + 0.36 * len(names), width=12.5) as (figure, [axes]):
         for where, one in every:
             x, y = points.index(one.point), names.index((where, one.row["technique"], one.row["label"]))
             if one.share is None:
                 axes.text(x, y, one.row["status"], ha="center", va="center", fontsize=8, color=charts.FAINT)
                 continue
-            shade = _shade(one)
-            axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, color=SHADES[shade], linewidth=0))
-            ink = "white" if shade in (next(iter(SHADES)), "less") else charts.INK
-            axes.text(x, y, f"{one.rank}.  {one.share:.2f}x", ha="center", va="center", fontsize=8, color=ink)
+            colour = next(colour for colour, least in SHADES.values() if one.share >= least)
+            axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, color=colour, linewidth=0))
+            told = "" if one.fastest or one.slower else "~"
+            ink = "white" if colour in ("#08519c", "#e6550d") else charts.INK
+            axes.text(x, y, f"{one.rank}.  {told}{one.share:.2f}x", ha="center", va="center", fontsize=8, color=ink)
         labels = [f"{label}{', bulk load' if where[2] == 'bulk_load' else ''}" for where, _, label in names]
         origins = {(where, one.row["technique"]): one.row["origin"] for where, one in every}
         charts.name_lines(axes, labels, [origins[name[:2]] for name in names], size=8)
@@ -313,25 +311,17 @@ def rank_figure(page: Page, database: str, direction: str) -> Figure:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         figure.suptitle(
-            f"{DATABASES[database]} {direction}: rank, and rows/s over those of the fastest (names in grey: published)",
+            f"{DATABASES[database]} {direction}: rank, rows/s over the fastest's (~: not told apart; grey: published)",
             x=0.01, ha="left", fontweight="bold",
         )  # fmt: skip
-        handles = [Patch(color=colour, label=name) for name, colour in SHADES.items()]
+        handles = [Patch(color=colour, label=name) for name, (colour, _) in SHADES.items()]
         figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
     return figure
 
 
 def _wrapped(point: Point) -> str:
     """Its label, so narrow that it stands over a column."""
-    return "\n".join(line for part in label_of(point).split(", ") for line in textwrap.wrap(part, 13))
-
-
-def _shade(one: Standing) -> str:
-    share = one.share or 0
-    names = list(SHADES)
-    if one.fastest or not one.slower:
-        return names[0]
-    return next((name for name, least in zip(names[1:], (0.8, 0.5, 0.2), strict=False) if share >= least), names[-1])
+    return "\n".join(line for part in label_of(point).split(", ") for line in textwrap.wrap(part, 11))
 
 
 def small_figure(passes: pl.DataFrame) -> Figure:
