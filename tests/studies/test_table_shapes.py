@@ -38,6 +38,8 @@ from tests.conftest import call, check_each, mostly_slow, values_of
 from tests.second_table import SECOND_TABLE
 
 ROWS = 30
+NOT_CARRIED = {("polars_psycopg_unnest", "nested")}
+"""What says that it does not move a shape."""
 BY_NAME = {shape.name: shape for shape in (*SHAPES, *WIDE)}
 
 
@@ -110,7 +112,9 @@ def test_what_is_chosen_is_there_and_has_a_published_technique() -> None:
             assert {(one.database, one.direction) for one in chosen} == {path}
             assert chosen[0].origin == "published"
         assert set(runs.FEW[path]).isdisjoint(runs.MORE[path])
-    assert set(runs.FEW_STATEMENTS) <= {one.name for one in STATEMENTS}
+    everyday = {one.name for path in runs.EVERYDAY for one in runs.chosen("all", path) if one.origin == "everyday"}
+    assert set(runs.FEW_STATEMENTS) <= everyday
+    assert {one.name for one in STATEMENTS} <= everyday
 
 
 def test_who_wants_a_table_for_itself_is_given_no_small_batches() -> None:
@@ -125,11 +129,11 @@ def test_who_wants_a_table_for_itself_is_given_no_small_batches() -> None:
     "shape", mostly_slow(SHAPES, lambda shape: shape.name in ("nulls", "nested"), lambda shape: shape.name)
 )
 def test_every_statement_moves_every_shape_or_says_why_not(shape: Shape, servers: Servers) -> None:
-    for database in ("postgres", "clickhouse"):
-        chosen = [one for one in STATEMENTS if one.database == database]
+    for path in runs.EVERYDAY:
+        chosen = [one for one in runs.chosen("all", path) if one.origin == "everyday"]
         for name, outcome in moved(chosen, servers, shape, ROWS, calls=3).items():
-            if (name, shape.name) == ("polars_psycopg_unnest", "nested"):
-                assert isinstance(within_limits(outcome), Skipped)
+            if (name, shape.name) in NOT_CARRIED:
+                assert isinstance(within_limits(outcome), Skipped), (name, outcome)
             else:
                 assert isinstance(outcome, Ok), (name, outcome)
                 assert len(outcome.values.latencies_s) == 3

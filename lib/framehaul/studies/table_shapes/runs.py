@@ -67,6 +67,11 @@ MORE: dict[Path, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Measured as well where all points are."""
+EVERYDAY: dict[Path, tuple[str, ...]] = {
+    ("postgres", "write"): ("polars_psycopg_executemany",),
+    ("clickhouse", "write"): ("polars_clickhouse_driver_rows", "polars_clickhouse_connect_insert"),
+}
+"""What people call without choosing that is among the techniques, beside the statements of this study."""
 FEW_STATEMENTS = (
     "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest",
     "polars_psycopg_insert_many_values", "polars_clickhouse_driver_rows",
@@ -90,7 +95,8 @@ def chosen(points: str, path: Path) -> list[Technique]:
     names = {"least": FEW[path][::3], "few": FEW[path], "all": FEW[path] + MORE[path]}[points]
     few = {"least": FEW_STATEMENTS[-2:], "few": FEW_STATEMENTS}.get(points)
     known = {one.name: one for one in techniques(*path)}
-    statements = [one for one in STATEMENTS if (one.database, one.direction) == path]
+    statements = [known[name] for name in EVERYDAY.get(path, ())]
+    statements += [one for one in STATEMENTS if (one.database, one.direction) == path]
     return [known[name] for name in names] + [one for one in statements if few is None or one.name in few]
 
 
@@ -180,6 +186,6 @@ def _measure(
 
 def _takes(one: Technique, size: int, calls: int, points: str) -> bool:
     """Whether a technique is measured with so many rows: a bulk load is, of a whole table and not of small batches."""
-    if one.origin == "everyday":  # type: ignore[comparison-overlap]  # it is no origin of the registry yet
+    if one.origin == "everyday":
         return size <= MOST_STATEMENT_ROWS[points]
     return calls == 1 or "empty_table" not in one.requires

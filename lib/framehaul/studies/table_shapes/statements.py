@@ -1,4 +1,4 @@
-"""What people call without choosing: INSERT in its usual forms, written as techniques are.
+"""INSERT in forms that people call without choosing, beside those in `techniques/everyday`, written as techniques are.
 
 Every function takes an open connection in autocommit, a `Table` and a frame, and returns when the rows are committed or
 acknowledged.
@@ -12,10 +12,8 @@ from typing import Any, cast, get_args
 from uuid import UUID
 
 import asyncpg
-import clickhouse_driver
 import polars as pl
 import psycopg
-from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.data.frames import in_table_order
 from framehaul.data.schema import ColumnType, Table, refuse
@@ -23,7 +21,7 @@ from framehaul.techniques import Technique
 from framehaul.techniques.beyond.clickhouse_write import INSERT
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
-from framehaul.techniques.registry import Database, Frame, Origin
+from framehaul.techniques.registry import Database, Frame
 
 STATEMENTS: list[Technique] = []
 """Them, in their order here."""
@@ -35,9 +33,8 @@ def everyday[F: Callable[..., Any]](database: Database, client: str, label: str)
     def keep(function: F) -> F:
         frame = function.__name__.partition("_")[0]
         assert frame in get_args(Frame)
-        origin = cast("Origin", "everyday")
         one = Technique(
-            function, database, "write", cast("Frame", frame), client, client, "insert_rows", label, origin,
+            function, database, "write", cast("Frame", frame), client, client, "insert_rows", label, "everyday",
             APPEND[database],
         )  # fmt: skip
         STATEMENTS.append(one)
@@ -69,19 +66,6 @@ def polars_psycopg_execute(connection: psycopg.Connection[Any], table: Table, fr
         connection.execute(UTF8)
         for row in in_table_order(frame, table).iter_rows():
             connection.execute(statement, row)
-
-
-@everyday("postgres", "psycopg", "psycopg executemany from Polars rows")
-def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """One call; psycopg sends the rows one after another in a pipeline.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(UTF8)
-        cursor.executemany(
-            f"{psycopg_text(table)} VALUES {placeholders(table)}".encode(), in_table_order(frame, table).iter_rows()
-        )
 
 
 @everyday("postgres", "psycopg", "psycopg pipeline of INSERTs, prepared, from Polars rows")
@@ -130,21 +114,6 @@ async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table:
             row[at] = row[at] and UUID(row[at])
     values = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
     await connection.executemany(f"{insert_into(table)} VALUES ({values})", rows)
-
-
-@everyday("clickhouse", "clickhouse_driver", "clickhouse-driver INSERT VALUES from Polars rows")
-def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
-    """A list of rows, of which the driver makes blocks."""
-    client.execute(
-        f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", in_table_order(frame, table).rows(),
-        settings=INSERT,
-    )  # fmt: skip
-
-
-@everyday("clickhouse", "clickhouse_connect", "clickhouse-connect insert from Polars rows")
-def polars_clickhouse_connect_rows(client: ClickHouseConnectClient, table: Table, frame: pl.DataFrame) -> None:
-    """A list of rows; clickhouse-connect asks the server for the table's types, then sends a Native block."""
-    client.insert(table.clickhouse_name, in_table_order(frame, table).rows(), table.column_names, settings=INSERT)
 
 
 @everyday("clickhouse", "http_client", "http.client INSERT FORMAT JSONEachRow from Polars")
