@@ -474,6 +474,23 @@ def test_the_standard_order_is_compared_with_that_of_other_tables() -> None:
     assert {row["point"][0]: row["order"] for row in rows} == {"standard": None, "texts": -1.0}
 
 
+def test_a_run_that_moved_nothing_has_pages_and_figures() -> None:
+    passes = of({("p", "standard", 1): noisy(10), ("b", "texts", 10): noisy(10)}).with_columns(
+        pl.lit("skipped").alias("status"), pl.lit("no such server").alias("reason"),
+        pl.lit(None, pl.Float64).alias("rows_per_s"), pl.lit(None, pl.Float64).alias("p50_s"),
+    )  # fmt: skip
+    page, samples = findings.judge(passes), pl.DataFrame(schema=cast("Any", store.schema_of(parts.Sample)))
+    assert "nothing was moved" in study.answer_text(passes)
+    for table in (
+        study.fastest_table(page), study.like_table(page), study.crossings_table(page), study.latency_table(passes),
+        study.stream_table(passes, samples), study.columns_table(passes),
+    ):  # fmt: skip
+        assert table.rows == []
+    assert study.rank_figure(page, "postgres", "write").axes
+    assert study.small_figure(passes).axes
+    assert study.parts_figure(samples).axes
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [({"rows": 0}, "ROWS=0"), ({"megabytes": 0.0}, "MEGABYTES=0.0"), ({"megabytes": float("nan")}, "MEGABYTES=nan"),
