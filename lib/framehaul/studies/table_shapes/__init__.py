@@ -5,7 +5,7 @@ from __future__ import annotations
 from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
 
 MEGABYTES = Parameter(
-    "megabytes", 4.0, "the largest frame of tables of other shapes", smoke=0.05, reference=1000.0
+    "megabytes", 4.0, "the largest frame of tables of other shapes", smoke=0.05, reference=400.0
 )  # fmt: skip
 POINTS = Parameter(
     "points", "few", "of tables of other shapes: how many numbers of rows, techniques and rates: least, few or all",
@@ -19,6 +19,6 @@ STUDY = Study(
     "framehaul.studies.table_shapes.passes:Row",
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",
-    seconds=(60, 7200),
+    seconds=(60, 14_400),
 )
 STUDIES = (STUDY,)
