@@ -310,9 +310,10 @@ def rank_figure(page: Page, database: str, direction: str) -> Figure:
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
+        marks = "~: not told apart from the fastest; names in grey: published, in purple: everyday"
         figure.suptitle(
-            f"{DATABASES[database]} {direction}: rank, rows/s over the fastest's (~: not told apart; grey: published)",
-            x=0.01, ha="left", fontweight="bold",
+            f"{DATABASES[database]} {direction}: rank, and rows/s over the fastest's ({marks})", x=0.01, ha="left",
+            fontweight="bold", fontsize=10,
         )  # fmt: skip
         handles = [Patch(color=colour, label=name) for name, (colour, _) in SHADES.items()]
         figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
