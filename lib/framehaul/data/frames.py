@@ -14,7 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.documents import maker, without_documents
+from framehaul.data.schema import ARRAYS, NESTED, WIDE, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 
 BATCH_ROWS = 65_536
@@ -71,19 +72,28 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     frame = in_table_order(frame, table)
     try:
         lists = {name: exact_lists(frame[name], table.arrow_schema.field(name).type)
-                 for name in table.columns_of(ColumnType.LIST)}  # fmt: skip
+                 for name in table.columns_of(*ARRAYS, *NESTED)}  # fmt: skip
         content = pa.Table.from_pandas(frame.assign(**lists), schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
     for column in table.columns:
         check_enum(content.column(column.name), column)
+        check_wide(content.column(column.name), column)
     return validated(content)
 
 
 def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
-    """Lists of pandas as Arrow's, in which NaN stays what it is: where Arrow takes a frame it makes NULL of it."""
-    objects = values.astype(object).where(values.notna(), None)
-    lists = pa.chunked_array([pa.array(objects.tolist(), kind, from_pandas=False)])
+    """What is nested in pandas as Arrow's, in which NaN stays what it is: of a whole frame's Arrow would make NULL.
+
+    Raises ValueError, naming the column, for a value that is none of the type: Arrow drops fields that a struct lacks.
+    """
+    objects = values.astype(object).where(values.notna(), None).tolist()
+    try:
+        if pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_nested(kind.value_type):
+            objects = [*map(maker(kind), objects)]
+        lists = pa.chunked_array([pa.array(objects, kind, from_pandas=False)])
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
     return pd.Series(pd.arrays.ArrowExtensionArray(lists), values.index)
 
 
@@ -95,6 +105,25 @@ def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
         if len(unknown):
             said = unknown[0].as_py()
             raise ValueError(f"column {column.name} is an enum that does not have {said!r}: add it to its values")
+
+
+def check_wide(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raises ValueError for text that is no number of a column of long ones; of other columns nothing is asked."""
+    if column.type in WIDE:
+        for row, text in enumerate(values.to_pylist()):
+            if text is not None and not is_wide(text, column):
+                raise ValueError(f"column {column.name}, row {row:,}: {text!r} is no {column.types.clickhouse}")
+
+
+def is_wide(text: str, column: Column) -> bool:
+    """Whether a text is a number that the type of the column holds, every digit of it."""
+    if column.type is ColumnType.WIDE_DECIMAL:
+        precision, scale = map(int, re.findall(r"\d+", column.types.clickhouse))
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        digits = re.fullmatch(r"-?\d+(\.\d+)?", text, re.ASCII)
+        return bool(digits) and len(whole.lstrip("0")) <= precision - scale and len(fraction.rstrip("0")) <= scale
+    least, most = whole_numbers(column.types.clickhouse)
+    return bool(re.fullmatch(r"-?\d{1,78}", text, re.ASCII)) and least <= int(text) <= most
 
 
 def enum_values(column: Column) -> list[str]:
@@ -143,6 +172,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = in_table_order(frame, table)
     for column in table.columns:
         values, wanted = frame[column.name], column.types.polars
+        check_wide(values.to_arrow() if values.dtype == pl.String else pa.array([], pa.string()), column)
         if column.type is ColumnType.ENUM and values.dtype == pl.String:
             check_enum(values.to_arrow(), column)
         if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
@@ -176,7 +206,7 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
 
     Raises ValueError for arrays that are not valid, unless `valid` says that whoever made them has seen to it.
     """
-    arrow = arrow if valid else validated(with_bytes(arrow, table))
+    arrow = without_documents(arrow if valid else validated(with_bytes(arrow, table)), table)
     columns: dict[str, Any] = {}
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
@@ -186,8 +216,11 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
             continue
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
-        # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
-        series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
+        # Through dtypes that have NULL where there is one, so that none turns an integer into a float on the way: for
+        # integers the column's own, as pandas 3.1.1 makes of Arrow-backed ones its own through floats, for some values.
+        whole = column.nullable and pa.types.is_integer(wanted)
+        backed = (lambda _, column=column: pd.api.types.pandas_dtype(column.pandas_dtype)) if whole else pd.ArrowDtype
+        series: Any = values.to_pandas(types_mapper=backed if column.nullable else None)
         if column.pandas_dtype == "object":
             # numpy has no NULL beside integers: lists are Python's.
             objects = values.to_pylist() if pa.types.is_nested(wanted) else values.to_pandas().to_numpy()
@@ -202,7 +235,7 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     Extension types become what they are stored as, which for ADBC's numeric is its text. Raises ValueError for arrays
     that are not valid, unless `valid` says that whoever made them has seen to it.
     """
-    arrow = arrow if valid else validated(with_bytes(arrow, table))
+    arrow = without_documents(arrow if valid else validated(with_bytes(arrow, table)), table)
     for at, kind in enumerate(arrow.schema.types):
         if isinstance(kind, pa.BaseExtensionType):
             arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))

@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import io
 import secrets
-from collections.abc import Buffer, Iterator, Mapping
+from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, BinaryIO
@@ -28,13 +28,15 @@ from framehaul.data.frames import (
     arrow_stream,
     check_enum,
     check_text,
+    check_wide,
     conform,
+    exact_lists,
     from_pandas,
     from_polars,
     in_clickhouse_order,
     in_table_order,
 )
-from framehaul.data.schema import FLOATS, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, FLOATS, NESTED, WIDE, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
@@ -74,14 +76,44 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
                 raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
 
 
-def check_null_lists(counts: Mapping[str, int]) -> None:
-    """Raises ValueError where NULL stands in place of a list: ClickHouse has none, and would store an empty one."""
-    for name, count in counts.items():
-        if count:
-            raise ValueError(
-                f"column {name} holds {count:,} NULLs, and ClickHouse's Array cannot be NULL: make them empty lists, "
-                "and keep which they were in a column of its own"
-            )
+def check_nulls_of_nested(content: pa.Table, table: Table) -> None:
+    """Raises ValueError where NULL stands in place of a list, a struct or a map, at any depth.
+
+    ClickHouse has none, and would store an empty list, or a struct of NULLs.
+    """
+    for column in table.columns:
+        if column.type in (*ARRAYS, *NESTED):
+            for kind, count in nested_nulls(content.column(column.name)):
+                what, remedy = EMPTY[kind]
+                raise ValueError(
+                    f"column {column.name} holds {count:,} NULLs in place of a {what}, and ClickHouse's {kind} cannot "
+                    f"be NULL: make them {remedy}, and keep which they were in a column of its own"
+                )
+
+
+def nested_nulls(values: pa.ChunkedArray | pa.Array) -> Iterator[tuple[str, int]]:
+    """What ClickHouse calls that in whose place NULL stands, from the outside in, and how many there are."""
+    kind = values.type
+    if not pa.types.is_nested(kind):
+        return
+    if values.null_count:
+        yield "Tuple" if pa.types.is_struct(kind) else "Map" if pa.types.is_map(kind) else "Array", values.null_count
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        if pa.types.is_map(kind):
+            first, last = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+            yield from nested_nulls(chunk.items.slice(first, last - first))
+        else:
+            inner = chunk.flatten()
+            for each in inner if pa.types.is_struct(kind) else [inner]:
+                yield from nested_nulls(each)
+
+
+# What is NULL where ClickHouse has none, as a frame calls it, and what to make of it.
+EMPTY = {
+    "Array": ("list", "empty lists"),
+    "Map": ("map", "empty maps"),
+    "Tuple": ("struct", "structs of NULLs"),
+}
 
 
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -93,7 +125,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = conform(frame, table)
     check_text(frame, table)
     check_dates(frame, table)
-    check_null_lists({name: frame[name].null_count() for name in table.columns_of(ColumnType.LIST)})
+    check_nulls_of_nested(frame.select(table.columns_of(*ARRAYS, *NESTED)).to_arrow(), table)
     return frame
 
 
@@ -109,7 +141,7 @@ def check(content: pa.Table, table: Table) -> None:
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
-    check_null_lists({name: content[name].null_count for name in table.columns_of(ColumnType.LIST)})
+    check_nulls_of_nested(content, table)
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -321,14 +353,21 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     for column in table.columns:
         if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
-        check_enum(pa.array(frame[column.name], from_pandas=True), column)
-    check_null_lists({name: int(frame[name].isna().sum()) for name in table.columns_of(ColumnType.LIST)})
+        if column.type in (ColumnType.ENUM, *WIDE):
+            texts = pa.array(frame[column.name], from_pandas=True)
+            check_enum(texts, column)
+            check_wide(texts, column)
+    kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*ARRAYS, *NESTED)}
+    check_nulls_of_nested(pa.table({name: exact_lists(frame[name], kind) for name, kind in kinds.items()}), table)
     return frame
 
 
 def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver's own INSERT of a frame, as Native blocks."""
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
+    refuse(
+        table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", inside=True
+    )
     frame = without_lost_nulls(frame, table)
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
 
@@ -348,10 +387,11 @@ def pandas_clickhouse_connect_insert_df_rust(
     client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
+    refuse(table, WIDE[:4], "which the codec does not make of text: use Arrow", "clickhouse")
     insert_df(client, table, frame)
 
 
-NO_NATIVE = {ColumnType.LIST, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+NO_NATIVE = {*ARRAYS, *NESTED, *WIDE, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:

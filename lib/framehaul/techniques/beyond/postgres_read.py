@@ -25,7 +25,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import NO_CSV, ColumnType, Table, quote_postgres_text, refuse
+from framehaul.data.schema import NESTED, NO_CSV, WIDE, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
@@ -293,12 +293,14 @@ def parse_text(text: io.BytesIO, table: Table) -> pl.DataFrame:
     """Tab-delimited CSV with every column parsed as its own type: nothing is inferred, so nothing drifts."""
     if not text.getbuffer().nbytes:
         return pl.DataFrame(schema=table.polars_schema)
-    return pl.read_csv(
+    as_text: dict[str, pl.DataType] = dict.fromkeys(table.columns_of(*NESTED), pl.String())
+    frame = pl.read_csv(
         text,
         separator="\t",
         has_header=False,
-        schema=table.polars_schema,
+        schema=table.polars_schema | as_text,
     )
+    return to_polars(frame.to_arrow(), table, valid=True) if as_text else frame
 
 
 @technique(family="copy_text", label="psycopg COPY TO STDOUT delimited text, typed -> Polars dataframe")
@@ -313,12 +315,14 @@ def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
     text = copy_text(connection, table)
     if not text.getbuffer().nbytes:
         return to_pandas(table.arrow_schema.empty_table(), table)
+    types = dict(zip(table.column_names, table.arrow_schema.types, strict=True))
+    types |= dict.fromkeys(table.columns_of(*NESTED), pa.string())
     content = pa.csv.read_csv(
         text,
         pa.csv.ReadOptions(column_names=table.column_names),
         pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True),
         pa.csv.ConvertOptions(
-            column_types=table.arrow_schema, null_values=[""], strings_can_be_null=True,
+            column_types=types, null_values=[""], strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )  # fmt: skip
@@ -350,6 +354,7 @@ NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     check_encoding(connection)
+    refuse(table, WIDE, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
     refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
     return to_polars(connection.execute(query).to_arrow_table(), table)
