@@ -115,6 +115,7 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.JSON, ["1"], pl.Series(["NaN"])),
     (ColumnType.STRUCT, [None], pl.Series([{"a": None, "b": None}], dtype=ColumnType.STRUCT.value.polars)),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1}'])),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":9223372036854775808,"b":"x"}'])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series([{"a": 1, "b": "x", "c": 0}])),
     (ColumnType.STRUCT, [{"a": 2**53 + 1, "b": "x"}], pl.Series([{"a": float(2**53 + 1), "b": "x"}])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1,"b":"x","a":1}'])),

@@ -460,4 +460,4 @@ def test_a_path_that_carries_the_frame_only_now_and_then_is_a_failure(tmp_path: 
             for number, status in enumerate(found, 1):
                 row = blank | {"technique": name, "pass_": number, "status": status, "reason": "why"}
                 writer.write(store.Result(**row))
-    assert _failures(STUDY, tmp_path) == "1 techniques failed: now and then: why"
+    assert _failures(STUDY, tmp_path, {}) == "1 techniques failed: now and then: why"

@@ -20,7 +20,7 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.beyond.clickhouse_write import check_nulls_of_nested
+from framehaul.techniques.beyond.clickhouse_write import check_nested
 from framehaul.techniques.clients import QueryError, open_http_client, open_psycopg
 from framehaul.techniques.streaming import copy_batches, insert_batches
 from tests.conftest import call, check_each
@@ -92,10 +92,10 @@ def test_nulls_outside_of_a_slice_are_none_of_it() -> None:
     )
     values = [[("a", None)], [("a", {"a": 1, "b": None})], None, [("c", None)]]
     content = pa.table({"m": pa.array(values, of.arrow_schema.field("m").type)})
-    check_nulls_of_nested(content.slice(1, 1), of)
+    check_nested(content.slice(1, 1), of)
     for start, kind in ((0, "Tuple"), (2, "Map"), (3, "Tuple")):
         with pytest.raises(ValueError, match=f"column m holds 1 NULLs in place of a .*{kind} cannot be NULL"):
-            check_nulls_of_nested(content.slice(start, 1), of)
+            check_nested(content.slice(start, 1), of)
 
 
 @pytest.mark.parametrize(

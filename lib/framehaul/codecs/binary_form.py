@@ -17,7 +17,7 @@ from framehaul.codecs.compiled import arrow_array
 from framehaul.codecs.native_blocks import nulls_of, one_piece, uuid_halves
 from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
-from framehaul.data.schema import NESTED, WIDE, ColumnType, Table
+from framehaul.data.schema import LONG_NUMBERS, NESTED, ColumnType, Table
 
 IPV4_VERSION = 4
 NEGATIVE = 0x4000
@@ -83,5 +83,5 @@ def _numeric(text: str) -> bytes:
 
 BINARY_FORMS = {
     ColumnType.JSON: _jsonb, ColumnType.IPV4: _inet, ColumnType.IPV6: _inet,
-    **dict.fromkeys(NESTED, _jsonb), **dict.fromkeys(WIDE, _numeric),
+    **dict.fromkeys(NESTED, _jsonb), **dict.fromkeys(LONG_NUMBERS, _numeric),
 }  # fmt: skip

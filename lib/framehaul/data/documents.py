@@ -91,18 +91,20 @@ def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     texts = list[str | None]()
     for row, value in enumerate(values):
         try:
-            texts.append(_document(value))
-        except (ValueError, KeyError) as error:
-            twice = "a key of a map is there twice, of which jsonb keeps the last: drop one"
-            why = twice if isinstance(error, KeyError) else f"{error}"
-            raise ValueError(f"column {name}, row {row:,} ({values.type}) is no jsonb: {why}") from error
+            texts.append(document(value))
+        except ValueError as error:
+            raise ValueError(f"column {name}, row {row:,} ({values.type}) is no jsonb: {error}") from error
     return pa.chunked_array([texts], pa.string())
 
 
-def _document(value: pa.Scalar) -> str | None:
+def document(value: pa.Scalar) -> str | None:
+    """A struct, a map or a list as JSON; raises ValueError for what jsonb refuses or changes."""
     if not value.is_valid:
         return None
-    plain = value.as_py(maps_as_pydicts="strict")
+    try:
+        plain = value.as_py(maps_as_pydicts="strict")
+    except KeyError as error:
+        raise ValueError("a key of a map is there twice, of which jsonb keeps the last: drop one") from error
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
     except ValueError as error:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from framehaul.data.documents import maker, no_number
 from framehaul.data.frames import uuid_text
-from framehaul.data.schema import ARRAYS, FLOATS, NESTED, WIDE, Column, ColumnType, TimeUnit
+from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
 BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
 NANOSECONDS: dict[TimeUnit, int] = {"ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -31,7 +31,7 @@ TIMESTAMP = (
 )
 SHOWN_CHARACTERS = 40
 DAY_NANOSECONDS = 86_400 * 10**9
-WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *WIDE)
+WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *LONG_NUMBERS)
 """Types of which two texts may be one value."""
 EXACTLY = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """For numbers of any number of digits."""
@@ -274,10 +274,10 @@ def _series(values: list[Any], column: Column) -> pl.Series:
             values = [value.bytes for value in values]
         case Decimal():
             texts = pl.Series([f"{value:f}" for value in values])
-            return texts if column.type in (ColumnType.DECIMAL, *WIDE) else _of_text(texts, pl.Decimal(38, 0))
+            return texts if column.type in (ColumnType.DECIMAL, *LONG_NUMBERS) else _of_text(texts, pl.Decimal(38, 0))
         case pd.Timestamp():  # has nanoseconds, which Polars would cut off
             return pl.Series(values=pa.array(pd.Series(values)))
-        case int() if column.type in WIDE:
+        case int() if column.type in LONG_NUMBERS:
             values = [str(value) for value in values]
         case bytearray() | memoryview():
             values = [bytes(value) for value in values]
@@ -342,10 +342,17 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
         try:
             missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124
             each = None if missing else make(_parsed(value) if isinstance(value, str | bytes) else value)
-            pa.array([each], kind, from_pandas=False)
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError):
             odd[row], each = value, None
         made.append(each)
+    try:
+        return _compared(pa.array(made, kind, from_pandas=False)), odd
+    except (ValueError, TypeError, OverflowError):  # of all, for a number that is too long
+        for row, each in enumerate(made):
+            try:
+                pa.array([each], kind, from_pandas=False)
+            except (ValueError, TypeError, OverflowError):
+                odd[row], made[row] = values[row], None
     return _compared(pa.array(made, kind, from_pandas=False)), odd
 
 
@@ -593,6 +600,6 @@ _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | Non
     ColumnType.BOOL: _booleans, ColumnType.DECIMAL: _decimals, ColumnType.TEXT: _texts, ColumnType.BYTES: _bytes,
     ColumnType.UUID: _uuids, ColumnType.DATE: _dates, ColumnType.TIME: _times, ColumnType.JSON: _documents,
     ColumnType.ENUM: _texts, ColumnType.FIXED_BYTES: _bytes, ColumnType.IPV4: _addresses, ColumnType.IPV6: _addresses,
-    ColumnType.DURATION: _durations, **dict.fromkeys(WIDE, _wide),
+    ColumnType.DURATION: _durations, **dict.fromkeys(LONG_NUMBERS, _wide),
 }  # fmt: skip
 """What else a value may be given as; numbers are compared as numbers."""

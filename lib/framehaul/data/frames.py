@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import maker, without_documents
-from framehaul.data.schema import ARRAYS, NESTED, WIDE, Column, ColumnType, Table, whole_numbers
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 
 BATCH_ROWS = 65_536
@@ -109,7 +109,7 @@ def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
 
 def check_wide(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     """Raises ValueError for text that is no number of a column of long ones; of other columns nothing is asked."""
-    if column.type in WIDE:
+    if column.type in LONG_NUMBERS:
         for row, text in enumerate(values.to_pylist()):
             if text is not None and not is_wide(text, column):
                 raise ValueError(f"column {column.name}, row {row:,}: {text!r} is no {column.types.clickhouse}")

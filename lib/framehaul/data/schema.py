@@ -287,7 +287,7 @@ ARRAYS = (ColumnType.LIST, ColumnType.FIXED_LIST)
 """Lists of scalars."""
 NESTED = (ColumnType.NESTED_LIST, ColumnType.STRUCT, ColumnType.MAP)
 """What is a document in PostgreSQL."""
-WIDE = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, ColumnType.UINT256, ColumnType.WIDE_DECIMAL)
+LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, ColumnType.UINT256, ColumnType.WIDE_DECIMAL)
 """Numbers that are text in a dataframe."""
 NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 """The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
@@ -569,3 +569,28 @@ ANALYTICS_METRICS = Table(
     partition_by_month_of="event_date",
 )
 """The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and one float."""
+
+NESTED_METRICS = Table(
+    name="framehaul_nested_metrics",
+    columns=(
+        Column("entity_key", ColumnType.UUID),
+        Column("event_date", ColumnType.DATE),
+        Column("source_id", ColumnType.INT32),
+        Column("dimension", ColumnType.TEXT),
+        Column("metric", ColumnType.INT64),
+        Column("metric_value", ColumnType.FLOAT64),
+        Column("amount", ColumnType.DECIMAL, exactly=decimal_types(24, 4)),
+        Column("state", ColumnType.ENUM, exactly=enum_types("new", "open", "paid", "sent", "closed")),
+        Column("numbers", ColumnType.LIST),
+        Column("place", ColumnType.STRUCT, exactly=struct_types(
+            {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
+        )),
+        Column("document", ColumnType.JSON),
+    ),
+    key=("entity_key", "event_date", "source_id"),
+    partition_by_month_of="event_date",
+)  # fmt: skip
+"""Types beside each other: scalars, a decimal, an enum, a list of integers, a struct, a document of JSON."""
+
+TABLES = {"standard": ANALYTICS_METRICS, "nested": NESTED_METRICS}
+"""The tables that all techniques are measured with, by the name that TABLE has for them."""

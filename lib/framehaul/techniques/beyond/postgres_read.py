@@ -25,7 +25,7 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import NESTED, NO_CSV, WIDE, ColumnType, Table, quote_postgres_text, refuse
+from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
@@ -354,7 +354,7 @@ NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     check_encoding(connection)
-    refuse(table, WIDE, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
+    refuse(table, LONG_NUMBERS, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
     refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
     return to_polars(connection.execute(query).to_arrow_table(), table)

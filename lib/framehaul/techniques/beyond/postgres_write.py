@@ -37,7 +37,7 @@ from framehaul.data.frames import (
     from_pandas,
     from_polars,
 )
-from framehaul.data.schema import ARRAYS, NESTED, NO_CSV, WIDE, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -254,7 +254,7 @@ PYTHON: dict[ColumnType, Callable[[str], object]] = {
     ColumnType.IPV4: ip_address,
     ColumnType.IPV6: ip_address,
     **dict.fromkeys(NESTED, lambda text: Jsonb(text, dumps=str)),
-    **dict.fromkeys(WIDE, Decimal),
+    **dict.fromkeys(LONG_NUMBERS, Decimal),
 }
 
 
@@ -294,7 +294,7 @@ NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals h
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    refuse(table, WIDE, NOT_BY_ADBC, "postgres")
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -305,7 +305,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
-    refuse(table, WIDE, NOT_BY_ADBC, "postgres")
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -320,7 +320,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
-    refuse(table, WIDE, NOT_BY_ADBC, "postgres")
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -339,7 +339,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
     for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is text[], where DuckDB makes NULL of the text NULL: use pgpq or ADBC")
-    refuse(table, WIDE, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
+    refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
     content = with_documents(to_arrow(frame, table), table)
     check_encoding(connection)
     connection.register("frame", content)
