@@ -48,7 +48,7 @@ from framehaul.studies.own_data import ddl, files
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import read_json_lines
+from framehaul.studies.own_data.loading import fitted, read_json_lines
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import source
@@ -735,10 +735,17 @@ def of_another_tool(tool: str, directory: Path) -> pa.Table:
     if tool == "ORC":  # it comes with pyarrow, for its tests
         return orc.read_table(Path(pa.__file__).parent / "tests" / "data" / "orc" / "TestOrcFile.test1.orc")
     duckdb.sql(
-        "SELECT 1 AS id, {'a': 1, 'b': ['x', NULL]} AS s, MAP {'k': 1.5} AS m, [[1], []] AS l, [1, 2]::INTEGER[2] AS f, "
-        "[{'d': DATE '2020-01-01'}] AS ls UNION ALL SELECT 2, {'a': NULL, 'b': []}, MAP {}, [], [3, NULL], []"
+        "SELECT {'a': 1, 'b': ['x', NULL]} AS s, MAP {'k': 1.5} AS m, [[1], []] AS l, [1, 2]::INTEGER[2] AS f, "
+        "[{'d': DATE '2020-01-01'}] AS ls UNION ALL SELECT {'a': NULL, 'b': []}, MAP {}, [], [3, NULL], []"
     ).write_parquet(str(directory / "x.parquet"))
     return mine.open_frame(str(directory / "x.parquet")).derived.content
+
+
+def test_a_file_whose_structs_have_a_field_more_is_not_cut_down() -> None:
+    table = derive(pa.table({"s": [[{"a": 1}]]}), "x").table
+    with pytest.raises(ValueError, match="column s holds structs with a field 'b'"):
+        fitted(pa.table({"s": [[{"a": 1, "b": 2}]]}), table)
+    assert fitted(pa.table({"s": [[{}]]}), table)["s"].to_pylist() == [[{"a": None}]]
 
 
 @pytest.mark.parametrize("tool", ["ORC", "DuckDB"])

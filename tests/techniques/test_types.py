@@ -118,6 +118,20 @@ def test_a_field_that_is_missing_in_a_document_is_null() -> None:
     assert to_pandas(content, table)["s"].tolist() == [{"a": None, "b": "x"}, None, {"a": None, "b": None}]
 
 
+def test_fields_go_by_name_and_none_is_dropped() -> None:
+    table = Table("t", (Column("s", ColumnType.STRUCT, nullable=True),), ())
+    kind = pl.Struct({"b": pl.String, "a": pl.Int32})
+    frame = pl.DataFrame({"s": pl.Series([{"b": "x", "a": 1}, None, {"b": None, "a": None}], dtype=kind)})
+    expected = [{"a": 1, "b": "x"}, None, {"a": None, "b": None}]
+    assert from_polars(frame, table)["s"].to_pylist() == expected
+    assert from_pandas(pd.DataFrame({"s": frame["s"].to_list()}), table)["s"].to_pylist() == expected
+    for found in (pl.DataFrame({"s": [{"c": 1}]}), pl.DataFrame({"s": [{"a": 1, "b": "x", "c": 1}]})):
+        with pytest.raises(ValueError, match="column s holds structs with a field 'c', which"):
+            from_polars(found, table)
+    with pytest.raises(ValueError, match=r"column s.*struct"):
+        from_polars(pl.DataFrame({"s": [1]}), table)
+
+
 def test_no_digit_is_lost_beside_null_in_pandas() -> None:
     table = Table("t", (Column("n", ColumnType.INT64, nullable=True),), ())
     values = [1, None, -33_448_745_904_706_042]

@@ -181,6 +181,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
                 raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
+        if isinstance(values.dtype, pl.Struct) and isinstance(wanted, pl.Struct):
+            values = with_fields(values, wanted)
+            frame = frame.with_columns(values)
         if values.dtype != wanted:
             try:
                 cast = values.cast(wanted, strict=True)
@@ -190,6 +193,38 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
                 raise ValueError(f"column {column.name} holds {values.dtype} values that {wanted} does not have")
             frame = frame.with_columns(cast)
     return frame
+
+
+def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
+    """Raises ValueError for a field of structs that the type of a column does not have: Arrow's cast would drop it."""
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        for field in found:
+            if wanted.get_field_index(field.name) < 0:
+                raise ValueError(
+                    f"column {name} holds structs with a field {field.name!r}, which {wanted} does not have"
+                )
+            check_fields(field.type, wanted.field(field.name).type, name)
+    elif pa.types.is_map(found) and pa.types.is_map(wanted):
+        check_fields(found.item_type, wanted.item_type, name)
+    elif pa.types.is_nested(found) and pa.types.is_nested(wanted) and found.num_fields == wanted.num_fields == 1:
+        check_fields(found.field(0).type, wanted.field(0).type, name)
+
+
+def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
+    """Structs with their fields in order, by name, those that are missing NULL; raises ValueError for others."""
+    found, names = [*values.struct.fields], [field.name for field in wanted.fields]
+    if found == names:
+        return values
+    if more := [name for name in found if name not in names]:
+        raise ValueError(f"column {values.name} holds structs with a field {more[0]!r}, which {wanted} does not have")
+    column = pl.col(values.name)
+    fields = [
+        column.struct.field(field.name) if field.name in found else pl.lit(None, field.dtype).alias(field.name)
+        for field in wanted.fields
+    ]
+    return (
+        values.to_frame().select(pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)).to_series()
+    )
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:

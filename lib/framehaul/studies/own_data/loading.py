@@ -16,7 +16,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from framehaul.data.documents import ESCAPED_NUL, documents
-from framehaul.data.frames import uuid_text, without_views_of_null
+from framehaul.data.frames import check_fields, uuid_text, without_views_of_null
 from framehaul.data.schema import ColumnType, Table
 
 MOST_SCALE = 76
@@ -85,6 +85,7 @@ def fitted(content: pa.Table, table: Table) -> pa.Table:
             values = documents(values, column.name)
         if column.type is ColumnType.WIDE_DECIMAL and pa.types.is_decimal(values.type):
             values = pa.chunked_array([[None if value is None else f"{value:f}" for value in values.to_pylist()]])
+        check_fields(values.type, column.types.arrow, column.name)
         columns.append(values.cast(column.types.arrow))
     return pa.Table.from_arrays(columns, schema=table.arrow_schema)
 
