@@ -27,7 +27,8 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     """The frame with its columns in the order of the table's, at no cost where they are: columns go by name.
 
     Raises ValueError with the names of columns that are missing, that the table does not have, or that are there more
-    than once, and TypeError for what is no dataframe, a lazy frame of Polars among them.
+    than once, for a field of Arrow's structs that the table does not have, and TypeError for what is no dataframe, a
+    lazy frame of Polars among them.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
@@ -35,6 +36,10 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
     wanted = table.column_names
     columns = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        for column in table.columns:
+            if columns.count(column.name) == 1:
+                check_fields(frame.schema.field(column.name).type, column.types.arrow, column.name)
     if columns == wanted:
         return frame
     wrong = {

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.binary_form import in_binary_form
-from framehaul.data.frames import BATCH_ROWS, check_fields, encode_stream, from_polars, in_table_order, validated
+from framehaul.data.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
 from framehaul.data.schema import Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
@@ -36,10 +36,7 @@ def in_table_schema(
     """
 
     def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch = in_table_order(batch, table)
-        for field, wanted in zip(batch.schema, table.arrow_schema, strict=True):
-            check_fields(field.type, wanted.type, field.name)
-        conforming = batch.cast(table.arrow_schema)
+        conforming = in_table_order(batch, table).cast(table.arrow_schema)
         check(pa.Table.from_batches([conforming]), table)
         return conforming
 

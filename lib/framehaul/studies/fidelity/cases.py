@@ -28,7 +28,7 @@ from framehaul.data.schema import (
     struct_types,
     whole_numbers,
 )
-from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
+from framehaul.studies.fidelity.shapes import DOUBLED, FROM_ARROW, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -175,6 +175,13 @@ def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
         f"frame: {name}", tuple(content), tuple(content.values()), () if unfit else BOTH,
         about="frames", directions=("write",), shapes=shapes, unfit=unfit,
     )  # fmt: skip
+
+
+def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
+    """Texts short and long, and a frame that they came into through Arrow."""
+    texts = ["a text of more than twelve bytes", "short", None, "", "another text that no view holds itself", "short"]
+    column = Column("value", T.TEXT, nullable=True)
+    return Case(f"frame: {name}", (column,), (pa.array(texts),), about="frames", directions=("write",), shapes=shapes)
 
 
 def _not_text(
@@ -390,6 +397,7 @@ CASES: tuple[Case, ...] = (
     Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
          directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
     *(_people(name, shapes) for name, shapes in SHAPES.items()),
+    *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_texts_that_are_none(),
 )  # fmt: skip

@@ -358,6 +358,8 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
+        if frame[column.name].dtype == "string_view[pyarrow]":
+            raise ValueError(f"column {column.name} is text as views, which pandas does not filter: cast it to str")
         if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
         if column.type in (ColumnType.ENUM, *LONG_NUMBERS):
