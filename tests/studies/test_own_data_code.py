@@ -246,8 +246,14 @@ def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, 
                 tables_of(servers.of(database)).drop(table)
 
 
+ONE_OF_EACH = (
+    "time", "duration", "list", "list of text", "fixed-size list", "fixed binary", "enum", "json", "struct of all",
+    "list of full lists", "map of numbers",
+)  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CARRIED_BY_FEWER)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_code_carries_every_type_that_its_technique_carries(name: str, servers: Servers, tmp_path: Path) -> None:
     data = tmp_path / "one type.parquet"
     pq.write_table(pa.table({"id": pa.array([1, 2, 3]), "value": CARRIED_BY_FEWER[name][0]}), data)
