@@ -14,7 +14,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import maker, without_documents
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 
@@ -94,12 +93,30 @@ def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
     """
     objects = values.astype(object).where(values.notna(), None).tolist()
     try:
-        if pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_nested(kind.value_type):
-            objects = [*map(maker(kind), objects)]
+        for value in objects:
+            check_keys(value, kind)
         lists = pa.chunked_array([pa.array(objects, kind, from_pandas=False)])
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
     return pd.Series(pd.arrays.ArrowExtensionArray(lists), values.index)
+
+
+def check_keys(value: Any, kind: pa.DataType) -> None:
+    """Raises ValueError for a dictionary that has a key more than a struct has fields, at any depth."""
+    if value is None or not pa.types.is_nested(kind):
+        return
+    if pa.types.is_map(kind):
+        for _, each in value.items() if isinstance(value, dict) else value:
+            check_keys(each, kind.item_type)
+    elif not pa.types.is_struct(kind):
+        for each in value if pa.types.is_nested(kind.value_type) else ():
+            check_keys(each, kind.value_type)
+    elif isinstance(value, dict):
+        fields = {field.name: field.type for field in kind}
+        if value.keys() - fields:
+            raise ValueError(f"{value!r} is no {kind}")
+        for name, each in value.items():
+            check_keys(each, fields[name])
 
 
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
@@ -246,7 +263,7 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
 
     Raises ValueError for arrays that are not valid, unless `valid` says that whoever made them has seen to it.
     """
-    arrow = without_documents(arrow if valid else validated(with_bytes(arrow, table)), table)
+    arrow = arrow if valid else validated(with_bytes(arrow, table))
     columns: dict[str, Any] = {}
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
@@ -275,7 +292,7 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     Extension types become what they are stored as, which for ADBC's numeric is its text. Raises ValueError for arrays
     that are not valid, unless `valid` says that whoever made them has seen to it.
     """
-    arrow = without_documents(arrow if valid else validated(with_bytes(arrow, table)), table)
+    arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
         if isinstance(kind, pa.BaseExtensionType):
             arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
