@@ -136,6 +136,28 @@ def test_fields_go_by_name_and_none_is_dropped() -> None:
         from_polars(pl.DataFrame({"s": [1]}), table)
 
 
+def test_uuids_of_arrow_are_uuids() -> None:
+    table = Table("t", (Column("u", ColumnType.UUID, nullable=True),), ())
+    texts = ["61626364-6566-6768-696a-6b6c6d6e6f70", None]
+    raw = pa.array([b"abcdefghijklmnop", None], pa.binary(16))
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), raw)
+    backed = pd.DataFrame({"u": pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([uuids])))})
+    assert from_pandas(backed, table)["u"].to_pylist() == texts
+    assert from_polars(pl.DataFrame({"u": pl.Series(values=uuids)}), table)["u"].to_pylist() == texts
+    with pytest.raises(ValueError, match="16 bytes"):
+        from_polars(pl.DataFrame({"u": [b"abc"]}), table)
+
+
+def test_long_numbers_are_checked_whatever_dtype_they_come_in() -> None:
+    table = Table("t", (Column("n", ColumnType.UINT128),), ())
+    assert from_polars(pl.DataFrame({"n": pl.Series([2**100], dtype=pl.Int128)}), table)["n"].to_pylist() == [
+        str(2**100)
+    ]
+    for values in (pl.Series([-1], dtype=pl.Int128), pl.Series(["-1"]), pl.Series(["1.5"]), pl.Series(["1_0"])):
+        with pytest.raises(ValueError, match=r"column n, row 0: .* is no UInt128"):
+            from_polars(pl.DataFrame({"n": values}), table)
+
+
 def test_no_digit_is_lost_beside_null_in_pandas() -> None:
     table = Table("t", (Column("n", ColumnType.INT64, nullable=True),), ())
     values = [1, None, -33_448_745_904_706_042]

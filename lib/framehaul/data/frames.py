@@ -20,6 +20,8 @@ from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 BATCH_ROWS = 65_536
 """Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
 UUID_BYTES = 16
+UUIDS = pd.ArrowDtype(pa.uuid())
+"""The dtype of pandas for UUIDs as Arrow's extension type has them."""
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
@@ -77,7 +79,9 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     try:
         lists = {name: exact_lists(frame[name], table.arrow_schema.field(name).type)
                  for name in table.columns_of(*ARRAYS, *NESTED)}  # fmt: skip
-        content = pa.Table.from_pandas(frame.assign(**lists), schema=table.arrow_schema, preserve_index=False)
+        uuids = {name: pd.Series(uuid_text(pl.Series(values=pa.array(frame[name]))).to_list(), frame.index, dtype="str")
+                 for name in table.columns_of(ColumnType.UUID) if frame[name].dtype == UUIDS}  # fmt: skip
+        content = pa.Table.from_pandas(frame.assign(**lists, **uuids), schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
     for column in table.columns:
@@ -193,18 +197,11 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
-        values, wanted = frame[column.name], column.types.polars
-        check_wide(values.to_arrow() if values.dtype == pl.String else pa.array([], pa.string()), column)
-        if column.type is ColumnType.ENUM and values.dtype == pl.String:
-            check_enum(values.to_arrow(), column)
-        if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
-            size = column.types.arrow.byte_width
-            if (values.bin.size() != size).any():
-                raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
+        given, wanted = frame[column.name], column.types.polars
+        values = in_form(given, column)
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
-        if isinstance(values.dtype, pl.Struct) and isinstance(wanted, pl.Struct):
-            values = with_fields(values, wanted)
+        if values is not given:
             frame = frame.with_columns(values)
         if values.dtype != wanted:
             try:
@@ -214,7 +211,28 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             if not cast.cast(values.dtype).equals(values, null_equal=True):
                 raise ValueError(f"column {column.name} holds {values.dtype} values that {wanted} does not have")
             frame = frame.with_columns(cast)
+        if column.type in LONG_NUMBERS:
+            check_wide(frame[column.name].to_arrow(), column)
     return frame
+
+
+def in_form(values: pl.Series, column: Column) -> pl.Series:
+    """The values of a column where they are UUIDs as Polars takes Arrow's, or structs: as text, all fields in order.
+
+    Raises ValueError for an enum, bytes of a fixed size and structs that hold what the column does not have.
+    """
+    wanted = column.types.polars
+    if column.type is ColumnType.UUID and values.dtype == pl.Binary:
+        return uuid_text(values).alias(values.name)
+    if isinstance(values.dtype, pl.Struct) and isinstance(wanted, pl.Struct):
+        return with_fields(values, wanted)
+    if column.type is ColumnType.ENUM and values.dtype == pl.String:
+        check_enum(values.to_arrow(), column)
+    if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
+        size = column.types.arrow.byte_width
+        if (values.bin.size() != size).any():
+            raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
+    return values
 
 
 def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:

@@ -28,7 +28,7 @@ from framehaul.data.schema import (
     struct_types,
     whole_numbers,
 )
-from framehaul.studies.fidelity.shapes import DOUBLED, FROM_ARROW, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
+from framehaul.studies.fidelity.shapes import DOUBLED, FROM_ARROW, NOT_TEXT, SHAPES, SURROGATES, UNFIT, UUIDS, Shape
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -182,6 +182,12 @@ def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
     texts = ["a text of more than twelve bytes", "short", None, "", "another text that no view holds itself", "short"]
     column = Column("value", T.TEXT, nullable=True)
     return Case(f"frame: {name}", (column,), (pa.array(texts),), about="frames", directions=("write",), shapes=shapes)
+
+
+def _uuids() -> Case:
+    values = pa.array(["01234567-89ab-cdef-0123-456789abcdef", None, "61626364-6566-6768-696a-6b6c6d6e6f70"])
+    column = Column("value", T.UUID, nullable=True)
+    return Case("frame: UUIDs of Arrow", (column,), (values,), about="frames", directions=("write",), shapes=UUIDS)
 
 
 def _not_text(
@@ -362,7 +368,7 @@ _VALUES: tuple[Case, ...] = (
            [*({"a": at, "b": text} for at, text in enumerate(HARD_TEXTS)), {"a": None, "b": None}]),
     _types("struct: NULL", T.STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": None}], nullable=True,
            held_by=("postgres",)),
-    _types("struct: a field missing", T.STRUCT, [{"a": 1}, {"a": None}, {"a": 2**63 - 1}],
+    _types("struct: a field missing", T.STRUCT, [{"a": 1}, {"a": 0}, {"a": 2**63 - 1}],
            sent_as=pa.struct({"a": pa.int64()}.items())),
     _types("struct: a field more", T.STRUCT, [{"a": 1, "b": "x", "c": "more"}],
            sent_as=pa.struct({"a": pa.int64(), "b": pa.string(), "c": pa.string()}.items()), held_by=()),
@@ -398,6 +404,7 @@ CASES: tuple[Case, ...] = (
          directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
     *(_people(name, shapes) for name, shapes in SHAPES.items()),
     *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
+    _uuids(),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_texts_that_are_none(),
 )  # fmt: skip

@@ -99,6 +99,11 @@ LOSSES: tuple[Loss, ...] = (
         "ClickHouse has no NULL in place of an Array, a Map or a Tuple, and stores an empty one, or one of NULLs.",
     ),
     Loss(
+        r"clickhouse write polars_.*_parquet", r"frame: UUIDs of Arrow", r"became NULL",
+        "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of a Parquet file's bytes in a column of UUIDs. "
+        "Send their text.",
+    ),
+    Loss(
         r"clickhouse write .*_parquet", r"struct: a field more", r"became '?\{",
         "ClickHouse passes over what a struct of a Parquet file has beyond the Tuple.",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import polars as pl
@@ -172,3 +173,12 @@ FROM_ARROW: dict[str, Mapping[str, Shape]] = {
     "a dictionary with keys of no row": _from_arrow(_unused_keys),
 }
 """Text that came into a frame through Arrow: https://github.com/pola-rs/polars/issues/28503"""
+
+
+def _arrow_uuids(frame: Any) -> pa.Array:
+    """UUIDs as Arrow's extension type has them, which Polars takes for their bytes."""
+    texts = [None if pd.isna(text) else UUID(text).bytes for text in frame["value"]]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(texts, pa.binary(16)))
+
+
+UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids)
