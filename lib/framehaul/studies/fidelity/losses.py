@@ -100,7 +100,7 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse write polars_.*_parquet", r"frame: UUIDs of Arrow", r"became NULL",
-        "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of a Parquet file's bytes in a column of UUIDs. "
+        "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of bytes that a Parquet file has for a UUID. "
         "Send their text.",
     ),
     Loss(

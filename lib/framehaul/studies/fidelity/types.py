@@ -79,11 +79,17 @@ def carried(cells: pl.DataFrame) -> pl.DataFrame:
     return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state")).with_columns(label)
 
 
+def tried_types(cells: pl.DataFrame) -> list[str]:
+    """The types that a run has tried: an older one knows nothing of those that came later."""
+    tried = {*TYPE_OF.filter(pl.col("case").is_in(cells["case"].unique().implode()))["type"]}
+    return [name for name in TYPES if name in tried]
+
+
 def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
     """One direction as a heat map, families of techniques by types."""
     return charts.outcome_map(
         carried(cells).filter(database=database, direction=direction),
-        f"{DATABASES[database]}, {direction}: types", "type", [*TYPES], "state", STATES, IMPOSSIBLE,
+        f"{DATABASES[database]}, {direction}: types", "type", tried_types(cells), "state", STATES, IMPOSSIBLE,
     )  # fmt: skip
 
 
@@ -101,7 +107,7 @@ def types_table(cells: pl.DataFrame) -> Listing:
             "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
             **{where(each): _counted(found.filter(**each, type=name)) for each in directions},
         }
-        for name, types in TYPES.items()
+        for name, types in ((name, TYPES[name]) for name in tried_types(cells))
     ]  # fmt: skip
     columns = [words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse")]
     return Listing([*columns, *map(said, directions)], rows)
