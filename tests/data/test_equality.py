@@ -68,6 +68,7 @@ SAME: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}, None], pl.Series(['{"b":"x","a":1}', None])),
     (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([(1, None)], dtype=object)),
     (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([{"a": np.int64(1)}], dtype=object)),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pd.Series([*np.array([(1, "x")], [("a", "i8"), ("b", "O")])])),
     (ColumnType.MAP, [[("b", 1), ("a", None)]], pd.Series([{"a": None, "b": 1}], dtype=object)),
     (ColumnType.MAP, [[("b", 1), ("b", 2)], []], pd.Series([[("b", 1), ("b", 2)], []], dtype=object)),
     (ColumnType.NESTED_LIST, [[[1, None], []], []], pd.Series([[np.array([1, pd.NA]), ()], []], dtype=object)),

@@ -331,7 +331,7 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     kind = column.types.arrow
     if isinstance(values, pl.Series) and values.dtype != pl.Object:
         values = values.to_arrow(compat_level=pl.CompatLevel.oldest())
-    elif isinstance(values, pd.Series) and values.dtype != object:
+    elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
         values = pa.array(values)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         if _is_alike(values.type, kind):
@@ -341,7 +341,7 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
     for row, value in enumerate(values):
         try:
             missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124
-            each = None if missing else make(_parsed(value) if isinstance(value, str | bytes) else value)
+            each = None if missing else make(_parsed(value))
         except (ValueError, TypeError):
             odd[row], each = value, None
         made.append(each)
@@ -352,13 +352,17 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
             try:
                 pa.array([each], kind, from_pandas=False)
             except (ValueError, TypeError, OverflowError):
-                odd[row], made[row] = values[row], None
+                odd[row], made[row] = [*values][row], None
     return _compared(pa.array(made, kind, from_pandas=False)), odd
 
 
-def _parsed(text: str | bytes) -> Any:
-    """A document, objects as their pairs."""
-    return json.loads(text, object_pairs_hook=list, parse_constant=no_number)
+def _parsed(value: Any) -> Any:
+    """A document as its value, objects as their pairs; a record of numpy by its names; anything else as it is."""
+    if isinstance(value, np.void) and value.dtype.names:
+        return {name: value[name] for name in value.dtype.names}
+    if isinstance(value, str | bytes):
+        return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
+    return value
 
 
 def _is_alike(found: pa.DataType, kind: pa.DataType) -> bool:

@@ -61,7 +61,7 @@ LOSSES: tuple[Loss, ...] = (
         "Parquet has no integers of 128 or 256 bits: ClickHouse writes their bytes. Ask for `toString` of the column.",
     ),
     Loss(
-        r"clickhouse read polars_.*row_fetch", r"uint128", r"became NULL",
+        r"clickhouse read polars_", r"uint128", r"became NULL",
         "Polars makes an Int128 of Python's long integers, and NULL of one that is longer.",
     ),
     Loss(
@@ -102,6 +102,10 @@ LOSSES: tuple[Loss, ...] = (
         r"clickhouse write polars_.*_parquet", r"frame: UUIDs of Arrow", r"became NULL",
         "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of bytes that a Parquet file has for a UUID. "
         "Send their text.",
+    ),
+    Loss(
+        r"clickhouse write .*_connect_insert", r"struct: a field more", r"became '?\{",
+        "clickhouse-connect takes from each dictionary what the Tuple has, and passes over the rest.",
     ),
     Loss(
         r"clickhouse write .*_parquet", r"struct: a field more", r"became '?\{",
@@ -245,7 +249,7 @@ LOSSES: tuple[Loss, ...] = (
         "places. Select the table's columns by name before.",
     ),
     Loss(
-        r"postgres read pandas_sqlalchemy_read_sql_pyarrow", r"float: NaN|list of|json", r"became",
+        r"postgres read pandas_sqlalchemy_read_sql_pyarrow", r"float: NaN|list|json|struct|map", r"became",
         "pandas makes Arrow of Python objects that it has fetched: NaN is NULL there, and what it has no type for "
         "becomes its text.",
     ),
