@@ -10,6 +10,6 @@ STUDY = Study(
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:writeup_blocks",
     shown="framehaul.studies.fidelity.study:Matrix",
-    seconds=(26, 190),
+    seconds=(31, 200),
 )
 STUDIES = (STUDY,)
