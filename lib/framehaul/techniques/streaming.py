@@ -24,7 +24,16 @@ from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
 from framehaul.codecs.key_order import rows_near_key_order, stretched
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.codecs.native_format import NOT_DECODED, read_blocks
-from framehaul.data.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
+from framehaul.data.documents import without_documents
+from framehaul.data.frames import (
+    BATCH_ROWS,
+    check_enum,
+    check_wide,
+    encode_stream,
+    from_polars,
+    in_table_order,
+    validated,
+)
 from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
@@ -54,6 +63,9 @@ def in_table_schema(
         nonlocal rows
         try:
             content = validated(pa.Table.from_batches([in_table_order(batch, table)])).cast(table.arrow_schema)
+            for column in table.columns:
+                check_enum(content.column(column.name), column)
+                check_wide(content.column(column.name), column)
             check(content, table)
         except ValueError as error:
             raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
@@ -152,7 +164,8 @@ def fetch_adbc_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
             cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
-            yield from in_valid_batches(cursor.fetch_record_batch())
+            for batch in in_valid_batches(cursor.fetch_record_batch()):
+                yield from without_documents(pa.Table.from_batches([batch]), table).to_batches()
     finally:
         connection.rollback()
 
