@@ -76,12 +76,15 @@ ENCRYPTED = (
 )  # fmt: skip
 """Measured with TLS as well at the effort `few`."""
 
-CODECS = {
-    "lz4": "lz4_frame", "zstd": "zstd"
-}  # fmt: skip
+UNVERIFIED = {
+    "connectorx": "ConnectorX verifies no host name: of sslmode it knows disable, prefer and require alone",
+}
+"""Drivers whose encrypted connections may be to anybody, by what is said of them."""
+
+CODECS = {"lz4": "lz4_frame", "zstd": "zstd"}
 """What the buffers of an Arrow stream can be compressed with, as ClickHouse calls it."""
 WITH_CODECS = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
-"""Of which direction of ClickHouse codecs are compared."""
+"""Of which technique of ClickHouse's directions codecs are compared."""
 OWN_CODECS = {"polars_urllib_parquet": "zstd", "pandas_urllib_parquet": "snappy"}
 """Of the files that the published techniques send, by default; of those that ClickHouse sends it is zstd."""
 
@@ -145,12 +148,12 @@ def codecs(database: Database, direction: Direction, name: str) -> tuple[str, ..
 
 
 def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
-    """Everything that is measured over these networks; raises ValueError for another effort than `few` and `all`."""
-    if roads not in ("few", "all"):
-        raise ValueError(f"ROADS={roads!r}: choose from few, all")
+    """Everything that is measured over these networks; raises ValueError for an effort that is not known."""
+    if roads not in ROADS:
+        raise ValueError(f"ROADS={roads!r}: choose from {', '.join(ROADS)}")
     planned = []
     for (database, direction), names in COMPARED.items():
-        every = names if roads == "few" else (*names, *FURTHER[database, direction])
+        every = {"least": names[1:2], "few": names, "all": (*names, *FURTHER[database, direction])}[roads]
         for name in every:
             for link in links:
                 for codec in codecs(database, direction, name):
@@ -160,26 +163,37 @@ def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
     return planned + (pooled(roads) if LOOPBACK in links else [])
 
 
+ROADS = ("least", "few", "all")
+
+
 def _encrypted(roads: str, link: Link, name: str, codec: str) -> bool:
     if link == AS_IT_IS:
         return False
-    return roads == "all" or (name in ENCRYPTED and link in (LOOPBACK, FEW[1]) and codec == "none")
+    return roads == "all" or (name in ENCRYPTED and link in FEW[:2] and codec == "none")
 
 
 def pooled(roads: str) -> list[Task]:
-    """What is tried through PgBouncer: all techniques of Polars that need no file, with all efforts those of pandas."""
-    return [
-        Task(one.database, one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer")
-        for one in techniques("postgres")
-        if one.origin != "baseline" and "pg_parquet" not in one.requires and (roads == "all" or one.frame == "polars")
-    ]  # fmt: skip
+    """What is tried through PgBouncer: at the effort `all` every technique that needs no file.
+
+    Else the first technique of Polars of each direction, driver and family; of the least effort, of reads with COPY.
+    """
+    chosen: dict[tuple[str, ...], Technique] = {}
+    for one in techniques("postgres"):
+        if one.origin != "baseline" and "pg_parquet" not in one.requires:
+            kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family)
+            if roads == "all" or one.frame == "polars":
+                chosen.setdefault(kind, one)
+    few = [*chosen.values()]
+    if roads == "least":
+        few = [one for one in few if one.direction == "read" and one.family == "copy_binary"]
+    return [Task(one.database, one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer") for one in few]
 
 
 def chosen_links(roads: str, mode: str) -> tuple[Link, ...]:
     """The networks of an effort; to servers that others run there is one."""
     if mode != "embedded":
         return (AS_IT_IS,)
-    return FEW if roads == "few" else LINKS
+    return {"least": FEW[:2], "few": FEW}.get(roads, LINKS)
 
 
 def patience_seconds(values: Mapping[str, Any]) -> int:

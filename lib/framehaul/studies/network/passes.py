@@ -15,12 +15,12 @@ from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness.measure import Frame, called, opened
-from framehaul.harness.meter import Meter
+from framehaul.harness.meter import Meter, settle
 from framehaul.harness.passes import describe, right
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results.store import EXACT
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.studies.network.catalog import Task
+from framehaul.studies.network.catalog import UNVERIFIED, Task
 from framehaul.studies.network.roads import Roads
 
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
@@ -73,6 +73,7 @@ class Passes:
 
         That a path does not work through a pooler is a finding: such a pass is skipped, with the error.
         """
+        settle()  # what the last one has imported
         try:
             return await self._one(task)
         except (UnavailableError, WrongResultError):
@@ -84,6 +85,8 @@ class Passes:
 
     async def _one(self, task: Task) -> Made:
         roads, technique, tables = self._roads, task.of, self._tables[task.database]
+        if task.encryption == "tls" and technique.driver in UNVERIFIED:
+            raise UnavailableError(UNVERIFIED[technique.driver])
         server, link = roads.server(task), roads.links[task.network]
         if technique.direction == "write":
             tables.create(self._table)

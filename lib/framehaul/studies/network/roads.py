@@ -154,6 +154,14 @@ def _embedded(net: Network | None, links: dict[str, Link]) -> Iterator[Roads]:
     with ExitStack() as stack:
         home = stack.enter_context(home_of_a_run(load_settings().state_dir, "network"))
         stack.callback(_remove_elsewhere, home)
+        made, without_tls = None, ""
+        try:
+            made = tls.certificate(home, *addresses)
+            # Where OpenSSL, and so Python, looks for authorities: clients in this process trust no other. Before the
+            # first of them, for urllib keeps what it has found.
+            os.environ["SSL_CERT_FILE"] = str(made.authority)
+        except UnavailableError as error:
+            without_tls = str(error)
         postgres = EmbeddedPostgres(
             home, choose_port(None, ""), configuration=FOR_TRANSFERS | {"listen_addresses": ", ".join(addresses)}
         )
@@ -163,29 +171,22 @@ def _embedded(net: Network | None, links: dict[str, Link]) -> Iterator[Roads]:
         )  # fmt: skip
         for each in (postgres, clickhouse):
             stack.callback(each.stop)
-        roads = Roads(Servers(postgres.start(), clickhouse.start(), "embedded"), net, links)
-        tables = PostgresTables(roads.both.postgres)
-        for statement in (
+        both = postgres.start(), clickhouse.start()
+        let_in = (
             # By the server, whose account alone writes there.
             f"COPY (SELECT 'host all all {CLIENT}/32 scram-sha-256') TO PROGRAM 'cat >> {postgres.data}/pg_hba.conf'",
             "SELECT pg_reload_conf()",
-        ):
-            tables.run(statement)
-        try:
-            made = tls.certificate(home, *addresses)
-        except UnavailableError as error:
-            roads.without_tls = str(error)
-        else:
-            served = roads.both.clickhouse
-            behind = served.http_port, served.native_port
-            roads.terminator = stack.enter_context(
-                tls.ended_before(made, *behind, postgres=(roads.both.postgres.port,))
-            )
+        )
+        for statement in let_in if net else ():
+            PostgresTables(both[0]).run(statement)
+        roads = Roads(Servers(*both, "embedded"), net, links, without_tls=without_tls)
+        if made is not None:
+            postgres_server, clickhouse_server = both
+            behind = clickhouse_server.http_port, clickhouse_server.native_port
             roads.authority = made.authority
-            # Where OpenSSL, and so Python, looks for authorities: of this process, whose clients trust no other.
-            os.environ["SSL_CERT_FILE"] = str(made.authority)
+            roads.terminator = stack.enter_context(tls.ended_before(made, *behind, postgres=(postgres_server.port,)))
         try:
-            roads.pooler = stack.enter_context(pooling(postgres, roads.both.postgres, home / "pgbouncer"))
+            roads.pooler = stack.enter_context(pooling(postgres, both[0], home / "pgbouncer"))
         except UnavailableError as error:
             roads.without_pooler = str(error)
         yield roads

@@ -75,7 +75,7 @@ def _measure(
 ) -> None:  # fmt: skip
     record, finished = this_run.passes(row)
     left = [task for task in planned if not all(finished(task, at) for at in range(1, rounds.passes + 1))]
-    nearest = {(task.database, task.direction, task.technique, task.codec, task.via): task for task in reversed(left)}
+    nearest = {(task.database, task.direction, task.technique, task.codec): task for task in reversed(left)}
     this_run.expect(rounds.warmup * len(nearest) + rounds.passes * len(planned))
     for _ in range(rounds.warmup):
         for task in nearest.values():
