@@ -323,20 +323,15 @@ def uuid_text(series: pl.Series) -> pl.Series:
     return pl.select(pl.concat_str(parts, separator="-")).to_series()
 
 
-def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS, codec: str | None = None) -> Iterator[bytes]:
-    """The Arrow IPC stream of a table, record batch by record batch, each made when it is asked for.
-
-    With a `codec`, `lz4` or `zstd`, buffers are compressed.
-    """
-    return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows), codec)
+def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[bytes]:
+    """The Arrow IPC stream of a table, record batch by record batch, each made when it is asked for."""
+    return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
 
 
-def encode_stream(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], codec: str | None = None
-) -> Iterator[bytes]:
-    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for."""
+def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: Any = None) -> Iterator[bytes]:
+    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for; `IpcWriteOptions`."""
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as stream:
+    with pa.ipc.new_stream(buffer, schema, options=options) as stream:
         for batch in batches:
             stream.write_batch(batch)
             yield buffer.getvalue()

@@ -83,7 +83,7 @@ def isolate() -> None:
 class Joined:
     """What a process is told and asked that stands in place of a network."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.process_id = process.pid
         """Whose CPU time is not that of any client or server."""
@@ -105,8 +105,7 @@ class Joined:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{line}\n")
-            self._process.stdin.flush()
+            self._process.stdin.write(f"{line}\n".encode())
         answer = self._process.stdout.readline()
         if not answer:
             raise ServerError(f"what stands in place of a network has ended, with status {self._process.wait()}")
@@ -116,7 +115,7 @@ class Joined:
 class Network(Joined):
     """The two namespaces of an isolated process, and what lies between them; `opened` gives one."""
 
-    def __init__(self, client: int, server: int, forwarder: subprocess.Popen[str]) -> None:
+    def __init__(self, client: int, server: int, forwarder: subprocess.Popen[bytes]) -> None:
         super().__init__(forwarder)
         self._client, self._server = client, server
 
@@ -157,7 +156,7 @@ def opened() -> Iterator[Network]:
         os.setns(server, os.CLONE_NEWNET)
         command = [sys.executable, "-m", "framehaul.servers.forwarder", str(client_device), str(server_device)]
         forwarder = stack.enter_context(subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
             pass_fds=(client_device, server_device),
         ))  # fmt: skip
         yield Network(client, server, forwarder)
@@ -224,28 +223,11 @@ def _checksum(data: bytes) -> int:
 
 @contextmanager
 def sink() -> Iterator[int]:
-    """A port of this thread's namespace, on all its addresses, that takes a bulk transfer and says when it is there.
-
-    A byte that comes alone is answered at once.
-    """
-    code = (
-        "import socket\n"
-        "listener = socket.create_server(('', 0))\n"
-        "print(listener.getsockname()[1], flush=True)\n"
-        "space = bytearray(1 << 20)\n"
-        "while True:\n"
-        "    connection, _ = listener.accept()\n"
-        "    with connection:\n"
-        "        while count := connection.recv_into(space):\n"
-        "            if count == 1: connection.sendall(b'.')\n"
-        "        connection.sendall(b'.')\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
+    """A port of this thread's namespace, on all its addresses, for `bulk` and `echo`, while the block lasts."""
+    command = [sys.executable, "-m", "framehaul.servers.sink"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.kill()
+        yield int(process.stdout.readline())
 
 
 def echo(address: str, port: int, count: int) -> list[float]:

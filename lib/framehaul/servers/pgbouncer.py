@@ -25,6 +25,7 @@ CONNECTIONS = 4
 
 # What is not said is PgBouncer's default: https://www.pgbouncer.org/config.html. A pool that nobody else uses would
 # give every transaction of a client the connection that it had before: here each gets the next one, as in a busy pool.
+# Those that were idle for long would be checked one at a time, and one of them used alone: here they are not checked.
 CONFIGURATION = """[databases]
 {database} = host=127.0.0.1 port={server_port}
 [pgbouncer]
@@ -35,6 +36,7 @@ auth_type = scram-sha-256
 auth_file = {users}
 pool_mode = transaction
 server_round_robin = 1
+server_check_delay = 86400
 min_pool_size = {connections}
 logfile = {log}
 """

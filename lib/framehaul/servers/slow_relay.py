@@ -103,7 +103,7 @@ def _send(
 class Relayed(Joined):
     """The relay as it is seen from here."""
 
-    def __init__(self, process: subprocess.Popen[str], ports: dict[int, int]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], ports: dict[int, int]) -> None:
         super().__init__(process)
         self._ports = ports
 
@@ -124,7 +124,7 @@ def relayed_slowly(*ports: int) -> Iterator[Relayed]:
     """A relay to these loopback ports, for as long as the block lasts."""
     command = [sys.executable, "-m", "framehaul.servers.slow_relay", *map(str, ports)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
     ) as process:
         assert process.stdout is not None
         listening = map(int, process.stdout.readline().split())

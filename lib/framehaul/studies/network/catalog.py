@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 
-from framehaul.data.frames import arrow_stream, to_pandas, to_polars
+from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.servers.network import Link
 from framehaul.techniques import Technique, techniques
@@ -125,7 +126,9 @@ def with_codec(one: Technique, codec: str) -> Technique:
 
     def write(connection: HttpConnection, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
         query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-        connection.post(query, body=arrow_stream(to_arrow(frame, table), codec=codec), settings=ARROW).read()
+        content, options = to_arrow(frame, table), pa.ipc.IpcWriteOptions(compression=codec)
+        batches = content.to_batches(max_chunksize=BATCH_ROWS)
+        connection.post(query, body=encode_stream(content.schema, batches, options), settings=ARROW).read()
 
     def read(connection: HttpConnection, table: Table) -> pl.DataFrame | pd.DataFrame:
         query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"

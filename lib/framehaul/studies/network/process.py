@@ -19,7 +19,7 @@ from framehaul.studies.network.wanted import Wanted
 class Inside:
     """A process that makes passes; `found` is what it has found and measured."""
 
-    def __init__(self, process: subprocess.Popen[str], found: dict[str, Any]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], found: dict[str, Any]) -> None:
         self._process, self.found = process, found
 
     def measure(self, task: Task) -> dict[str, Any]:
@@ -27,11 +27,10 @@ class Inside:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(asdict(task)) + "\n")
-            self._process.stdin.flush()
+            self._process.stdin.write(f"{json.dumps(asdict(task))}\n".encode())
             answer = self._process.stdout.readline()
         except BrokenPipeError:
-            answer = ""
+            answer = b""
         if not answer:
             raise ServerError(f"the process of servers and clients has ended, with status {self._process.wait()}")
         values: dict[str, Any] = json.loads(answer)
@@ -53,7 +52,7 @@ def started(wanted: Wanted) -> Iterator[Inside]:
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
             [sys.executable, "-m", "framehaul.studies.network.inside", json.dumps(asdict(wanted))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
             start_new_session=True,  # Ctrl-C reaches this process only, which ends the other in order
         ) as process,
     ):  # fmt: skip

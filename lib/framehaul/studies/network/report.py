@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import polars as pl
@@ -24,7 +26,8 @@ from framehaul.reporting.tables import (
 )
 from framehaul.results import ratios, statistics
 from framehaul.results.ratios import Ratio, ratio_of_rows
-from framehaul.studies.network.catalog import COMPARED, LINKS, LOOPBACK, UNLIMITED
+from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, UNLIMITED
+from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES
 
 WHO = [
@@ -39,9 +42,20 @@ type Key = tuple[Any, ...]
 
 
 def medians(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """A row of `statistics.medians` for each technique, codec, network, encryption and way, networks in their order."""
-    rows = statistics.medians(passes, WHO).to_dicts()
-    return sorted(rows, key=lambda row: ORDER.get(row["network"], len(ORDER)))
+    """A row of `statistics.medians` for each technique, codec, network, encryption and way.
+
+    By direction, network, technique and codec: rounds are shuffled, and so are passes.
+    """
+    places = {one.key: at for at, one in enumerate(techniques())}
+    directions = [*COMPARED]
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        key = row["database"], row["direction"], row["technique"]
+        network = ORDER.get(row["network"], len(ORDER))
+        codec = [*MARKS].index(row["codec"])
+        return directions.index(key[:2]), network, places.get(key, len(places)), codec, row["via"]
+
+    return sorted(statistics.medians(passes, WHO).to_dicts(), key=place)
 
 
 def timed(passes: pl.DataFrame, *, encryption: str = "none", via: str = "direct") -> list[dict[str, Any]]:
@@ -79,10 +93,10 @@ def fastest(passes: pl.DataFrame) -> list[dict[str, Any]]:
     for (database, direction), here in groups(timed(passes), "database", "direction").items():
         for group in groups(here, "network").values():
             ranked = sorted(group, key=lambda row: -row["rows_per_s"])
-            published = next((row for row in ranked if row["origin"] == "published"), None)
+            published = next((row for row in ranked if row["origin"] == "published"), ranked[0])
             rows.append(
                 ranked[0] | {"database": database, "direction": direction, "ties": rivals_text(ranked)}
-                | {"over_published": ratio_of_rows(ranked[0], published) if published else Ratio()}
+                | {"over_published": ratio_of_rows(ranked[0], published) if published is not ranked[0] else Ratio()}
             )  # fmt: skip
     return rows
 
@@ -237,14 +251,17 @@ def pooler_table(passes: pl.DataFrame) -> Listing | str:
     if not rows:
         return "PgBouncer was not tried."
     same = ("database", "direction", "technique", "network")
-    costs = {row["technique"]: row for row in _pairs(
+    costs = {(row["direction"], row["technique"]): row for row in _pairs(
         [*timed(passes), *(row for row in rows if row["status"] == "ok")], lambda row: row["via"], "direct", *same
     )}  # fmt: skip
+
+    def cost(row: Row) -> Row:
+        return costs.get((row["direction"], row["technique"]), {})
+
     columns = [
         words("direction", where), words("technique", lambda row: f"`{row['technique']}`"),
         Column("rows/s through it", "rows_per_s", thousands),
-        Column("over direct", lambda row: costs.get(row["technique"], {}).get("ratio")),
-        words("it is", lambda row: costs.get(row["technique"], {}).get("said")),
+        Column("over direct", lambda row: cost(row).get("ratio")), words("it is", lambda row: cost(row).get("said")),
         words("what happens", lambda row: row["reason"] or "works"),
     ]  # fmt: skip
     return Listing(columns, rows)
@@ -256,37 +273,44 @@ def missing_table(passes: pl.DataFrame) -> Listing | str:
     return missing(rows, "technique", "network")
 
 
-def crossing(rows: Sequence[dict[str, Any]], what: str) -> str:
-    """On which networks something is faster, told apart, in words."""
-    told: dict[str, list[str]] = {}
-    for row in rows:
-        told.setdefault(row["said"], []).append(f"{row['network']} ({row['ratio'].ratio:.2f}x)")
-    parts = [f"{said} on {', '.join(told[said])}" for said in ("faster", "slower", "inconclusive") if said in told]
-    return f"{what}: {'; '.join(parts)}" if parts else ""
-
-
 def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
     """Bullet points: the fastest by network, where codecs and connections pay, what TLS and PgBouncer cost."""
     points = []
     for (database, direction), rows in groups(fastest(passes), "database", "direction").items():
-        named = "; ".join(
+        named = [
             f"{row['network']}: `{row['technique']}`{_codec_text(row)} {thousands(row['rows_per_s'])}" for row in rows
-        )
-        points.append(f"**{DATABASES[database]} {direction}**, fastest, rows/s: {named}.")
-    for (database, direction, codec), rows in groups(codecs_of(passes), "database", "direction", "codec").items():
-        points.append(crossing(rows, f"{DATABASES[database]} {direction}, {codec} against no compression") + ".")
-    for (database, direction, frame), rows in groups(connections_of(passes), "database", "direction", "frame").items():
-        points.append(crossing(rows, f"{DATABASES[database]} {direction}, {frame}, two connections against one") + ".")
+        ]
+        points.append(f"**{DATABASES[database]} {direction}**, fastest, rows/s: {'; '.join(named)}.")
+    codecs, connections = codecs_of(passes), connections_of(passes)
+    points += [
+        f"{codec} over no compression, {DATABASES[database]} {direction}: {_by_network(rows)}."
+        for (database, direction, codec), rows in groups(codecs, "database", "direction", "codec").items()
+    ]
+    points += [
+        f"Two connections over one, {DATABASES[database]} {direction}, {frame}: {_by_network(rows)}."
+        for (database, direction, frame), rows in groups(connections, "database", "direction", "frame").items()
+    ]
     if encrypted := encryption_of(passes):
-        middle = sorted(row["ratio"].ratio for row in encrypted)
+        ratios_of_all = sorted(row["ratio"].ratio for row in encrypted)
         slower = sum(row["said"] == "slower" for row in encrypted)
         points.append(
-            f"TLS moves {middle[len(middle) // 2]:.2f}x the rows/s in the middle of {len(middle)} pairs, from "
-            f"{middle[0]:.2f}x to {middle[-1]:.2f}x; {slower} of them are told to be slower."
+            f"TLS moves {median(ratios_of_all):.2f}x the rows/s in the middle of {len(encrypted)} pairs, from "
+            f"{ratios_of_all[0]:.2f}x to {ratios_of_all[-1]:.2f}x; {slower} of them are told to be slower."
         )
-    points += _pooler_points(passes)
-    points += _carried_points(found)
-    return bullets(points)
+    return bullets([*points, *_pooler_points(passes), *_carried_points(found)])
+
+
+def _by_network(rows: Sequence[dict[str, Any]]) -> str:
+    """The ratio on each network, where it is told to be faster or slower, and between which two it passes 1."""
+    parts = [
+        f"{row['ratio'].ratio:.2f}x on {row['network']}{'' if row['said'] == 'inconclusive' else f' ({row["said"]})'}"
+        for row in rows
+    ]
+    parts += [
+        f"the middle passes 1 between {near['network']} and {far['network']}"
+        for near, far in pairwise(rows) if (near["ratio"].ratio < 1) != (far["ratio"].ratio < 1)
+    ]  # fmt: skip
+    return "; ".join(parts)
 
 
 def _codec_text(row: Row) -> str:
@@ -340,10 +364,14 @@ STYLES = {"none": "-", "tls": ":"}
 
 
 def figure(passes: pl.DataFrame) -> Figure:
-    """rows/s of each technique from network to network, logarithmic: lines of one colour are one technique."""
-    rows = [row for row in medians(passes) if row["status"] == "ok" and row["via"] == "direct"]
-    names = [link.name for link in LINKS if any(row["network"] == link.name for row in rows)]
-    parted = groups([row for row in rows if row["frame"] == "polars"] or rows, "database", "direction")
+    """rows/s of the techniques that are compared at every effort, from network to network, on a logarithmic axis."""
+    compared = {name for names in COMPARED.values() for name in names}
+    rows = [
+        row for row in medians(passes)
+        if row["status"] == "ok" and row["via"] == "direct" and row["technique"] in compared
+    ]  # fmt: skip
+    names = [link.name for link in (*LINKS, AS_IT_IS) if any(row["network"] == link.name for row in rows)]
+    parted = groups(rows, "database", "direction")
     with charts.panels(max(1, (len(parted) + 1) // 2), 2, height=1 + 4.1 * max(1, (len(parted) + 1) // 2)) as (
         drawn,
         panels,
