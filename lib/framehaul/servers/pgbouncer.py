@@ -15,9 +15,11 @@ from pathlib import Path
 import psycopg
 
 from framehaul.errors import ServerError, UnavailableError
+from framehaul.servers import docker
 from framehaul.servers.address import PostgresServer
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import WATCHDOG, EmbeddedPostgres
+from framehaul.settings import Settings
 
 START_SECONDS = 20
 CONNECTIONS = 4
@@ -44,10 +46,10 @@ logfile = {log}
 
 @dataclass(frozen=True)
 class Pooler:
-    """A PgBouncer: the server as it is reached through it, its process and its version."""
+    """A PgBouncer: the server as it is reached through it, and its process where that is ours."""
 
     server: PostgresServer
-    process_id: int
+    process_id: int | None
     version: str
 
 
@@ -92,6 +94,16 @@ def pooling(postgres: EmbeddedPostgres, server: PostgresServer, directory: Path)
         watchdog.stdin.close()
         process.kill()
         process.wait()
+
+
+def of_docker(settings: Settings) -> Pooler:
+    """The compose file's, with its pool open; raises UnavailableError where its profile is not up."""
+    pooled = docker.pooled(settings)
+    try:
+        _fill(pooled)
+    except psycopg.OperationalError:
+        raise UnavailableError("PgBouncer is not up: COMPOSE_PROFILES=pgbouncer make all SERVERS=docker") from None
+    return Pooler(pooled, None, "PgBouncer of docker-compose.yml")
 
 
 def _fill(pooled: PostgresServer) -> None:

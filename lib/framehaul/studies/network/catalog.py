@@ -163,7 +163,7 @@ def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
                     planned.append(Task(database, direction, name, codec, link.name))
                     if _encrypted(roads, link, name, codec):
                         planned.append(Task(database, direction, name, codec, link.name, "tls"))
-    return planned + (pooled(roads) if LOOPBACK in links else [])
+    return planned + pooled(roads, links[0])
 
 
 ROADS = ("least", "few", "all")
@@ -175,8 +175,8 @@ def _encrypted(roads: str, link: Link, name: str, codec: str) -> bool:
     return roads == "all" or (name in ENCRYPTED and link in FEW[:2] and codec == "none")
 
 
-def pooled(roads: str) -> list[Task]:
-    """What is tried through PgBouncer: at the effort `all` every technique that needs no file.
+def pooled(roads: str, link: Link) -> list[Task]:
+    """What is tried through PgBouncer, over this network: at the effort `all` every technique that needs no file.
 
     Else the first technique of Polars of each direction, driver and family; of the least effort, of reads with COPY.
     """
@@ -189,7 +189,7 @@ def pooled(roads: str) -> list[Task]:
     few = [*chosen.values()]
     if roads == "least":
         few = [one for one in few if one.direction == "read" and one.family == "copy_binary"]
-    return [Task(one.database, one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer") for one in few]
+    return [Task(one.database, one.direction, one.name, "none", link.name, via="pgbouncer") for one in few]
 
 
 def chosen_links(roads: str, mode: str) -> tuple[Link, ...]:

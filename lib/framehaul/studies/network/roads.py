@@ -25,7 +25,7 @@ from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.forwarder import Carried
 from framehaul.servers.network import CLIENT, SERVER, Link, Network
-from framehaul.servers.pgbouncer import Pooler, pooling
+from framehaul.servers.pgbouncer import Pooler, of_docker, pooling
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres, elsewhere
 from framehaul.servers.slow_relay import Relayed, relayed_slowly
@@ -127,8 +127,14 @@ def opened(wanted: Wanted) -> Iterator[Roads]:
         links = {link.name: link for link in (*catalog.LINKS, catalog.AS_IT_IS) if link.name in wanted.links}
         if wanted.road == AS_IT_IS:
             both = stack.enter_context(servers.running(load_settings()))
+            settings = load_settings()
             reason = "the server's own address says whether it is encrypted, and whether there is a pooler before it"
             roads = Roads(both, None, links, without_tls=reason, without_pooler=reason)
+            if settings.servers == "docker":
+                try:
+                    roads.pooler = of_docker(settings)
+                except UnavailableError as error:
+                    roads.without_pooler = str(error)
             measured = {catalog.AS_IT_IS.name: _existing(both.postgres)}
         else:
             net = stack.enter_context(network.opened()) if wanted.road == NAMESPACES else None

@@ -38,6 +38,8 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, roads: str) -> Roads:
     with recording(STUDY.notebook, STUDY.results, Result, "pass", terms) as this_run, ExitStack() as stack:
         links = catalog.chosen_links(roads, this_run.settings.servers)
         planned = catalog.tasks(roads, links)
+        if this_run.settings.servers == "external":  # whose address says what lies before it
+            planned = [task for task in planned if task.via == "direct"]
         this_run.say("starting servers and networks")
         inside, road = _started(stack, rows, seed, links, planned)
         this_run.metadata |= terms | inside.found
