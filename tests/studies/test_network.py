@@ -117,7 +117,7 @@ def test_where_no_namespace_is_to_be_had_the_relay_is_taken_and_it_is_said(monke
         asked.append(wanted.road)
         if wanted.road == NAMESPACES:
             raise UnavailableError("this system gives no network namespace")
-        yield Inside(None, {"links": {}, "how": "a relay"})  # type: ignore[arg-type]
+        yield Inside(None, None, {"links": {}, "how": "a relay"})  # type: ignore[arg-type]
 
     monkeypatch.setattr(process, "started", started)
     with ExitStack() as stack:
@@ -254,8 +254,11 @@ def test_a_codec_pays_where_it_is_told_to_and_the_crossing_is_named() -> None:
     text = report.findings_text(passes, {})
     assert (
         f"zstd over no compression, ClickHouse read: 0.50x on {near} (slower); 1.80x on {far} (faster); "
-        f"the middle passes 1 between {near} and {far}."
+        f"faster from somewhere between {near} and {far}."
     ) in text
+    again = of(*((arrow(*which), 100.0) for which in speeds))
+    assert "somewhere" not in report.findings_text(again, {})
+    assert f"{near}: `polars_http_client_arrow_dictionary` 100 (not told from 1 other)" in report.findings_text(again, {})
 
 
 def test_tls_and_two_connections_are_compared_with_the_same_without() -> None:

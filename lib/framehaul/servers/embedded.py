@@ -20,6 +20,7 @@ import psutil
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
+from framehaul.servers.postgres import elsewhere
 from framehaul.settings import Settings
 
 ADDRESSES = "servers.json"
@@ -93,13 +94,18 @@ def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     for left in state_dir.glob(f"{kind}-*"):
         if not psutil.pid_exists(int(left.name.split("-")[1])):
-            shutil.rmtree(left)
+            _remove(left)
     home = Path(tempfile.mkdtemp(prefix=f"{kind}-{os.getpid()}-", dir=state_dir))
     home.chmod(0o711)  # PostgreSQL's own account passes through
     try:
         yield home
     finally:
-        shutil.rmtree(home)
+        _remove(home)
+
+
+def _remove(home: Path) -> None:
+    shutil.rmtree(home)
+    shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)  # mostly there is none
 
 
 def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:

@@ -164,7 +164,8 @@ def opened() -> Iterator[Network]:
 
 def _namespace(stack: contextlib.ExitStack) -> int:
     """The network namespace of this thread, as a file descriptor; in it TCP forgets connections that have ended."""
-    Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1")
+    with contextlib.suppress(OSError):  # where a container may not, what TCP learns of one pass is there in the next
+        Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1")
     number = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     stack.callback(os.close, number)
     return number

@@ -19,8 +19,8 @@ from framehaul.studies.network.wanted import Wanted
 class Inside:
     """A process that makes passes; `found` is what it has found and measured."""
 
-    def __init__(self, process: subprocess.Popen[bytes], found: dict[str, Any]) -> None:
-        self._process, self.found = process, found
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], found: dict[str, Any]) -> None:
+        self._process, self._errors, self.found = process, errors, found
 
     def measure(self, task: Task) -> dict[str, Any]:
         """What a pass took; raises what `attempt` takes for how it ended, ServerError where the process has ended."""
@@ -32,7 +32,7 @@ class Inside:
         except BrokenPipeError:
             answer = b""
         if not answer:
-            raise ServerError(f"the process of servers and clients has ended, with status {self._process.wait()}")
+            raise ServerError(_ended(self._process, self._errors))
         values: dict[str, Any] = json.loads(answer)
         status, reason = values.pop("status"), values.pop("reason")
         if status == "skipped":
@@ -59,15 +59,17 @@ def started(wanted: Wanted) -> Iterator[Inside]:
         assert process.stdout is not None
         answer = process.stdout.readline()
         if not answer:
-            process.wait()
-            raise ServerError(f"the process of servers and clients ended: {_last_line(errors)}")
+            raise ServerError(_ended(process, errors))
         found = json.loads(answer)
         if reason := found.get("unavailable"):
             raise ServerError(reason) if found["fatal"] else UnavailableError(reason)
-        yield Inside(process, found)
+        yield Inside(process, errors, found)
 
 
-def _last_line(errors: IO[bytes]) -> str:
+def _ended(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
+    """How it ended, and the last that it said."""
+    status = process.wait()
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    said = f": {lines[-1]}" if lines else ""
+    return f"the process of servers and clients has ended, with status {status}{said}"

@@ -278,7 +278,8 @@ def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
     points = []
     for (database, direction), rows in groups(fastest(passes), "database", "direction").items():
         named = [
-            f"{row['network']}: `{row['technique']}`{_codec_text(row)} {thousands(row['rows_per_s'])}" for row in rows
+            f"{row['network']}: `{row['technique']}`{_codec_text(row)} {thousands(row['rows_per_s'])}{_ties_text(row)}"
+            for row in rows
         ]
         points.append(f"**{DATABASES[database]} {direction}**, fastest, rows/s: {'; '.join(named)}.")
     codecs, connections = codecs_of(passes), connections_of(passes)
@@ -301,16 +302,23 @@ def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
 
 
 def _by_network(rows: Sequence[dict[str, Any]]) -> str:
-    """The ratio on each network, where it is told to be faster or slower, and between which two it passes 1."""
+    """The ratio on each network, where it is told to be faster or slower, and between which two that changes."""
     parts = [
         f"{row['ratio'].ratio:.2f}x on {row['network']}{'' if row['said'] == 'inconclusive' else f' ({row["said"]})'}"
         for row in rows
     ]
+    told = [row for row in rows if row["said"] in ("faster", "slower")]
     parts += [
-        f"the middle passes 1 between {near['network']} and {far['network']}"
-        for near, far in pairwise(rows) if (near["ratio"].ratio < 1) != (far["ratio"].ratio < 1)
+        f"{far['said']} from somewhere between {near['network']} and {far['network']}"
+        for near, far in pairwise(told) if near["said"] != far["said"]
     ]  # fmt: skip
     return "; ".join(parts)
+
+
+def _ties_text(row: Row) -> str:
+    """How many cannot be told from it."""
+    count = len(row["ties"].split("; ")) if row["ties"] else 0
+    return f" (not told from {count} other{'s' if count > 1 else ''})" if count else ""
 
 
 def _codec_text(row: Row) -> str:

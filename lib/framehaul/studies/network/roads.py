@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from framehaul.servers.forwarder import Carried
 from framehaul.servers.network import CLIENT, SERVER, Link, Network
 from framehaul.servers.pgbouncer import Pooler, of_docker, pooling
 from framehaul.servers.ports import choose_port
-from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres, elsewhere
+from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres
 from framehaul.servers.slow_relay import Relayed, relayed_slowly
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import load_settings
@@ -159,7 +158,6 @@ def _embedded(net: Network | None, links: dict[str, Link]) -> Iterator[Roads]:
     addresses = (LOOPBACK_ADDRESS, SERVER) if net else (LOOPBACK_ADDRESS,)
     with ExitStack() as stack:
         home = stack.enter_context(home_of_a_run(load_settings().state_dir, "network"))
-        stack.callback(_remove_elsewhere, home)
         made, without_tls = None, ""
         try:
             made = tls.certificate(home, *addresses)
@@ -196,10 +194,6 @@ def _embedded(net: Network | None, links: dict[str, Link]) -> Iterator[Roads]:
         except UnavailableError as error:
             roads.without_pooler = str(error)
         yield roads
-
-
-def _remove_elsewhere(home: Path) -> None:
-    shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)
 
 
 def _measured(roads: Roads, port: int) -> dict[str, dict[str, float]]:
