@@ -9,7 +9,7 @@ import pytest
 
 from framehaul.harness.meter import Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
-from framehaul.harness.race import Heat, heats, leaders
+from framehaul.harness.race import Heat, climb, heats, in_time, leaders
 from framehaul.harness.recording import result
 from framehaul.harness.rounds import Rounds
 from framehaul.results import store
@@ -101,3 +101,22 @@ def test_who_loads_in_bulk_races_with_its_own_class() -> None:
     first, second = (one for one in of("polars", "published")[:2])
     seconds: dict[str, list[float | None]] = {bulk.name: [0.1], first.name: [1.0], second.name: [1.1]}
     assert set(named(seconds)) == {*seconds}
+
+
+def test_who_may_take_minutes_climbs_and_others_do_not() -> None:
+    rounds = Rounds(9, 1, 7)
+    assert [(heat.rows, after) for heat, after in climb(100_000, rounds, race=True)] == [(2_500, 25_000)]
+    assert [(heat.rows, after) for heat, after in climb(1_000_000, rounds, race=False)] == [
+        (25_000, 250_000), (250_000, 1_000_000),
+    ]  # fmt: skip
+    assert {heat.rounds for heat, _ in climb(1_000_000, rounds, race=False)} == {Rounds(9, 0, 7)}
+    assert climb(30_000, rounds, race=True) == []  # so few take nobody minutes
+
+
+def test_who_would_take_too_long_moves_no_more_rows() -> None:
+    slow, fast = of("polars", "everyday")
+    wrong, *_ = of("pandas", "everyday")
+    made = passes({slow.name: [2.0, 1.1], fast.name: [0.9, 3.0], wrong.name: [None, None]}, rows=2_500)
+    heat = Heat(2_500, Rounds(2))
+    assert in_time([slow, fast, wrong], made, heat, 12_500) == [fast]  # 5.5 s and 4.5 s, going by the fastest pass
+    assert in_time([slow, fast, wrong], made, heat, 2_500) == [slow, fast]

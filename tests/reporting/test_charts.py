@@ -92,7 +92,7 @@ def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked
     down = [text.get_text() for text in axes.get_yticklabels()]
     assert len(down) == max(asked, 3)
     techniques: list[Any] = axes.get_xticklabels() if asked > 3 else axes.get_yticklabels()
-    assert [text.get_color() for text in techniques] == [charts.PUBLISHED_INK, charts.INK, charts.INK]
+    assert [text.get_color() for text in techniques] == [charts.NAME_INKS["published"], charts.INK, charts.INK]
     assert len(axes.lines) == 1
     assert {text.get_color() for text in axes.texts} == {"white"}
     assert "!: lost" in [text.get_text() for text in figure.legends[0].get_texts()]

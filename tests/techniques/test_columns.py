@@ -41,7 +41,7 @@ CASE = Case(
 TABLE = CASE.table
 WRITES = [found for found in techniques(direction="write") if found.origin == "beyond"]
 TAKES_A_FRAME = [
-    found for found in techniques(direction="write") if found.origin != "published" and found.frame != "none"
+    found for found in techniques(direction="write") if found.origin in ("beyond", "baseline") and found.frame != "none"
 ]
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 import polars as pl
 
 from framehaul.harness.rounds import Rounds
-from framehaul.results import statistics
+from framehaul.results import ratios, statistics
 from framehaul.techniques import Technique
 
 LEAST = 4
 """How many of a kind of frame stay in, if they are within reach."""
+FIRST_ROUNDS = ratios.TOLD_FROM
+"""Of what everybody moves: who leaves is compared with the others, too."""
+LONGEST_PASS_SECONDS = 5
+"""What a pass may take of those that may take minutes, which then move fewer rows."""
+LEAST_CLIMB_ROWS = 1000
+"""So many take nobody minutes."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,24 @@ class Heat:
 
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
-    """The heats up to `rows`: everybody twice on a quarter, the leaders on all; without a race everybody on all."""
-    first = Heat(rows // 4, Rounds(2, 0, rounds.seed), share=0.4)
+    """The heats up to `rows`: everybody on a quarter, the leaders on all; without a race everybody on all."""
+    first = Heat(rows // 4, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.4)
     return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
+
+
+def climb(rows: int, rounds: Rounds, *, race: bool) -> list[tuple[Heat, int]]:
+    """For techniques that may take minutes: heats that are smaller, each with the rows that come after it."""
+    sizes = [rows // 40, rows // 4, *([] if race else [rows])]
+    few = Rounds(FIRST_ROUNDS if race else rounds.passes, 0, rounds.seed)
+    return [(Heat(size, few), after) for size, after in pairwise(sizes) if size >= LEAST_CLIMB_ROWS]
+
+
+def in_time(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat, after: int) -> list[Technique]:
+    """Who would move the rows `after` a heat within `LONGEST_PASS_SECONDS`, going by their fastest pass."""
+    timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")
+    soon = timed.filter(after / pl.col("max_rows_per_s") <= LONGEST_PASS_SECONDS)
+    staying = {tuple(row) for row in soon.select(statistics.NAMES).rows()}
+    return [one for one in techniques if one.key in staying]
 
 
 def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -> list[Technique]:

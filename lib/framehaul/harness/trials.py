@@ -64,16 +64,20 @@ def all_techniques() -> list[Technique]:
 def chosen_techniques(tried: str) -> list[Technique]:
     """Of those `all`, or of each of the `directions` and origins the first of each of its kinds of frame or `families`.
 
-    Raises ValueError for another word than `all`, `families` and `directions`.
+    For `frames` only of those beyond the published ones, which are what is recommended.
+    Raises ValueError for another word than these.
     """
     kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
-        "all": lambda one: (one.name,), "families": lambda one: (one.family,), "directions": lambda one: (one.frame,)
+        "all": lambda one: (one.name,), "families": lambda one: (one.origin, one.family),
+        "directions": lambda one: (one.origin, one.frame), "frames": lambda one: (one.frame,),
     }  # fmt: skip
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
-        first.setdefault((one.database, one.direction, one.origin, *kinds[tried](one)), one)
+        if tried == "frames" and one.origin != "beyond":
+            continue
+        first.setdefault((one.database, one.direction, *kinds[tried](one)), one)
     return [*first.values()]
 
 

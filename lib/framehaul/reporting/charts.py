@@ -31,6 +31,7 @@ FAMILY_COLOURS = {
     "prepared_fetch": "#CC79A7",
     "row_fetch": "#D55E00",
     "convenience": "#999999",
+    "insert_rows": "#D55E00",
     "insert_text": "#56B4E9",
     "native_columnar": "#E69F00",
     "http_parquet": "#009E73",
@@ -40,7 +41,9 @@ FAMILY_COLOURS = {
     "engine": "#117733",
     "server": "#dddddd",
 }
-INK, PUBLISHED_INK, FAINT = "#222222", "#6a6a6a", "#767676"
+INK, FAINT = "#222222", "#767676"
+NAME_INKS = {"published": "#6a6a6a", "everyday": "#8a3ab9"}
+"""Of names, by origin; others are black."""
 STATUS_INK = {"ok": INK, "skipped": FAINT, "failed": "#B00020"}
 
 MEDIANS = "median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
@@ -202,8 +205,8 @@ def bars(summary: pl.DataFrame) -> Figure:
         axes.set_xlabel(f"rows/s, {MEDIANS}", loc="right")
         title(axes, _title(summary))
         present = {row["family"] for row in rows}
-        names = "names in grey: published techniques, in black: beyond them; hatched: the server alone"
-        legend(figure, families(present), loc="outside lower left", ncols=5, title=names, alignment="left")
+        names = "names in grey: published; purple: called without a choice; black: beyond; hatched: the server alone"
+        legend(figure, families(present), loc="outside lower left", ncols=4, title=names, alignment="left")
     return figure
 
 
@@ -247,6 +250,7 @@ GLANCE_INK = "#7d858f"
 """Text and axes that can be read on a light and on a dark background."""
 GLANCE: dict[str, tuple[str, str, str]] = {
     "published": ("published techniques", "#8b939c", "o"),
+    "everyday": ("called without a choice", "#b07cc6", "X"),
     "beyond": ("ours, append or read", "#2f8fd0", "o"),
     "bulk_load": ("ours, bulk load", "#dd7a2b", "D"),
     "baseline": ("the server alone", "#8b939c", "|"),
@@ -296,7 +300,7 @@ def at_a_glance(summary: pl.DataFrame) -> Figure:
 
 def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
     """One direction: published techniques in an upper line, ours in a lower one, the server alone on both."""
-    lines = {"published": -0.1, "beyond": 0.12, "bulk_load": 0.12, "baseline": 0.01}
+    lines = {"published": -0.1, "everyday": -0.1, "beyond": 0.12, "bulk_load": 0.12, "baseline": 0.01}
     for kind, (_, colour, mark) in GLANCE.items():
         speeds = group.filter(kind=kind)["median_rows_per_s"].to_list()
         size = 420 if mark == "|" else 46
@@ -383,7 +387,7 @@ def outcome_map(
 
 
 def _name_ink(origin: str) -> str:
-    return PUBLISHED_INK if origin == "published" else INK
+    return NAME_INKS.get(origin, INK)
 
 
 def _title(summary: pl.DataFrame) -> str:

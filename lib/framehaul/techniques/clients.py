@@ -331,10 +331,12 @@ def open_sqlalchemy(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
 
 
 @contextmanager
-def open_clickhouse_driver(server: ClickHouseServer) -> Iterator[clickhouse_driver.Client]:
+def open_clickhouse_driver(
+    server: ClickHouseServer, settings: Mapping[str, bool] | None = None
+) -> Iterator[clickhouse_driver.Client]:
     """A clickhouse-driver client over the native protocol, uncompressed as by default."""
     client = clickhouse_driver.Client(
-        host=server.host, port=server.native_port, user=server.user, password=server.password,
+        host=server.host, port=server.native_port, user=server.user, password=server.password, settings=settings,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
         ca_certs=ssl.get_default_verify_paths().cafile,  # as all others, and not only whom certifi trusts
     )  # fmt: skip
@@ -343,6 +345,11 @@ def open_clickhouse_driver(server: ClickHouseServer) -> Iterator[clickhouse_driv
         yield client
     finally:
         client.disconnect()
+
+
+def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextManager[clickhouse_driver.Client]:
+    """A clickhouse-driver client that makes arrays of numpy."""
+    return open_clickhouse_driver(server, {"use_numpy": True})
 
 
 @contextmanager
@@ -517,6 +524,7 @@ CLIENTS: dict[str, Opener] = {
     "duckdb": open_duckdb,
     "sqlalchemy": open_sqlalchemy,
     "clickhouse_driver": open_clickhouse_driver,
+    "clickhouse_driver_numpy": open_clickhouse_driver_numpy,
     "clickhouse_sqlalchemy": open_clickhouse_sqlalchemy,
     "asynch": open_asynch,
     "urllib": open_urllib,

@@ -13,8 +13,8 @@ Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
 Frame = Literal["pandas", "polars", "none"]
 """`none` is for baselines: nothing of a dataframe is in them."""
-Origin = Literal["published", "beyond", "baseline"]
-"""Of the published comparison, faster or otherwise better than it, or what the server alone can do."""
+Origin = Literal["published", "beyond", "everyday", "baseline"]
+"""Of the published comparison, faster or otherwise better than it, called without a choice, or the server alone."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
 """As a reader knows them."""
@@ -64,6 +64,7 @@ FAMILIES = {
     "prepared_fetch": "prepared row fetch",
     "row_fetch": "row fetch",
     "convenience": "convenience reader",
+    "insert_rows": "INSERT of rows",
     "insert_text": "INSERT FORMAT CSV / TSV",
     "native_columnar": "native protocol, columnar",
     "http_parquet": "Parquet over HTTP",

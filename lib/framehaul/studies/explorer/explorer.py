@@ -35,7 +35,7 @@ LABELS: dict[str, dict[str, str]] = {"database": DATABASES, "family": FAMILIES}
 """How a reader knows the values of a column; the others are written as they are."""
 CAPTIONS = {"rows": "size"}
 ORDER = {"database": [*DATABASES], "direction": ["write", "read"], "family": [*FAMILIES],
-         "frame": ["pandas", "polars", "none"], "origin": ["published", "beyond", "baseline"]}  # fmt: skip
+         "frame": ["pandas", "polars", "none"], "origin": ["published", "beyond", "everyday", "baseline"]}  # fmt: skip
 FILTERS = {
     "database": "110px", "direction": "90px", "family": "260px", "frame": "90px", "origin": "110px", "rows": "140px",
 }  # fmt: skip

@@ -122,11 +122,11 @@ LOSSES: tuple[Loss, ...] = (
         "ClickHouse's `Date` has 1970-01-01 to 2149-06-06; its parsers of text take the nearest. `Date32` has more.",
     ),
     Loss(
-        r"clickhouse write .*native_columnar", r"date: ", r"became 1970-01-01",
+        r"clickhouse write .*(native_columnar|driver_rows|to_sql)", r"date: ", r"became 1970-01-01",
         "ClickHouse's `Date` has 1970-01-01 to 2149-06-06; the driver sends 1970-01-01 for others. `Date32` has more.",
     ),
     Loss(
-        r"clickhouse write .*clickhouse_driver_native", r"timestamp: (before 1970|in UTC)",
+        r"clickhouse write .*(clickhouse_driver_native|driver_rows|to_sql)", r"timestamp: (before 1970|in UTC)",
         r"became 1970-01-01T00:00:00",
         "clickhouse-driver rounds the seconds of a moment before 1970 up, then adds its fraction: a second too late.",
     ),
@@ -152,8 +152,8 @@ LOSSES: tuple[Loss, ...] = (
         "(`output_format_parquet_string_as_string`); nothing checks that it is.",
     ),
     Loss(
-        r"clickhouse read .*query_df(_rust)?$", r"not UTF-8", r"became '[0-9a-f]+",
-        "clickhouse-connect's `query_df` gives bytes that are not UTF-8 as text of their hexadecimal digits "
+        r"clickhouse read .*(query_df(_rust)?|connect_query)$", r"not UTF-8|bytes", r"became b?'[0-9a-f]+",
+        "clickhouse-connect's `query` and `query_df` give bytes that are not UTF-8 as text of their hexadecimal digits "
         "(`reproductions`). Ask for such columns as bytes: `column_formats`.",
     ),
     Loss(
@@ -171,7 +171,7 @@ LOSSES: tuple[Loss, ...] = (
         "ClickHouse passes over what a Parquet file has beyond the table (`input_format_skip_unknown_fields`).",
     ),
     Loss(
-        r"clickhouse write .*native_columnar", r"frame: a column more", r"dropped",
+        r"clickhouse write .*(native_columnar|numpy)", r"frame: a column more", r"dropped",
         "The path asks the frame for the columns of the table, and does not look at what else it has.",
     ),
     Loss(
@@ -180,9 +180,73 @@ LOSSES: tuple[Loss, ...] = (
         "those behind them.",
     ),
     Loss(
-        r"write .*(_csv|_tsv|copy_text|copy_binary)", r"frame: two columns in the other order", r"became",
+        r"write .*(_csv|_tsv|copy_text|copy_binary|executemany|driver_rows|connect_insert)",
+        r"frame: two columns in the other order", r"became",
         "The values go by their place in the frame, and the names are the table's: two columns of one type change "
         "places. Select the table's columns by name before.",
+    ),
+    Loss(
+        r"postgres read pandas_sqlalchemy_read_sql_pyarrow", r"float: NaN|list of|json", r"became",
+        "pandas makes Arrow of Python objects that it has fetched: NaN is NULL there, and what it has no type for "
+        "becomes its text.",
+    ),
+    Loss(
+        r"postgres read .*(adbc_read|iter_batches|read_database_uri)", r"decimal|uint64", r"became '",
+        "A `numeric` comes as text, for not every path has so many digits, and nothing makes numbers of it again. Cast "
+        "it in the query.",
+    ),
+    Loss(
+        r"postgres read .*adbc_read", r"text: |not UTF-8", r"no UTF-8",
+        "ADBC takes what comes for UTF-8, whatever the database or the session has, and nothing checks it "
+        "(`reproductions`).",
+    ),
+    Loss(
+        r"postgres write .*adbc", r"text: ", r"became '[ÃÂ]", session="hostile",
+        why="ADBC sends UTF-8 and does not say so: the server takes it for the session's `client_encoding`.",
+    ),
+    Loss(
+        r"postgres write .*adbc_(to_sql|write_database)", r"frame: (integers for floats|nullable dtypes)|one beyond",
+        r"became",
+        "ADBC writes the frame's type into COPY and does not look at the table's: eight bytes of an integer are taken "
+        "for a float, and those of a UInt64 for a bigint. Cast before to what the table has.",
+    ),
+    Loss(
+        r"write .*(to_sql|write_database)", r"frame: .*(missing|key as index)", r"became",
+        "`to_sql` names the columns that the frame has, and the server fills the others with their default.",
+    ),
+    Loss(
+        r"postgres write .*(to_sql|write_database|executemany)", r"not UTF-8: as bytes", r"became '\\\\x",
+        "Bytes are sent as `bytea`, which becomes text as its hexadecimal digits.",
+    ),
+    Loss(
+        r"postgres write pandas_adbc_to_sql", r"list of float", r"became \[None",
+        "Where Arrow takes objects of pandas it takes NaN for NULL, inside of lists as well.",
+    ),
+    Loss(
+        r"postgres write polars_sqlalchemy_write_database", r"NaN against NULL", r"nan became NULL",
+        "Polars makes a pandas frame of it, whose `to_sql` takes NaN for NULL.",
+    ),
+    Loss(
+        r"clickhouse write polars_clickhouse_connect_insert", r"enum: a value more", r"cannot be read back",
+        "clickhouse-connect sends 0 for a text that the enum does not have, and the server stores it: whoever reads "
+        "the column gets an error.",
+    ),
+    Loss(
+        r"clickhouse write .*numpy", r"date: ", r"became",
+        "ClickHouse's `Date` has 1970-01-01 to 2149-06-06; the driver cuts the number of days to its 16 bits. `Date32` "
+        "has more.",
+    ),
+    Loss(
+        r"clickhouse read .*query_dataframe", r"column names", r"became",
+        "The driver makes names of its own, `a_b` of `a-b` and of `a b`, and gives one of them for both.",
+    ),
+    Loss(
+        r"clickhouse read .*query_dataframe", r"timestamp", r"became -?\d+$",
+        "Of moments beside NULL the driver makes integers, of nanoseconds.",
+    ),
+    Loss(
+        r"clickhouse read .*query_dataframe", r"text: NUL", r"became ''",
+        "numpy's strings of bytes end before the zeros at their end.",
     ),
     Loss(
         r"postgres read", r"float(32)?: greatest", r"became", session="hostile",

@@ -182,7 +182,8 @@ def pooled(roads: str, link: Link) -> list[Task]:
     """
     chosen: dict[tuple[str, ...], Technique] = {}
     for one in techniques("postgres"):
-        if one.origin != "baseline" and "pg_parquet" not in one.requires:
+        # Everyday ones take long for many rows, and prepare and set no other way than these.
+        if one.origin in ("published", "beyond") and "pg_parquet" not in one.requires:
             kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family)
             if roads == "all" or one.frame == "polars":
                 chosen.setdefault(kind, one)

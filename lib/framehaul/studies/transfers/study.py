@@ -15,7 +15,7 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness.measure import record_passes
-from framehaul.harness.race import Heat, heats, leaders
+from framehaul.harness.race import Heat, climb, heats, in_time, leaders
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
@@ -112,7 +112,7 @@ def run(
         this_run.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
 
         def work(stop: threading.Event) -> None:
-            content, left = generator.arrow_table(table, rows, seed), chosen
+            content = generator.arrow_table(table, rows, seed)
 
             def measure(some: list[Technique], heat: Heat) -> None:
                 this_run.expect(1 + len(some) * (heat.rounds.warmup + heat.rounds.passes))
@@ -121,6 +121,12 @@ def run(
                     profile=bool(profile),
                 )  # fmt: skip
 
+            slow = [one for one in chosen if one.origin == "everyday"]
+            for heat, after in climb(rows, rounds, race=bool(race)):
+                # In a race everybody moves few rows in the end, and so do those whom they are compared with.
+                measure(slow if race else [one for one in chosen if one.origin != "everyday" or one in slow], heat)
+                slow = in_time(slow, this_run.so_far(), heat, after)
+            left = [one for one in chosen if one.origin != "everyday" or one in slow]
             *before, last = heats(rows, rounds, race=bool(race))
             for heat in before:
                 measure(left, heat)

@@ -1,0 +1,328 @@
+"""What notebook 18 calls: everyday calls beside the fast ones, and the memory of reads in batches."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from IPython.display import SVG, Markdown
+from matplotlib.figure import Figure
+
+from framehaul import servers
+from framehaul.data import generator
+from framehaul.data.frames import to_polars
+from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness.environment import server_versions
+from framehaul.harness.passes import Pass, columns_of, right
+from framehaul.harness.recording import recording
+from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.reporting import charts
+from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
+from framehaul.results import ratios, statistics, store
+from framehaul.results.ratios import Ratio, verdicts
+from framehaul.results.store import Status
+from framehaul.servers.tables import tables_of
+from framehaul.studies.everyday_api import STUDY
+from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, sums_of
+from framehaul.studies.transfers.study import read_all
+from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.source import Source, source
+
+MOST_LINES = 450
+"""Of checks and conversions below a technique; codecs of our own have more."""
+BOUNDED = 2.0
+"""How much more memory five times the rows may take where memory does not grow with them."""
+PARTS = (5, 1)
+"""The tables are so many times smaller than what was asked for."""
+
+
+@dataclass(frozen=True)
+class BatchedRead:
+    """One read of a table in batches; a missing number is None, never 0."""
+
+    run_id: str
+    database: str
+    way: str
+    label: str
+    rows: int
+    pass_: int
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    frames: int | None = None
+    peak_rss_bytes: int | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+class ReaderError(RuntimeError):
+    """The process of a read ended before its time; the message is the last line that it wrote."""
+
+
+def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
+    """Read a table of a fifth of the rows, and of all, in each way that promises batches, and write the results.
+
+    Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
+    """
+    check(ROWS=(rows, 1))
+    rounds = Rounds(passes, 0, seed)
+    terms = {"rows": rows, **vars(rounds)}
+    with (
+        recording(STUDY.notebook, STUDY.results, BatchedRead, "read", terms) as this_run,
+        servers.running(this_run.settings) as both,
+    ):
+        versions = "; ".join(server_versions(both).values())
+        this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
+        sizes = sorted({max(1, rows // part) for part in PARTS})
+        this_run.expect(len(WAYS) * len(sizes) * passes)
+
+        def work(stop: threading.Event) -> None:
+            for size in sizes:
+                content = generator.arrow_table(table, size, seed)
+                sent = sums_of(to_polars(content, table), table)
+
+                def row(way: Way, number: int, outcome: Pass[dict[str, Any]], size: int = size) -> BatchedRead:
+                    return BatchedRead(
+                        this_run.run_id, way.database, way.name, way.label, size, number, **columns_of(outcome)
+                    )
+
+                def read(way: Way, _: int, size: int = size, sent: dict[str, int] = sent) -> dict[str, Any]:
+                    return _read(way, size, sent)
+
+                record, finished = this_run.passes(row)
+                try:
+                    for database in DATABASES:
+                        tables = tables_of(both.of(database))
+                        tables.create(table)
+                        tables.load(table, content)
+                        tables.quiesce()
+                    in_rounds(
+                        WAYS, rounds, read, record, stop=stop, finished=finished,
+                        progress=lambda way, _: this_run.progress(way.name),
+                    )  # fmt: skip
+                finally:
+                    for database in DATABASES:
+                        tables_of(both.of(database)).drop(table)
+
+        interruptible(work)
+    return EverydayApi.load(this_run.settings)
+
+
+def _read(way: Way, rows: int, sent: dict[str, int]) -> dict[str, Any]:
+    """What a process of its own says of a read; raises ReaderError, or WrongResultError when something else came."""
+    command = [sys.executable, "-m", f"{__package__}.batches", way.name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise ReaderError(lines[-1] if lines else f"the process of {way.name} ended with {done.returncode}")
+    said = json.loads(done.stdout.splitlines()[-1])
+    came = said.pop("came")
+    other = [name for name in sent if came.get(name) != sent[name]]
+    return right(
+        said | {"rows_per_s": rows / said["seconds"]}, f"other values came of: {', '.join(other)}" if other else None
+    )
+
+
+@dataclass(frozen=True)
+class Change:
+    """An everyday call, the technique that takes its place, and what that gains."""
+
+    call: dict[str, Any]
+    fast: dict[str, Any]
+    fastest: dict[str, Any]
+    gain: Ratio
+    gain_of_fastest: Ratio
+    before: Source
+    after: Source
+
+    @property
+    def difference(self) -> str:
+        """The two pieces of code, line by line, as a unified diff."""
+        before, after = (f"{one.code}\n\n\n{one.calls}".splitlines() for one in (self.before, self.after))
+        names = self.call["technique"], self.fast["technique"]
+        return "\n".join(difflib.unified_diff(before, after, *names, n=2, lineterm=""))
+
+
+def changes(passes: pl.DataFrame) -> list[Change]:
+    """For every everyday call that has a time: the fastest technique without codecs of ours, and the fastest of all.
+
+    Both take the same frame, over one connection, on the terms of a plain append, and give back exact dtypes.
+    """
+    summary = statistics.summary(passes).drop_nulls("median_rows_per_s")
+    found = []
+    for call in summary.filter(origin="everyday").to_dicts():
+        rivals = summary.filter(
+            pl.col("origin").is_in(["published", "beyond"]), connections=1, dtypes="exact",
+            database=call["database"], direction=call["direction"], frame=call["frame"],
+        ).filter(pl.col("contract").eq_missing(call["contract"]))  # fmt: skip
+        ranked = [(row, _source(row)) for row in rivals.sort("rows", "median_rows_per_s", descending=True).to_dicts()]
+        short = [(row, code) for row, code in ranked if code.own_lines <= MOST_LINES]
+        if short:
+            (fast, after), (fastest, _) = short[0], ranked[0]
+            gain, of_fastest = (_gain(passes, one, call) for one in (fast, fastest))
+            found.append(Change(call, fast, fastest, gain, of_fastest, _source(call), after))
+    return found
+
+
+def _source(row: dict[str, Any]) -> Source:
+    return source(row["database"], row["direction"], {row["technique"]: row["driver"]})
+
+
+def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> Ratio:
+    here = passes.filter(database=call["database"], direction=call["direction"], status="ok")
+    return ratios.ratio_at_same_rows(here.filter(technique=one["technique"]), here.filter(technique=call["technique"]))
+
+
+def changes_table(found: list[Change]) -> Listing:
+    """Every everyday call, what to call instead, and what that gains."""
+    said = verdicts([(one.gain, 1) for one in found], "faster", "slower")
+    columns = [
+        words("direction", lambda row: where(row["call"])),
+        words("what is called", lambda row: row["call"]["label"]),
+        Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
+        Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
+        words("call instead", lambda row: f"`{row['fast']['technique']}`"),
+        Column("gains", "gain"),
+        words("verdict", "said"),
+        Column("checks and conversions it takes along, lines", lambda row: row["after"].own_lines),
+        words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
+        Column("gains ", "gain_of_fastest"),
+    ]
+    return Listing(columns, [vars(one) | {"said": word} for one, word in zip(found, said, strict=True)])
+
+
+def diffs_text(found: list[Change]) -> str:
+    """Every change as a diff, folded."""
+    return "\n\n".join(
+        f"<details><summary>{where(one.call)}: {one.call['label']} → <code>{one.fast['technique']}</code>"
+        f"{f', {one.gain.ratio:.1f}x' if one.gain.logs else ''}</summary>\n\n```diff\n{one.difference}\n```\n\n"
+        f"Packages before: {', '.join(one.before.packages)}. After: {', '.join(one.after.packages)}.\n\n</details>"
+        for one in found
+    )
+
+
+def gains_figure(found: list[Change]) -> Figure:
+    """How many times as fast what libraries do is, and the fastest."""
+    known = sorted((one for one in found if one.gain.logs), key=lambda one: (where(one.call), -one.gain.ratio))
+    with charts.panels(1, height=1.2 + 0.3 * len(known)) as (drawn, [axes]):
+        for at, one in enumerate(known):
+            for gain, colour, marker in ((one.gain_of_fastest, "#E69F00", "D"), (one.gain, "#0072B2", "o")):
+                axes.plot([gain.low, gain.high], [at, at], color=colour, linewidth=1.5)
+                axes.scatter(gain.ratio, at, color=colour, marker=marker, s=30, zorder=3)
+        axes.set_xscale("log", base=10)
+        axes.axvline(1, color=charts.INK, linewidth=0.8)
+        charts.part_lines(axes, [where(one.call) for one in known])
+        charts.name_lines(axes, [f"{where(one.call)}: {one.call['label']}" for one in known])
+        charts.quantities(axes.xaxis, "{:g}x".format)
+        axes.grid(axis="x", color="#eeeeee")
+        charts.legend(
+            drawn,
+            {"what libraries do": "#0072B2", "the fastest, with codecs of ours": "#E69F00"},
+            loc="outside lower left",
+            ncols=2,
+        )
+        axes.set_xlabel(
+            "rows/s over those of the everyday call, logarithmic (line: range or 95% interval)", loc="right"
+        )
+        charts.title(axes, "What one gains over the everyday call")
+    return drawn
+
+
+def memory_table(passes: pl.DataFrame) -> Listing:
+    """Peak memory of each way of reading in batches, of few rows and of many."""
+    columns = [
+        words("server", lambda row: DATABASES[row["database"]]),
+        words("what promises batches", "label"),
+        Column("rows", lambda row: f"{row['less']['rows']:,} and {row['rows']:,}"),
+        Column("peak memory of the fewer", lambda row: megabytes(row["less"]["peak_rss_bytes"])),
+        Column("of the more", "peak_rss_bytes", megabytes),
+        words("bounded", "bounded"),
+        Column("rows/s of the more", "rows_per_s", "{:,.0f}"),
+    ]
+    return Listing(columns, grown(passes))
+
+
+def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
+    """Of each way the medians at most rows, with `less`, those at fewest, and whether memory grows with rows."""
+    medians = statistics.medians(passes, ["database", "way", "label", "rows"]).filter(status="ok").sort("rows")
+    found = []
+    for group in medians.partition_by("way", maintain_order=True):
+        less, *_, more = (*group.to_dicts(), group.to_dicts()[-1])
+        base = max(less["peak_rss_bytes"] or 0, 1)
+        told = len(group) > 1 and more["rows"] >= BATCH_ROWS * PARTS[0]
+        words_ = "too few rows to say" if not told else "yes" if more["peak_rss_bytes"] / base <= BOUNDED else "no"
+        found.append(more | {"less": less, "bounded": words_})
+    order = {way.name: at for at, way in enumerate(WAYS)}
+    return sorted(found, key=lambda row: order[row["way"]])
+
+
+class EverydayApi(Shown):
+    """Reads in batches, and the passes of the four directions, where they were run."""
+
+    study = STUDY
+    memory = view(memory_table)
+
+    def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
+        super().__init__(passes, metadata, figures)
+        self._transfers = read_all(figures.parent / "results")
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What takes the place of each everyday call."""
+        return changes(self._transfers) if len(self._transfers) else []
+
+    def table(self) -> Listing | Markdown:
+        """Every everyday call, what to call instead, and what that gains."""
+        return changes_table(self.changes) if self.changes else Markdown("Run notebooks 01 to 04 first.")
+
+    def chart(self) -> SVG:
+        """The gains; also saved as a figure."""
+        return self.saved(gains_figure(self.changes))
+
+    def diffs(self) -> Markdown:
+        """Every change, line by line."""
+        return Markdown(diffs_text(self.changes))
+
+    def answer(self) -> Markdown:
+        """The largest and the least gain of each direction, and which batches are bounded."""
+        return Markdown(bullets([*_gains(self.changes), *_bounded(self.passes)]))
+
+
+def _gains(found: list[Change]) -> Iterator[str]:
+    by_way: dict[str, list[Change]] = {}
+    for one in found:
+        if one.gain.logs:
+            by_way.setdefault(where(one.call), []).append(one)
+    for way, here in by_way.items():
+        least, *_, most = sorted([here[0], *here], key=lambda one: one.gain.ratio)
+        yield (
+            f"**{way}**: what libraries do gives {least.gain} over {least.call['label']}, "
+            f"and {most.gain} over {most.call['label']}."
+        )
+
+
+def _bounded(passes: pl.DataFrame) -> Iterator[str]:
+    rows = grown(passes)
+    for answer, text in (("no", "grows with the rows"), ("yes", "stays bounded")):
+        if names := [row["label"] for row in rows if row["bounded"] == answer]:
+            yield f"**Memory {text}** with {'; '.join(names)}."
+
+
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The blocks of the writeup, from a results directory; none of what was not run."""
+    blocks: dict[str, str] = {}
+    transfers = read_all(directory)
+    if found := changes(transfers) if len(transfers) else []:
+        blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
+    if (path := directory / STUDY.results).exists():
+        blocks["everyday-memory"] = str(memory_table(store.read(path, BatchedRead)))
+    return blocks

@@ -1,0 +1,60 @@
+"""ClickHouse to dataframe, by what people call first.
+
+Every function takes an open client and a `Table`, and returns the table's content as a fully materialised frame.
+"""
+
+from __future__ import annotations
+
+import clickhouse_driver
+import pandas as pd
+import polars as pl
+import sqlalchemy
+from clickhouse_connect.driver.client import Client
+
+from framehaul.data.schema import Table
+from framehaul.techniques.registry import technique
+
+
+@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-driver")
+def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """pandas' own reader over a SQLAlchemy connection.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
+    """
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    return pd.read_sql(query, connection)
+
+
+@technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-driver")
+def polars_clickhouse_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+    """Polars' own reader over a SQLAlchemy connection.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
+    """
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
+    return pl.read_database(query, connection)
+
+
+@technique(
+    family="native_columnar",
+    label="clickhouse-driver query_dataframe -> Pandas dataframe",
+    client="clickhouse_driver_numpy",
+)
+def pandas_clickhouse_driver_query_dataframe(client: clickhouse_driver.Client, table: Table) -> pd.DataFrame:
+    """clickhouse-driver makes arrays of numpy from native blocks; it gives names of its own to columns.
+
+    https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support
+    """
+    frame: pd.DataFrame = client.query_dataframe(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}")
+    frame.columns = pd.Index(table.column_names)
+    return frame
+
+
+@technique(family="row_fetch", label="clickhouse-connect query, rows -> Polars dataframe")
+def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFrame:
+    """clickhouse-connect gives tuples, Polars builds columns from them.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
+    """
+    rows = client.query(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").result_rows
+    return pl.DataFrame(rows, schema=table.column_names, orient="row")

@@ -1,0 +1,70 @@
+"""Dataframe to ClickHouse, by what people call first.
+
+Every function takes an open client, a `Table` and a frame, and returns when the server has acknowledged the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import clickhouse_driver
+import numpy as np
+import pandas as pd
+import polars as pl
+import sqlalchemy
+from clickhouse_connect.driver.client import Client
+
+from framehaul.data.schema import Table
+from framehaul.techniques.registry import technique
+
+
+@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over clickhouse-driver")
+def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas gives rows to SQLAlchemy, and clickhouse-driver makes native blocks of them.
+
+    https://clickhouse-sqlalchemy.readthedocs.io/. Raises ValueError for a name with a percent sign, which its dialect
+    doubles and then does not find.
+    """
+    if "%" in table.name:
+        raise ValueError(f"table {table.name}: clickhouse-sqlalchemy finds no table with % in its name: rename it")
+    frame.to_sql(table.name, connection, if_exists="append", index=False)
+
+
+@technique(family="native_columnar", label="clickhouse-driver rows from Polars")
+def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
+    """clickhouse-driver makes native blocks of tuples.
+
+    https://clickhouse-driver.readthedocs.io/en/latest/quickstart.html#inserting-data
+    """
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", frame.rows())
+
+
+@technique(
+    family="native_columnar",
+    label="clickhouse-driver columns of numpy from Pandas",
+    client="clickhouse_driver_numpy",
+)
+def pandas_clickhouse_driver_numpy(client: clickhouse_driver.Client, table: Table, frame: pd.DataFrame) -> None:
+    """clickhouse-driver makes native blocks of numpy's arrays.
+
+    https://clickhouse-driver.readthedocs.io/en/latest/features.html#numpy-pandas-support; its `insert_dataframe` writes
+    numbers into the arrays in place of UUIDs, which those of pandas 3 do not allow: so these are copies.
+    """
+    columns = [_copied(frame[name]) for name in table.column_names]
+    client.execute(f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) VALUES", columns, columnar=True)
+
+
+@technique(family="http_native", label="clickhouse-connect insert of rows from Polars")
+def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.DataFrame) -> None:
+    """clickhouse-connect makes native blocks of tuples.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
+    """
+    client.insert(table.clickhouse_name, frame.rows(), column_names=table.column_names)
+
+
+def _copied(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """The values, with None in place of pandas' missing ones, which the driver does not know."""
+    if pd.api.types.is_numeric_dtype(column) and not column.hasnans:
+        return column.to_numpy(copy=True)
+    return column.astype(object).where(column.notna(), None).to_numpy(copy=True)

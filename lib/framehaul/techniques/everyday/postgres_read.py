@@ -1,0 +1,78 @@
+"""PostgreSQL to dataframe, by what people call first.
+
+Every function takes an open connection and a `Table`, and returns the table's content as a fully materialised frame.
+"""
+
+from __future__ import annotations
+
+import adbc_driver_postgresql.dbapi
+import pandas as pd
+import polars as pl
+import sqlalchemy
+
+from framehaul.data.schema import Table
+from framehaul.techniques.registry import technique
+
+BATCH_ROWS = 10_000
+
+
+@technique(family="convenience", label="pandas.read_sql in chunks, a cursor on the server, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_read_sql_chunks(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """pandas makes a frame of every so many rows, which stay on the server until they are asked for.
+
+    https://pandas.pydata.org/docs/user_guide/io.html#querying
+    """
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
+    streaming = connection.execution_options(stream_results=True)
+    return pd.concat(pd.read_sql(query, streaming, chunksize=BATCH_ROWS), ignore_index=True)
+
+
+@technique(family="convenience", label='pandas.read_sql with dtype_backend="pyarrow", SQLAlchemy over psycopg')
+def pandas_sqlalchemy_read_sql_pyarrow(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """The same rows, of which pandas makes columns of Arrow.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
+    """
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
+    return pd.read_sql(query, connection, dtype_backend="pyarrow")
+
+
+@technique(family="arrow", label="pandas.read_sql over ADBC")
+def pandas_adbc_read_sql(connection: adbc_driver_postgresql.dbapi.Connection, table: Table) -> pd.DataFrame:
+    """ADBC gives Arrow, of which pandas makes columns without objects of Python.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
+    """
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+    return pd.read_sql(query, connection, dtype_backend="pyarrow")
+
+
+@technique(family="convenience", label="polars.read_database in batches, a cursor on the server, SQLAlchemy")
+def polars_sqlalchemy_iter_batches(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+    """Polars makes a frame of every so many rows, which stay on the server until they are asked for.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
+    """
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}".replace(":", r"\:")
+    streaming = connection.execution_options(stream_results=True)
+    return pl.concat(pl.read_database(query, streaming, iter_batches=True, batch_size=BATCH_ROWS))
+
+
+@technique(family="arrow", label="polars.read_database over ADBC")
+def polars_adbc_read_database(connection: adbc_driver_postgresql.dbapi.Connection, table: Table) -> pl.DataFrame:
+    """ADBC gives Arrow, which Polars takes as it is.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
+    """
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+    return pl.read_database(query, connection)
+
+
+@technique(family="arrow", label='polars.read_database_uri with engine="connectorx"')
+def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFrame:
+    """Polars gives the address to ConnectorX.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
+    """
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+    return pl.read_database_uri(query, address)

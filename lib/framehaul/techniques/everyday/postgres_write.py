@@ -1,0 +1,131 @@
+"""Dataframe to PostgreSQL, by what people call first.
+
+Every function takes an open connection, a `Table` and a frame, and returns when the rows are committed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import adbc_driver_postgresql.dbapi
+import pandas as pd
+import polars as pl
+import psycopg
+import sqlalchemy
+from pandas.io.sql import SQLTable
+
+from framehaul.data.schema import ColumnType, Table, quote_postgres
+from framehaul.techniques.registry import technique
+
+CHUNK_ROWS = 1000
+"""Of a statement with all its VALUES: PostgreSQL has 65,535 parameters, https://www.postgresql.org/docs/18/limits.html"""
+
+
+@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
+    """
+    with connection.begin():
+        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table))
+
+
+@technique(family="insert_rows", label='pandas.to_sql with method="multi", SQLAlchemy over psycopg')
+def pandas_sqlalchemy_to_sql_multi(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas makes statements of many VALUES by itself.
+
+    https://pandas.pydata.org/docs/user_guide/io.html#insertion-method
+    """
+    rows = min(CHUNK_ROWS, 65_535 // len(table.columns))
+    with connection.begin():
+        frame.to_sql(
+            table.name, connection, if_exists="append", index=False, dtype=_types(table), method="multi", chunksize=rows
+        )
+
+
+@technique(family="copy_text", label="pandas.to_sql with a method that copies, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql_copy(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas gives rows to a function of ours, which writes them as CSV into COPY.
+
+    https://pandas.pydata.org/docs/user_guide/io.html#insertion-method, with psycopg in place of psycopg2.
+    """
+    with connection.begin():
+        frame.to_sql(table.name, connection, if_exists="append", index=False, method=copy_rows)
+
+
+def copy_rows(
+    table: SQLTable, connection: sqlalchemy.Connection, columns: list[str], rows: Iterable[tuple[Any, ...]]
+) -> None:
+    """Copy rows as CSV, in which an empty field without quotes is NULL."""
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_NOTNULL).writerows(rows)
+    names = ", ".join(map(quote_postgres, columns))
+    statement = f"COPY {quote_postgres(table.name)} ({names}) FROM STDIN WITH (FORMAT csv)"
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.write(text.getvalue())
+
+
+@technique(family="arrow", label="pandas.to_sql over ADBC")
+def pandas_adbc_to_sql(connection: adbc_driver_postgresql.dbapi.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas makes Arrow of the frame, and ADBC copies that; UUIDs go as bytes, for which ADBC asks.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
+    """
+    raw = {name: frame[name].map(_uuid_bytes, na_action="ignore") for name in table.columns_of(ColumnType.UUID)}
+    frame.assign(**raw).to_sql(table.name, connection, if_exists="append", index=False)
+    connection.commit()
+
+
+@technique(family="insert_rows", label="polars.write_database, SQLAlchemy over psycopg")
+def polars_sqlalchemy_write_database(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
+    """Polars makes a pandas frame and calls its `to_sql`.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
+    """
+    with connection.begin():
+        frame.write_database(
+            table.postgres_name, connection, if_table_exists="append", engine_options={"dtype": _types(table)}
+        )
+
+
+@technique(family="arrow", label="polars.write_database over ADBC")
+def polars_adbc_write_database(
+    connection: adbc_driver_postgresql.dbapi.Connection, table: Table, frame: pl.DataFrame
+) -> None:
+    """Polars gives its Arrow to ADBC, which copies it; UUIDs go as bytes, for which ADBC asks.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.DataFrame.write_database.html
+    """
+    uuids = pl.col(table.columns_of(ColumnType.UUID))
+    frame.with_columns(uuids.str.replace_all("-", "", literal=True).str.decode("hex")).write_database(
+        table.postgres_name, connection, if_table_exists="append", engine="adbc"
+    )
+    connection.commit()
+
+
+@technique(family="insert_rows", label="psycopg executemany from Polars rows")
+def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """psycopg sends an INSERT for each row, in a pipeline.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
+    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
+    statement = f"{into} VALUES ({', '.join(['%s'] * len(table.columns))})"
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(statement.encode(), frame.iter_rows())
+
+
+def _uuid_bytes(text: str) -> bytes:
+    return UUID(text).bytes
+
+
+def _types(table: Table) -> dict[str, Any]:
+    """What pandas has to be told of a table that is there: it takes UUIDs for VARCHAR, which PostgreSQL refuses."""
+    return dict.fromkeys(table.columns_of(ColumnType.UUID), sqlalchemy.Uuid(as_uuid=False))

@@ -1,0 +1,131 @@
+"""Everyday calls beside the fast ones, and what promises batches."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS
+from framehaul.errors import WrongResultError
+from framehaul.results import store
+from framehaul.studies.everyday_api import STUDY, study
+from framehaul.studies.everyday_api.batches import WAYS, sums_of
+from framehaul.studies.everyday_api.study import BatchedRead, Change, ReaderError, changes, grown
+from framehaul.studies.transfers.study import read_all
+from framehaul.techniques import techniques
+
+ROWS = 20_000
+"""Whose sums are past 32 bits."""
+
+
+@pytest.fixture(scope="module")
+def found(out: Path) -> list[Change]:
+    return changes(read_all(out / "results"))
+
+
+def test_every_everyday_call_was_tried_and_is_right(out: Path) -> None:
+    here = read_all(out / "results").filter(origin="everyday")
+    assert set(here["technique"]) == {one.name for one in techniques() if one.origin == "everyday"}
+    assert here.filter(pl.col("status") != "ok").select("technique", "reason").rows() == []
+
+
+def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change]) -> None:
+    called = {(one.call["database"], one.call["direction"], one.call["technique"]) for one in found}
+    assert called == {one.key for one in techniques() if one.origin == "everyday"}
+    for one in found:
+        for other in (one.fast, one.fastest):
+            assert other["frame"] == one.call["frame"]
+            assert other["contract"] == one.call["contract"]
+            assert other["origin"] in ("published", "beyond")
+        assert one.after.own_lines <= study.MOST_LINES
+
+
+def test_both_sides_of_a_change_are_code_and_the_diff_leads_from_one_to_the_other(found: list[Change]) -> None:
+    for one in found:
+        before, after = (ast.parse(side.code).body for side in (one.before, one.after))
+        for name, body in ((one.call["technique"], before), (one.fast["technique"], after)):
+            assert name in {getattr(statement, "name", "") for statement in body}
+        removed = {line[1:] for line in one.difference.splitlines() if line.startswith("-")}
+        added = {line[1:] for line in one.difference.splitlines() if line.startswith("+")}
+        assert any(one.call["technique"] in line for line in removed)
+        assert any(one.fast["technique"] in line for line in added)
+
+
+def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> None:
+    passes = read_all(out / "results")
+    for one in found:
+        both = [
+            set(passes.filter(technique=row["technique"], database=row["database"], direction=row["direction"])["rows"])
+            for row in (one.call, one.fast)
+        ]
+        assert bool(both[0] & both[1]) == bool(one.gain.logs)
+
+
+def test_batches_gave_what_was_sent(out: Path) -> None:
+    reads = store.read(out / "results" / STUDY.results, BatchedRead)
+    assert set(reads["way"]) == {way.name for way in WAYS}
+    assert reads.filter(pl.col("status") != "ok").select("way", "reason").rows() == []
+    assert reads["peak_rss_bytes"].null_count() == 0
+
+
+def test_sums_are_the_same_of_either_kind_of_frame() -> None:
+    polars = sums_of(generator.polars_frame(ANALYTICS_METRICS, ROWS, 1), ANALYTICS_METRICS)
+    pandas = sums_of(generator.pandas_frame(ANALYTICS_METRICS, ROWS, 1), ANALYTICS_METRICS)
+    assert polars == pandas
+    assert polars["rows"] == ROWS
+    assert set(polars) > {"metric_1", "dimension_a"}
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, code: int, out: str, error: str = "") -> None:
+    done: Any = subprocess.CompletedProcess([], code, out, error)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+
+
+def test_other_values_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"seconds": 1.0, "frames": 1, "peak_rss_bytes": 5, "came": {"rows": 3, "a": 7}}
+    answering(monkeypatch, 0, json.dumps(said))
+    assert study._read(WAYS[0], 3, {"rows": 3, "a": 7})["rows_per_s"] == 3
+    with pytest.raises(WrongResultError, match="other values came of: a"):
+        study._read(WAYS[0], 3, {"rows": 3, "a": 8})
+    answering(monkeypatch, 0, json.dumps(said | {"came": {}}))
+    with pytest.raises(WrongResultError, match="other values came of: rows, a"):
+        study._read(WAYS[0], 3, {"rows": 3, "a": 8})
+
+
+def test_a_reader_that_ends_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, 1, "", "Traceback\nMemoryError: no more")
+    with pytest.raises(ReaderError, match=r"^MemoryError: no more$"):
+        study._read(WAYS[0], 3, {})
+    answering(monkeypatch, -9, "")
+    with pytest.raises(ReaderError, match="ended with -9"):
+        study._read(WAYS[0], 3, {})
+
+
+def reads(less: int, more: int, rows: int = 100_000) -> pl.DataFrame:
+    way = WAYS[0]
+    made = [
+        BatchedRead("run", way.database, way.name, way.label, size, 1, 1.0, size, 1, peak)
+        for size, peak in ((rows // 5, less), (rows, more))
+    ]
+    frame = pl.DataFrame([*map(vars, made)]).rename({"pass_": "pass"})
+    return frame.cast(store.schema_of(BatchedRead))  # type: ignore[arg-type]
+
+
+def test_what_grows_with_the_rows_is_not_bounded() -> None:
+    assert [row["bounded"] for row in grown(reads(10, 50))] == ["no"]
+    assert [row["bounded"] for row in grown(reads(10, 20))] == ["yes"]
+    assert [row["bounded"] for row in grown(reads(10, 50, rows=10_000))] == ["too few rows to say"]
+
+
+def test_a_frame_of_either_kind_counts_its_rows() -> None:
+    empty = generator.pandas_frame(ANALYTICS_METRICS, ROWS, 1).head(0)
+    assert isinstance(empty, pd.DataFrame)
+    assert set(sums_of(empty, ANALYTICS_METRICS).values()) == {0}
