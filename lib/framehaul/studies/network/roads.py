@@ -227,7 +227,7 @@ def _pinged(address: str, port: int) -> list[float]:
 
 
 def _existing(server: PostgresServer) -> dict[str, float]:
-    """RTT and rate of the road to somebody's server: how long it takes to connect, at least, and how fast text comes."""
+    """RTT and rate of the road to somebody's server: the least time to connect, and how fast text comes."""
     if server.over_socket:
         return {}
     times = []
