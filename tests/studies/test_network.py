@@ -17,6 +17,7 @@ from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.postgres import EmbeddedPostgres
+from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, catalog, process, report, study
 from framehaul.studies.network.catalog import FEW, LOOPBACK, Task
@@ -204,6 +205,9 @@ def test_the_road_to_somebodys_server_is_measured(
     with process.started(wanted) as there:
         assert there.measure(replace(READ, network="as it is"))["wire_bytes"] is None
         told = report.nearest(there.found)
+        query = "SELECT count(*) FROM pg_class WHERE relname LIKE 'framehaul_analytics_metrics%' AND relkind = 'r'"
+        assert PostgresTables(server).run(query) == [(2,)]
+    assert PostgresTables(server).run(query) == [(0,)]
     assert told is not None
     assert told.startswith("The road to the server: RTT ")
     measured = there.found["links"]["as it is"]

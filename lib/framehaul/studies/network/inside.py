@@ -47,12 +47,12 @@ def _serve(roads: Roads, wanted: Wanted, runner: asyncio.Runner, answers: IO[str
     from framehaul.studies.network.catalog import Task
     from framehaul.studies.network.passes import Passes
 
-    passes = Passes(roads, wanted.rows, wanted.seed, wanted.frames, wanted.databases)
-    print(json.dumps(roads.found), file=answers, flush=True)
-    for line in sys.stdin:
-        task = Task(**json.loads(line))
-        outcome = attempt(lambda: asdict(runner.run(passes.one(task))))  # noqa: B023
-        print(json.dumps(columns_of(outcome)), file=answers, flush=True)
+    with Passes(roads, wanted.rows, wanted.seed, wanted.frames, wanted.databases) as passes:
+        print(json.dumps(roads.found), file=answers, flush=True)
+        for line in sys.stdin:
+            task = Task(**json.loads(line))
+            outcome = attempt(lambda: asdict(runner.run(passes.one(task))))  # noqa: B023
+            print(json.dumps(columns_of(outcome)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 from numba.core.event import install_timer
@@ -13,7 +15,7 @@ from numba.core.event import install_timer
 from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.harness.measure import Frame, called, opened
 from framehaul.harness.meter import Meter, settle
 from framehaul.harness.passes import describe, right
@@ -54,19 +56,33 @@ class Passes:
         self._frames = {frame: IN_FRAMES[frame](content, table) for frame in frames}
         self._read, self._sent = (table.renamed(f"{table.name}_{what}") for what in ("read", "sent"))
         self._tables: dict[str, Tables] = {name: tables_of(roads.both.of(name)) for name in databases}
+        self._content = content
         self._expected: dict[str, Expected] = {}
-        for name, tables in self._tables.items():
-            expected = self._expected[name] = Expected(table, content)
-            expected.keep_reference(tables, self._sent)
-            tables.create(self._read)
-            tables.load(self._read, content)
-            tables.quiesce()
 
-    def drop(self) -> None:
-        """Drop our tables."""
+    def __enter__(self) -> Self:
+        try:
+            for name, tables in self._tables.items():
+                expected = self._expected[name] = Expected(self._table, self._content)
+                expected.keep_reference(tables, self._sent)
+                tables.create(self._read)
+                tables.load(self._read, self._content)
+                tables.quiesce()
+        except BaseException:
+            self._drop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        # Where a server is gone for good, the next run drops what is ours.
         for tables in self._tables.values():
-            for ours in (self._table, self._read, self._sent):
-                tables.drop(ours)
+            with contextlib.suppress(ServerError):
+                for ours in (self._table, self._read, self._sent):
+                    tables.drop(ours)
 
     async def one(self, task: Task) -> Made:
         """One pass; raises what `attempt` takes for the end of a pass.
