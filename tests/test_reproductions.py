@@ -23,6 +23,7 @@ def test_the_defect_is_still_there(script: Path, servers: Servers) -> None:
         [sys.executable, script], capture_output=True, text=True, check=False,
         env=os.environ | {
             "CLICKHOUSE_HOST": clickhouse.host, "CLICKHOUSE_PORT": str(clickhouse.http_port),
+            "CLICKHOUSE_NATIVE_PORT": str(clickhouse.native_port),
             "CLICKHOUSE_USER": clickhouse.user, "CLICKHOUSE_PASSWORD": clickhouse.password,
             "POSTGRES_DSN": servers.postgres.dsn(),
         },

@@ -109,20 +109,21 @@ def test_a_reader_that_ends_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         study._read(WAYS[0], 3, {})
 
 
-def reads(less: int, more: int, rows: int = 100_000) -> pl.DataFrame:
+def reads(less: int, more: int, arrow: int = 20_000_000) -> pl.DataFrame:
     way = WAYS[0]
     made = [
-        BatchedRead("run", way.database, way.name, way.label, size, 1, 1.0, size, 1, peak)
-        for size, peak in ((rows // 5, less), (rows, more))
+        BatchedRead("run", way.database, way.name, way.label, 1000 * part, 1, 1.0, 9.0, 1, arrow * part // 5, peak)
+        for part, peak in ((1, less), (5, more))
     ]
-    frame = pl.DataFrame([*map(vars, made)]).rename({"pass_": "pass"})
+    frame = pl.DataFrame([*map(vars, made)], infer_schema_length=None).rename({"pass_": "pass"})
     return frame.cast(store.schema_of(BatchedRead))  # type: ignore[arg-type]
 
 
 def test_what_grows_with_the_rows_is_not_bounded() -> None:
-    assert [row["bounded"] for row in grown(reads(10, 50))] == ["no"]
-    assert [row["bounded"] for row in grown(reads(10, 20))] == ["yes"]
-    assert [row["bounded"] for row in grown(reads(10, 50, rows=10_000))] == ["too few rows to say"]
+    base = 30_000_000
+    assert [row["bounded"] for row in grown(reads(base, base + 12_100_000))] == ["no"]
+    assert [row["bounded"] for row in grown(reads(base, base + 11_900_000))] == ["yes"]
+    assert [row["bounded"] for row in grown(reads(base, base * 9, arrow=1_000_000))] == ["too few rows to say"]
 
 
 def test_a_frame_of_either_kind_counts_its_rows() -> None:

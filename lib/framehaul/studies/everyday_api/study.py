@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -33,15 +34,17 @@ from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.store import Status
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
-from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, sums_of
+from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.source import Source, source
 
 MOST_LINES = 450
 """Of checks and conversions below a technique; codecs of our own have more."""
-BOUNDED = 2.0
-"""How much more memory five times the rows may take where memory does not grow with them."""
+GROWS = 0.75
+"""From where on memory grows with the rows: of what further rows take as Arrow, the part that it grows by."""
+LEAST_FURTHER_BYTES = 10_000_000
+"""Of further rows as Arrow: less is lost among the memory that any read takes."""
 PARTS = (5, 1)
 """The tables are so many times smaller than what was asked for."""
 
@@ -59,6 +62,8 @@ class BatchedRead:
     seconds: float | None = None
     rows_per_s: float | None = None
     frames: int | None = None
+    arrow_bytes: int | None = None
+    """What all rows take as Arrow."""
     peak_rss_bytes: int | None = None
     status: Status = "ok"
     reason: str | None = None
@@ -88,7 +93,7 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
         def work(stop: threading.Event) -> None:
             for size in sizes:
                 content = generator.arrow_table(table, size, seed)
-                sent = sums_of(to_polars(content, table), table)
+                sent, arrow_bytes = sums_of(to_polars(content, table), table), content.nbytes
 
                 def row(way: Way, number: int, outcome: Pass[dict[str, Any]], size: int = size) -> BatchedRead:
                     return BatchedRead(
@@ -96,7 +101,7 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
                     )
 
                 def read(way: Way, _: int, size: int = size, sent: dict[str, int] = sent) -> dict[str, Any]:
-                    return _read(way, size, sent)
+                    return _read(way, size, sent) | {"arrow_bytes": arrow_bytes}  # noqa: B023  called in this turn
 
                 record, finished = this_run.passes(row)
                 try:
@@ -245,6 +250,7 @@ def memory_table(passes: pl.DataFrame) -> Listing:
         Column("rows", lambda row: f"{row['less']['rows']:,} and {row['rows']:,}"),
         Column("peak memory of the fewer", lambda row: megabytes(row["less"]["peak_rss_bytes"])),
         Column("of the more", "peak_rss_bytes", megabytes),
+        Column("growth, over that of the rows as Arrow", "part", "{:.1f}"),
         words("bounded", "bounded"),
         Column("rows/s of the more", "rows_per_s", "{:,.0f}"),
     ]
@@ -257,10 +263,10 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
     found = []
     for group in medians.partition_by("way", maintain_order=True):
         less, *_, more = (*group.to_dicts(), group.to_dicts()[-1])
-        base = max(less["peak_rss_bytes"] or 0, 1)
-        told = len(group) > 1 and more["rows"] >= BATCH_ROWS * PARTS[0]
-        words_ = "too few rows to say" if not told else "yes" if more["peak_rss_bytes"] / base <= BOUNDED else "no"
-        found.append(more | {"less": less, "bounded": words_})
+        further = more["arrow_bytes"] - less["arrow_bytes"]
+        part = (more["peak_rss_bytes"] - less["peak_rss_bytes"]) / further if further else math.nan
+        said = "too few rows to say" if further < LEAST_FURTHER_BYTES else "yes" if part < GROWS else "no"
+        found.append(more | {"less": less, "part": part, "bounded": said})
     order = {way.name: at for at, way in enumerate(WAYS)}
     return sorted(found, key=lambda row: order[row["way"]])
 

@@ -208,7 +208,7 @@ LOSSES: tuple[Loss, ...] = (
         r"postgres write .*adbc_(to_sql|write_database)", r"frame: (integers for floats|nullable dtypes)|one beyond",
         r"became",
         "ADBC writes the frame's type into COPY and does not look at the table's: eight bytes of an integer are taken "
-        "for a float, and those of a UInt64 for a bigint. Cast before to what the table has.",
+        "for a float, and those of a UInt64 for a bigint (`reproductions`). Cast before to what the table has.",
     ),
     Loss(
         r"write .*(to_sql|write_database)", r"frame: .*(missing|key as index)", r"became",
@@ -229,7 +229,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         r"clickhouse write polars_clickhouse_connect_insert", r"enum: a value more", r"cannot be read back",
         "clickhouse-connect sends 0 for a text that the enum does not have, and the server stores it: whoever reads "
-        "the column gets an error.",
+        "the column gets an error (`reproductions`).",
     ),
     Loss(
         r"clickhouse write .*numpy", r"date: ", r"became",
