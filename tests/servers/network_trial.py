@@ -74,7 +74,7 @@ def main(what: str) -> None:
             }  # fmt: skip
             print(json.dumps(found), flush=True)
             sys.stdin.read()
-    except UnavailableError as error:
+    except (UnavailableError, PermissionError) as error:  # an interpreter in root's home is not for everybody
         user = Path("/proc/self/uid_map").read_text().split()
         print(json.dumps({"unavailable": str(error), "user": user}), flush=True)
 
