@@ -21,7 +21,7 @@ from framehaul.codecs.compiled import (
     read_varint,
     uuid_views_of,
 )
-from framehaul.data.schema import Column, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ READ_BYTES = 1 << 18
 """Bytes asked for at once where the end of a column is not known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
 
-NOT_DECODED = (ColumnType.LIST, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6)
+NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
 SHARED_DICTIONARIES = 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 type Shape = Callable[[Any], Any]
 """Makes of a frame of the table's own dtypes one that is shaped otherwise."""
@@ -141,3 +143,42 @@ NOT_TEXT: dict[str, Mapping[str, Shape]] = {
 """How a frame holds bytes that are not text in a column for text."""
 SURROGATES: Mapping[str, Shape] = {"pandas": _with_surrogates}
 """Text of Python that has no bytes."""
+
+FILLER = pa.array(["a text that is in no row of the frame, behind the views", "of none"])
+
+
+def _sliced_views(frame: Any) -> pa.Array:
+    """The texts as views, a slice of more of them: their buffers hold text that no row of the slice has."""
+    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
+    views = pa.concat_arrays([FILLER, text.cast(pa.string()), FILLER]).cast(pa.string_view())
+    return views.slice(len(FILLER), len(frame))
+
+
+def _unused_keys(frame: Any) -> pa.Array:
+    """The texts as a dictionary, the first and the last key of which no row has."""
+    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
+    keys = pa.array([FILLER[0].as_py(), *dict.fromkeys(text.drop_null().to_pylist()), FILLER[1].as_py()])
+    return pa.DictionaryArray.from_arrays(pc.index_in(text.cast(pa.string()), keys).cast(pa.int32()), keys)
+
+
+def _from_arrow(make: Callable[[Any], pa.Array]) -> dict[str, Shape]:
+    return _both(
+        lambda frame: frame.with_columns(pl.Series("value", values=make(frame))),
+        lambda frame: frame.assign(value=pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(frame)])))),
+    )
+
+
+FROM_ARROW: dict[str, Mapping[str, Shape]] = {
+    "text as views, a slice of more": _from_arrow(_sliced_views),
+    "a dictionary with keys of no row": _from_arrow(_unused_keys),
+}
+"""Text that came into a frame through Arrow: https://github.com/pola-rs/polars/issues/28503"""
+
+
+def _arrow_uuids(frame: Any) -> pa.Array:
+    """UUIDs as Arrow's extension type has them, which Polars takes for their bytes."""
+    texts = [None if pd.isna(text) else UUID(text).bytes for text in frame["value"]]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(texts, pa.binary(16)))
+
+
+UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
@@ -28,7 +29,7 @@ from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
 from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
-from framehaul.data.documents import check_document
+from framehaul.data.documents import check_document, documents, with_documents
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
@@ -36,7 +37,7 @@ from framehaul.data.frames import (
     from_pandas,
     from_polars,
 )
-from framehaul.data.schema import NO_CSV, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -65,7 +66,7 @@ def check_documents(frame: pl.DataFrame, table: Table) -> None:
 
 
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame in the table's columns and dtypes.
+    """The frame in the table's columns and dtypes, what is nested as documents of JSON.
 
     Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds,
     JSON whose keys repeat.
@@ -74,7 +75,8 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_timestamps(frame, table)
     check_documents(frame, table)
-    return frame
+    written = {name: documents(pa.chunked_array([frame[name].to_arrow()]), name) for name in table.columns_of(*NESTED)}
+    return frame.with_columns(pl.Series(name, values=texts) for name, texts in written.items())
 
 
 def check(content: pa.Table, table: Table) -> None:
@@ -251,6 +253,8 @@ PYTHON: dict[ColumnType, Callable[[str], object]] = {
     ColumnType.JSON: lambda text: Jsonb(text, dumps=str),
     ColumnType.IPV4: ip_address,
     ColumnType.IPV6: ip_address,
+    **dict.fromkeys(NESTED, lambda text: Jsonb(text, dumps=str)),
+    **dict.fromkeys(LONG_NUMBERS, Decimal),
 }
 
 
@@ -284,9 +288,13 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
                 copy.write(part.write_csv(include_header=False, separator="\t"))
 
 
+NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
+
+
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -297,6 +305,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -311,6 +320,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -326,10 +336,11 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
-    for name in table.columns_of(ColumnType.LIST):
+    for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is text[], where DuckDB makes NULL of the text NULL: use pgpq or ADBC")
-    content = to_arrow(frame, table)
+    refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
+    content = with_documents(to_arrow(frame, table), table)
     check_encoding(connection)
     connection.register("frame", content)
     columns = table.postgres_columns
@@ -344,7 +355,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
 def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """A Parquet file over the connection: no directory has to be shared with the server."""
     buffer = io.BytesIO()
-    pq.write_table(with_uuid_bytes(to_arrow(frame, table), table), buffer)
+    pq.write_table(with_documents(with_uuid_bytes(to_arrow(frame, table), table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
