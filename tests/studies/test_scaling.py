@@ -139,7 +139,7 @@ def test_who_reads_no_further_leaves_no_half_answer_behind(servers: Servers) -> 
         with open_psycopg_adbc(servers.postgres) as (connection, adbc):
             batches = streaming.fetch_batches((connection, adbc), TABLE)
             assert next(batches).num_rows
-            batches.close()  # type: ignore[attr-defined]  # a generator
+            batches.close()  # type: ignore[attr-defined,unused-ignore]  # a generator
             assert connection.closed
     finally:
         tables.drop(TABLE)

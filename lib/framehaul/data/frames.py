@@ -436,10 +436,10 @@ def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[by
     return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
 
 
-def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for."""
+def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: Any = None) -> Iterator[bytes]:
+    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for; `IpcWriteOptions`."""
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, schema) as stream:
+    with pa.ipc.new_stream(buffer, schema, options=options) as stream:
         for batch in batches:
             stream.write_batch(batch)
             yield buffer.getvalue()
