@@ -28,7 +28,17 @@ from framehaul.data.schema import (
     struct_types,
     whole_numbers,
 )
-from framehaul.studies.fidelity.shapes import DOUBLED, FROM_ARROW, NOT_TEXT, SHAPES, SURROGATES, UNFIT, UUIDS, Shape
+from framehaul.studies.fidelity.shapes import (
+    DOUBLED,
+    FROM_ARROW,
+    NOT_TEXT,
+    SHAPES,
+    SURROGATES,
+    UNFIT,
+    UUIDS,
+    Shape,
+    in_batches,
+)
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -82,6 +92,10 @@ class Case:
         content = self.content()
         if self.sliced:
             content = pa.concat_tables([content.slice(1), content, content.slice(1)]).combine_chunks()
+        if kind == "batches":
+            rows = len(self.sent[0])
+            content = content.slice(rows - 1, rows) if self.sliced else content
+            return self.shapes[kind](content) if self.shapes else in_batches(content)
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
             frame = cast("pl.DataFrame", pl.from_arrow(content))

@@ -74,7 +74,7 @@ def carried(cells: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit("exact"))
     )  # fmt: skip
     family = pl.col("family").replace_strict(FAMILIES, return_dtype=pl.String)
-    frame = pl.col("frame").replace("polars", "Polars")
+    frame = pl.col("frame").replace({"polars": "Polars", "batches": "record batches"})
     label = pl.format("{}: {}, {}", frame, family, "origin").alias("label")
     return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state")).with_columns(label)
 
