@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -64,6 +65,7 @@ def run(
     cold: Container[Key] = (),
     disturbance: Disturbance | None = None,
     profile: bool = False,
+    calls: int = 1,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -77,6 +79,9 @@ def run(
 
     A pass that other processes disturbed is made again; `disturbance` counts them. With `profile`, a pass has what
     ClickHouse counted while it ran.
+
+    One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
+    `content` in as many parts, reads fetch all of it each time, and every frame is verified.
     """
     progress("preparing data")
     times, disturbance = times or Times(), disturbance or Disturbance()
@@ -92,7 +97,9 @@ def run(
                 tables.load(table, content)
                 tables.quiesce()
             frames: set[str] = {technique.frame for technique in techniques}
-            passes = _Passes(server, table, content, expected, reference, frames, times, cold, profile=profile)
+            passes = _Passes(
+                server, table, content, expected, reference, frames, times, cold, profile=profile, calls=calls
+            )
         with asyncio.Runner() as runner:
 
             def step(technique: Technique, number: int) -> None:
@@ -158,14 +165,15 @@ class _Passes:
     def __init__(
         self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
         reference: Table, frames: set[str], times: Times, cold: Container[Key],
-        *, profile: bool,
+        *, profile: bool, calls: int,
     ) -> None:  # fmt: skip
         self._times, self._cold = times, cold
         self._server, self._table, self._expected, self._reference = server, table, expected, reference
         self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
         convert: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
         self._frames = {kind: convert[kind](content, table) for kind in sorted(frames & convert.keys())}
-        self._profile = profile
+        self._profile, self._calls = profile, calls
+        self._parts = {kind: _in_parts(frame, calls) for kind, frame in self._frames.items()}
         self._wire_bytes: dict[str, int] = {}
         self._peak_rss_bytes: dict[str, int | None] = {}
 
@@ -183,7 +191,7 @@ class _Passes:
             async with opened(technique, server) as client:
                 bytes_before = relay.total_bytes if relay else 0
                 counted = self._counted()
-                returned, seconds, usage = await self._timed(technique, client, number)
+                returned, seconds, latencies, usage = await self._timed(technique, client, number)
                 events = _since(counted, self._counted())
                 if relay:
                     self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
@@ -193,9 +201,9 @@ class _Passes:
         if number < 1:
             self._peak_rss_bytes[technique.name] = usage.peak_rss_bytes
         with self._times.spent("verification"):
-            dtypes = self._checked(returned)
+            dtypes = [self._checked(one) for one in returned][-1]
         usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
-        return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events)
+        return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events, latencies)
 
     def _counted(self) -> dict[str, int]:
         """What ClickHouse has counted since it started, where that is asked for.
@@ -216,16 +224,25 @@ class _Passes:
             return right(EXACT, self._expected.difference_on_server(self._tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
 
-    async def _timed(self, technique: Technique, client: object, number: int) -> tuple[Returned, float, Usage]:
-        arguments = [client, self._table]
+    async def _timed(
+        self, technique: Technique, client: object, number: int
+    ) -> tuple[list[Returned], float, tuple[float, ...], Usage]:
+        """What the calls of a pass gave, a write but once; the seconds of all and of each; and what they used."""
+        arguments: list[tuple[object, ...]] = [(client, self._table)] * self._calls
         if technique.direction == "write":
-            arguments.append(self._reference if technique.frame == "none" else self._frames[technique.frame])
+            sent = [self._reference] if technique.frame == "none" else self._parts[technique.frame]
+            arguments = [(client, self._table, part) for part in sent]
+        returned: list[Returned] = []
+        ends: list[float] = []
         self._meter.start(memory=number < 1, cold=technique.key in self._cold)
         with self._times.spent("clock"):
             start = time.perf_counter()
-            returned: Returned = await called(technique, *arguments)
-            seconds = time.perf_counter() - start
-        return returned, seconds, self._meter.stop()
+            for each in arguments:
+                returned.append(await called(technique, *each))
+                ends.append(time.perf_counter())
+        usage = self._meter.stop()
+        latencies = tuple(end - begin for begin, end in pairwise([start, *ends]))
+        return returned[-1:] if technique.direction == "write" else returned, ends[-1] - start, latencies, usage
 
     @contextmanager
     def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
@@ -235,6 +252,13 @@ class _Passes:
                 yield counted
         else:
             yield self._server, None
+
+
+def _in_parts(frame: Frame, calls: int) -> list[Frame]:
+    """So many parts of a frame, one after another, of as many rows each; the last has what is over."""
+    size = len(frame) // calls
+    starts = [*range(0, size * calls, size)] if size else [0]
+    return [frame[start:end] for start, end in pairwise([*starts, len(frame)])]
 
 
 def _since(before: dict[str, int], after: dict[str, int]) -> str | None:

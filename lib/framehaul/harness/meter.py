@@ -60,6 +60,8 @@ class Moved:
     dtypes: str | None
     wire_bytes: int | None = None
     profile_events: str | None = None
+    latencies_s: tuple[float, ...] = ()
+    """Of each of its calls."""
 
     @property
     def others(self) -> float:

@@ -41,7 +41,7 @@ def result(
     if isinstance(outcome, Ok):
         moved = outcome.values
         values = vars(moved) | vars(moved.usage) | {"rows_per_s": rows / moved.seconds}
-        del values["usage"]
+        del values["usage"], values["latencies_s"]
     ended = columns_of(Ok(values) if isinstance(outcome, Ok) else outcome)
     return store.Result(
         **which(technique), run_id=run_id, notebook=notebook, driver=technique.driver, rows=rows, pass_=number,

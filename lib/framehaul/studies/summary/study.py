@@ -14,6 +14,7 @@ from IPython.display import SVG, Markdown
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.study import imported
 from framehaul.reporting.tables import (
     Column,
     Listing,
@@ -37,6 +38,8 @@ from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.summary.packages import packages_table
+from framehaul.studies.table_shapes import STUDY as SHAPES
+from framehaul.studies.table_shapes import findings as shape_findings
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -106,8 +109,15 @@ def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
     )
 
 
-def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> Listing:
-    """Which technique to use for which case, and on which terms; `streams` are the passes of the streamed moves."""
+def choices_table(
+    summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None,
+    shapes: pl.DataFrame | None = None,
+) -> Listing:  # fmt: skip
+    """Which technique to use for which case, and on which terms.
+
+    `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes.
+    """
+    alike = shape_findings.for_tables_like(shape_findings.judge(shapes)) if shapes is not None else []
     rows: list[dict[str, Any]] = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
         for case, row, figure in findings.choices(group, compiled):
@@ -123,6 +133,12 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
                 | {"speed": f"{speed} rows/s at {first['rows']:,} rows"}
             )
 
+        rows += [
+            row | {"case": f"for tables like: {row['like']}", "function": row["technique"]}
+            | {"speed": shape_findings.shares_text(row["standings"])}
+            for row in alike if row["where"][:2] == (database, direction)
+        ]  # fmt: skip
+
     def term(name: str) -> Callable[[Row], str | None]:
         return lambda row: _terms(row).get(name)
 
@@ -131,7 +147,7 @@ def choices_table(summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.Dat
         words("technique", "label"),
         words("function", "function", "`{}`"),
         Column("speed", "speed"),
-        words("needs", needs),
+        words("needs", lambda row: "" if row["origin"] == "everyday" else needs(row)),
         words("locks", term("locks")),
         words("others see, while it runs", term("others_see")),
         words("a failure leaves", term("after_failure")),
@@ -196,13 +212,13 @@ class Summary(Shown):
 
     def __init__(
         self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None,
-        fidelity: pl.DataFrame | None = None,
+        fidelity: pl.DataFrame | None = None, shapes: pl.DataFrame | None = None,
     ) -> None:  # fmt: skip
         super().__init__(passes, metadata, figures)
         if passes.is_empty():
             raise ResultsError("there are no results yet; run the other notebooks first (make all)")
         self._streams = pl.DataFrame(schema=store.SCHEMA) if streams is None else streams
-        self._fidelity = fidelity
+        self._fidelity, self._shapes = fidelity, shapes
         where = pl.concat_str("database", "direction", separator=" ")
         self.summary = published.beside(statistics.summary(passes)).sort(
             where.replace_strict(ORDER, return_dtype=pl.Int64), maintain_order=True
@@ -212,13 +228,17 @@ class Summary(Shown):
     def of(cls, directory: Path, growth: pl.DataFrame | None = None, trials: Path | None = None) -> Self:
         """What a results directory holds, with `growth` in place of its own passes of the scaling study.
 
-        The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it.
+        The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it. So are the tables
+        of other shapes.
         Raises ResultsError when there is nothing to compare.
         """
         streams = read_streams(directory) if growth is None else streams_among(growth)
         matrix = (trials or directory) / FIDELITY.results
         fidelity = store.read_cells(matrix) if matrix.exists() else None
-        return cls(read_all(directory), store.read_metadata(directory), directory.parent / "figures", streams, fidelity)
+        path = (trials or directory) / SHAPES.results
+        shapes = store.read(path, imported(SHAPES.rows)) if path.exists() else None
+        figures = directory.parent / "figures"
+        return cls(read_all(directory), store.read_metadata(directory), figures, streams, fidelity, shapes)
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:
@@ -242,7 +262,7 @@ class Summary(Shown):
 
     def choices(self) -> Listing:
         """Which technique to use for which case."""
-        return choices_table(self.summary, self._streams, self._fidelity)
+        return choices_table(self.summary, self._streams, self._fidelity, self._shapes)
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""

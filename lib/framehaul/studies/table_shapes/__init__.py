@@ -1,0 +1,24 @@
+"""Tables of other shapes, and of few rows: which techniques stay fast, which everyday statements are enough."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
+
+MEGABYTES = Parameter(
+    "megabytes", 4.0, "the largest frame of tables of other shapes", smoke=0.05, reference=400.0
+)  # fmt: skip
+POINTS = Parameter(
+    "points", "few", "of tables of other shapes: how many numbers of rows, techniques and rates: least, few or all",
+    choices=("least", "few", "all"), smoke="least", reference="all",
+)  # fmt: skip
+
+STUDY = Study(
+    "17_table_shapes",
+    "Do the same techniques win on tables of other shapes, and from how many rows on is COPY worth it?",
+    (ROWS, MEGABYTES, POINTS, PASSES, WARMUP, SEED),
+    "framehaul.studies.table_shapes.passes:Row",
+    blocks="framehaul.studies.table_shapes.study:writeup_blocks",
+    shown="framehaul.studies.table_shapes.study:TableShapes",
+    seconds=(60, 14_400),
+)
+STUDIES = (STUDY,)

@@ -1,0 +1,32 @@
+"""Where a technique stops working: limits that are found by trying, and what to do about each."""
+
+from __future__ import annotations
+
+from framehaul.harness.passes import Failed, Pass, Skipped
+
+LIMITS = {
+    "number of parameters must be between 0 and 65535": "use COPY, unnest, or one INSERT for each 65,535 values",
+    "tables can have at most 1600 columns": "make some of them one column of arrays, or jsonb, or two tables",
+    "row is too big": "a row without its long texts has to fit a page of 8 kB: make narrower columns, arrays or jsonb",
+    "URL component 'query' too long": "send the query in the body, before the data, which has no such limit",
+    "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
+    "as dtype `bool`": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
+    "CSV conversion error to bool": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
+    " is no List(": "text, as it comes: use ADBC (PostgreSQL), Arrow or Parquet (ClickHouse)",
+    " is no String": "a dictionary, as it comes: select document::text, or use ADBC",
+    "TOO_MANY_PARTS": "send larger batches, rows of one partition together, or use async_insert",
+    "which unnest would take apart as well": "",
+    "is not encoded here": "",
+    "is not decoded here": "",
+    "is not parsed from text here": "",
+}
+"""What the message of a known limit holds, and the remedy, where the message does not say it itself."""
+
+
+def within_limits[V](outcome: Pass[V]) -> Pass[V]:
+    """A pass that a known limit ended was skipped, and says the remedy; one that failed otherwise is a failure."""
+    if isinstance(outcome, Failed):
+        for text, remedy in LIMITS.items():
+            if text in outcome.reason:
+                return Skipped("; ".join(filter(None, (outcome.reason, remedy))))
+    return outcome

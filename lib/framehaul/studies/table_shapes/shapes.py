@@ -1,0 +1,178 @@
+"""Tables of other shapes than the standard one, as a plain list, and the rows that they are filled with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framehaul.data import generator
+from framehaul.data.schema import (
+    ANALYTICS_METRICS,
+    POSTGRES_NAME_BYTES,
+    Column,
+    ColumnType,
+    Table,
+    enum_types,
+    list_types,
+)
+
+type Content = Callable[[Table, int, int], pa.Table]
+"""Makes so many rows of a table from a seed."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table and how it is filled."""
+
+    name: str
+    label: str
+    table: Table
+    content: Content = generator.arrow_table
+
+
+T = ColumnType
+ID = Column("id", T.INT64)
+
+
+def _table(name: str, *columns: Column, key: tuple[str, ...] = ("id",)) -> Table:
+    return Table(f"framehaul_{name}", columns, key)
+
+
+HITS = """
+INT64: WatchID; INT16: JavaEnable; TEXT: Title; INT16: GoodEvent; TIMESTAMP: EventTime; DATE: EventDate; INT32:
+CounterID ClientIP RegionID; INT64: UserID; INT16: CounterClass OS UserAgent; TEXT: URL Referer; INT16: IsRefresh
+RefererCategoryID; INT32: RefererRegionID; INT16: URLCategoryID; INT32: URLRegionID; INT16: ResolutionWidth
+ResolutionHeight ResolutionDepth FlashMajor FlashMinor; TEXT: FlashMinor2; INT16: NetMajor NetMinor UserAgentMajor;
+TEXT: UserAgentMinor; INT16: CookieEnable JavascriptEnable IsMobile MobilePhone; TEXT: MobilePhoneModel Params;
+INT32: IPNetworkID; INT16: TraficSourceID SearchEngineID; TEXT: SearchPhrase; INT16: AdvEngineID IsArtifical
+WindowClientWidth WindowClientHeight ClientTimeZone; TIMESTAMP: ClientEventTime; INT16: SilverlightVersion1
+SilverlightVersion2; INT32: SilverlightVersion3; INT16: SilverlightVersion4; TEXT: PageCharset; INT32: CodeVersion;
+INT16: IsLink IsDownload IsNotBounce; INT64: FUniqID; TEXT: OriginalURL; INT32: HID; INT16: IsOldCounter IsEvent
+IsParameter DontCountHits WithHash; TEXT: HitColor; TIMESTAMP: LocalEventTime; INT16: Age Sex Income Interests
+Robotness; INT32: RemoteIP WindowName OpenerName; INT16: HistoryLength; TEXT: BrowserLanguage BrowserCountry
+SocialNetwork SocialAction; INT16: HTTPError; INT32: SendTiming DNSTiming ConnectTiming ResponseStartTiming
+ResponseEndTiming FetchTiming; INT16: SocialSourceNetworkID; TEXT: SocialSourcePage; INT64: ParamPrice; TEXT:
+ParamOrderID ParamCurrency; INT16: ParamCurrencyID; TEXT: OpenstatServiceName OpenstatCampaignID OpenstatAdID
+OpenstatSourceID UTMSource UTMMedium UTMCampaign UTMContent UTMTerm FromTag; INT16: HasGCLID; INT64: RefererHash
+URLHash; INT32: CLID
+"""
+"""Columns of ClickBench's table `hits` in their order, by type; what is VARCHAR or CHAR there is text here.
+
+https://github.com/ClickHouse/ClickBench/blob/main/postgresql/create.sql
+"""
+HITS_KEY = ("CounterID", "EventDate", "UserID", "EventTime", "WatchID")
+
+
+def _hits() -> tuple[Column, ...]:
+    groups = (group.partition(":") for group in " ".join(HITS.split()).split(";"))
+    return tuple(Column(name, ColumnType[kind.strip()]) for kind, _, names in groups for name in names.split())
+
+
+NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)
+
+
+def narrow(columns: int, name: str = "c{}") -> Table:
+    """A number as the key, and small values in so many columns with it, named by their numbers."""
+    kinds = (NARROW_KINDS[at % len(NARROW_KINDS)] for at in range(columns - 1))
+    return _table(f"narrow_{columns}", ID, *(Column(name.format(at), kind) for at, kind in enumerate(kinds)))
+
+
+LONG_TEXTS = _table("texts", ID, Column("question", T.TEXT), Column("answer", T.TEXT))
+CHUNKS, CHUNK_WORDS, LONG_TEXT_CHUNKS = 8192, 11, 16
+"""Of so many pieces, of so many words each, a long text has so many: about 1.6 kB."""
+
+
+def with_long_texts(table: Table, rows: int, seed: int) -> pa.Table:
+    """The generator's rows with texts of about 1.6 kB, which do not repeat, in the columns of text."""
+    content = generator.arrow_table(table, rows, seed)
+    vocabulary = pa.array([generator.WORDS[at % 12] + f"{at:x}" for at in range(4096)])
+    words = vocabulary.take(_below(CHUNKS * CHUNK_WORDS, len(vocabulary), seed, 1))
+    chunks = pc.binary_join(pa.FixedSizeListArray.from_arrays(words, CHUNK_WORDS).cast(pa.list_(pa.string())), " ")
+    for at, name in enumerate(table.columns_of(T.TEXT), 2):
+        parts = chunks.take(_below(rows * LONG_TEXT_CHUNKS, CHUNKS, seed, at))
+        lists = pa.FixedSizeListArray.from_arrays(parts, LONG_TEXT_CHUNKS).cast(pa.list_(pa.string()))
+        # The generator's own text goes first: it holds what text formats break on.
+        text = pc.binary_join_element_wise(content.column(name).combine_chunks(), pc.binary_join(lists, " "), " ")
+        content = content.set_column(table.column_names.index(name), table.arrow_schema.field(name), text)
+    return content
+
+
+def _numbers(count: int, seed: int, stream: int) -> pa.Array:
+    """So many random whole numbers, none of them negative."""
+    drawn = generator.arrow_table(Table("numbers", (Column("n", T.UINT32),), ()), count, seed + 1_000 * stream)
+    return drawn.column("n").combine_chunks().cast(pa.int64())
+
+
+def _below(count: int, most: int, seed: int, stream: int) -> pa.Array:
+    """So many of them that are less than `most`, a power of two."""
+    return pc.bit_wise_and(_numbers(count, seed, stream), pa.scalar(most - 1, pa.int64()))
+
+
+EIGHTHS_OF_NULL = 6
+"""Of the values of a nullable column, on top of the generator's own: four of five in all."""
+NULLS = Table(
+    "framehaul_nulls",
+    tuple(
+        replace(column, nullable=True, low_cardinality=False) if column.name != "entity_key" else replace(ID)
+        for column in ANALYTICS_METRICS.columns
+    ),
+    ("id",),
+)
+
+
+def with_many_nulls(table: Table, rows: int, seed: int) -> pa.Table:
+    """The generator's rows with NULL in three of four values of the nullable columns, and in more by its own."""
+    content = generator.arrow_table(table, rows, seed)
+    for at, column in enumerate(table.columns):
+        if column.nullable:
+            null = pc.less(_below(rows, 8, seed, 100 + at), EIGHTHS_OF_NULL)
+            values = content.column(at).combine_chunks()
+            values = pc.if_else(null, pa.scalar(None, values.type), values)
+            content = content.set_column(at, table.arrow_schema.field(column.name), values)
+    return content
+
+
+NESTED = _table(
+    "nested", ID, Column("at", T.TIMESTAMP), Column("kind", T.ENUM, exactly=enum_types("view", "click", "buy")),
+    Column("numbers", T.LIST), Column("words", T.LIST, exactly=list_types(T.TEXT.value)), Column("document", T.JSON),
+)  # fmt: skip
+
+STREAM = "stream"
+"""What stands for the shape of a steady stream of small batches, which are of the standard table."""
+STANDARD = Shape("standard", "the standard 13 columns", ANALYTICS_METRICS)
+SHAPES = (
+    Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
+    STANDARD,
+    Shape("hits", "105 mixed columns", Table("framehaul_hits", _hits(), HITS_KEY)),
+    Shape("narrow", "500 narrow columns", narrow(500)),
+    Shape("texts", "2 long texts", LONG_TEXTS, with_long_texts),
+    Shape("nulls", "mostly NULL", NULLS, with_many_nulls),
+    Shape("nested", "lists and JSON", NESTED),
+)
+"""What is measured. A table with other columns is a line here."""
+
+WIDE = (
+    Shape("wide_1000", "1,000 columns with long names", narrow(1_000, "{:_>" + str(POSTGRES_NAME_BYTES) + "}")),
+    Shape("wide_1600", "1,600 columns", narrow(1_600)),
+    Shape("wide_1601", "1,601 columns", narrow(1_601)),
+    Shape("wide_bigints", "1,100 bigints", _table("bigints", ID, *(Column(f"c{at}", T.INT64) for at in range(1_099)))),
+)
+"""Tables that are so wide that techniques stop working: PostgreSQL has 1,600 columns at most.
+
+https://www.postgresql.org/docs/18/limits.html
+"""
+
+
+def sizes(shape: Shape, rows: int, megabytes: float, seed: int) -> list[int]:
+    """Powers of ten, up to `rows` and to what `megabytes` hold, in ascending order; one at the least."""
+    sample = 300
+    bytes_of_row = shape.content(shape.table, sample, seed).nbytes / sample
+    most = min(rows, megabytes * 1e6 / bytes_of_row)
+    size, found = 1, [1]
+    while size * 10 <= most:
+        size *= 10
+        found.append(size)
+    return found
