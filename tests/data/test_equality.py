@@ -24,7 +24,7 @@ from framehaul.data.equality import (
     first_difference,
     other_shape,
 )
-from framehaul.data.schema import Column, ColumnType, list_types
+from framehaul.data.schema import Column, ColumnType, list_types, map_types, struct_types
 
 UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 DAY = dt.date(2026, 1, 2)
@@ -64,6 +64,19 @@ SAME: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1, microseconds=-1)])),
     (ColumnType.JSON, ['{"a": 1.50, "b": [null]}', None], pl.Series(['{"b":[null],"a":1.5}', None])),
     (ColumnType.JSON, ["[1e2, 9007199254740993]"], pd.Series([[100, 2**53 + 1]], dtype=object)),
+    (ColumnType.JSON, ["[0.0]"], pd.Series([[0.0]], dtype=object)),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}, None], pl.Series(['{"b":"x","a":1}', None])),
+    (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([(1, None)], dtype=object)),
+    (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([{"a": np.int64(1)}], dtype=object)),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pd.Series([*np.array([(1, "x")], [("a", "i8"), ("b", "O")])])),
+    (ColumnType.MAP, [[("b", 1), ("a", None)]], pd.Series([{"a": None, "b": 1}], dtype=object)),
+    (ColumnType.MAP, [[("b", 1), ("b", 2)], []], pd.Series([[("b", 1), ("b", 2)], []], dtype=object)),
+    (ColumnType.NESTED_LIST, [[[1, None], []], []], pd.Series([[np.array([1, pd.NA]), ()], []], dtype=object)),
+    (ColumnType.FIXED_LIST, [[1, 2], None], pl.Series([[1, 2], None], dtype=pl.List(pl.Int64))),
+    (ColumnType.INT128, [str(2**100), "-7", None], pd.Series([2**100, -7, None], dtype=object)),
+    (ColumnType.INT128, [str(2**100)], pl.Series([2.0**100])),
+    (ColumnType.WIDE_DECIMAL, ["9" * 56 + ".10", "0"], pl.Series(["9" * 56 + ".1000", "-0.0"])),
+    (ColumnType.WIDE_DECIMAL, ["1" * 50 + ".5"], pd.Series([Decimal("1" * 50 + ".50")], dtype=object)),
     (ColumnType.ENUM, ["a", "b", None], pd.Series(["a", "b", None], dtype="category")),
     (ColumnType.ENUM, ["a"], pl.Series(["a"], dtype=pl.Enum(["b", "a"]))),
     (ColumnType.FIXED_BYTES, [bytes(8)], pl.Series(["\\x" + "00" * 8])),
@@ -101,6 +114,19 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.JSON, ["[1, 2]"], pl.Series(["[2, 1]"])),
     (ColumnType.JSON, ["null"], pl.Series([None], dtype=pl.String)),
     (ColumnType.JSON, ["1"], pl.Series(["NaN"])),
+    (ColumnType.STRUCT, [None], pl.Series([{"a": None, "b": None}], dtype=ColumnType.STRUCT.value.polars)),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1}'])),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":9223372036854775808,"b":"x"}'])),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series([{"a": 1, "b": "x", "c": 0}])),
+    (ColumnType.STRUCT, [{"a": 2**53 + 1, "b": "x"}], pl.Series([{"a": float(2**53 + 1), "b": "x"}])),
+    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1,"b":"x","a":1}'])),
+    (ColumnType.MAP, [[("b", 1), ("b", 2)]], pd.Series([[("b", 2), ("b", 1)]], dtype=object)),
+    (ColumnType.MAP, [[]], pl.Series([None], dtype=pl.String)),
+    (ColumnType.NESTED_LIST, [[[]]], pl.Series([[None]], dtype=pl.List(pl.List(pl.Int64)))),
+    (ColumnType.FIXED_LIST, [[1, 2]], pl.Series([[1]])),
+    (ColumnType.INT256, ["1" * 60], pl.Series(["1" * 59 + "2"])),
+    (ColumnType.WIDE_DECIMAL, ["9" * 56 + ".1"], pl.Series(["9" * 56 + ".2"])),
+    (ColumnType.WIDE_DECIMAL, ["0.1"], pl.Series([0.1])),
     (ColumnType.ENUM, ["a"], pl.Series([1])),
     (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/24"])),
     (ColumnType.IPV6, ["::1"], pl.Series([bytes(15) + b"\1"])),
@@ -131,6 +157,32 @@ def test_what_is_not_the_same(kind: ColumnType, sent: list[Any], found: Any) -> 
 @pytest.mark.parametrize(("kind", "sent", "found"), SAME + DIFFERENT)
 def test_python_objects_are_compared_as_columns_are(kind: ColumnType, sent: list[Any], found: Any) -> None:
     assert change(kind, sent, pd.Series(found.to_list(), dtype=object)) == change(kind, sent, found)
+
+
+def test_floats_in_structs_are_compared_to_the_bit() -> None:
+    floats = [Column("value", ColumnType.STRUCT, exactly=struct_types({"f": ColumnType.FLOAT64.value}))]
+
+    def changed(found: float | None) -> bool:
+        sent, received = (
+            content_of(pl.DataFrame({"value": [{"f": value} for value in values]}), floats, nan_is_null=True)
+            for values in ([math.nan, -0.0, None, 0.1], [math.nan, found, None, 0.1])
+        )
+        return first_difference(sent, received) is not None
+
+    assert not changed(-0.0)
+    assert changed(0.0)
+    assert changed(math.nan)
+    assert changed(None)
+
+
+def test_maps_inside_are_in_no_order() -> None:
+    kind = map_types(ColumnType.TEXT.value, ColumnType.MAP.value)
+    column = [Column("value", ColumnType.MAP, exactly=kind)]
+    sent, received = (
+        content_of({"value": pa.array([None, [("x", entries)], []], kind.arrow)}, column, nan_is_null=False)
+        for entries in ([("b", 1), ("a", 2)], [("a", 2), ("b", 1)])
+    )
+    assert first_difference(sent, received) is None
 
 
 def test_floats_in_lists_are_compared_to_the_bit() -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from framehaul.harness.streams import STREAMS
 from framehaul.harness.trials import Trials, chosen_techniques
 from framehaul.results import store
 from framehaul.servers.tables import tables_of
@@ -87,7 +88,7 @@ def test_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
 @WHOLE
 def test_a_failure_leaves_no_more_than_the_contract_says(cells: pl.DataFrame) -> None:
     partial = {(row["database"], row["technique"]) for row in cells.filter(verdict="partial").to_dicts()}
-    contracts = {(found.database, found.name): found.contract for found in techniques(direction="write")}
+    contracts = {(found.database, found.name): found.contract for found in (*techniques(direction="write"), *STREAMS)}
     assert partial
     for key in partial:
         contract = contracts[key]
@@ -165,6 +166,19 @@ def test_a_held_load_accounts_for_every_row(broken: BreakableServers, database: 
     assert held.sum_found_is_sum_sent
     assert held.frames_read > 0
     assert held.frames_read_wrong == 0
+
+
+def test_streamed_moves_leave_what_their_contract_says(broken: BreakableServers) -> None:
+    faults = tuple(fault for fault in FAULTS if fault.name in ("source fails", "connection cut", "query fails"))
+    found = verdicts(broken, *STREAMS, faults=faults)
+    contracts = {one.name: one.contract for one in STREAMS}
+    assert {name for name, _ in found} == set(contracts)
+    for (name, _), cell in found.items():
+        contract = contracts[name]
+        part = contract is not None and contract.after_failure != "nothing"
+        assert cell.verdict in (("safe", "partial") if part else ("safe",)), cell
+    # More than one block was on its way: what is kept is to be seen.
+    assert found["stream_into_clickhouse", "source fails"].verdict == "partial"
 
 
 def test_no_error_tells_a_password(broken: BreakableServers) -> None:

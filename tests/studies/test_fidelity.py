@@ -6,10 +6,12 @@ import html
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
 import psycopg
+import pyarrow as pa
 import pytest
 
 from framehaul.data.schema import Table
@@ -26,6 +28,7 @@ from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.streaming import STREAMED
 from tests.conftest import WHOLE
 
 # What clickhouse-connect's own frames make of bytes that are not UTF-8 is in `reproductions`. And two connections are
@@ -92,6 +95,45 @@ def test_ordinary_frames_are_taken_by_techniques_beyond(cells: list[Cell]) -> No
     assert [(cell.technique, cell.case, cell.detail) for cell in found if cell.outcome != "exact"] == []
 
 
+def one_frame(sent: Any) -> Any:
+    """What is sent as one frame: batches, whose types need not be the same, row by row."""
+    if not isinstance(sent, list):
+        return sent
+    frames = [pl.DataFrame(pa.Table.from_batches([batch])) for batch in sent]
+    held = [frame for frame in frames if len(frame)] or frames[:1]
+    return pl.concat([frame.select(held[0].columns) for frame in held], how="vertical_relaxed")
+
+
+def test_streamed_moves_lose_nothing(cells: list[Cell]) -> None:
+    streamed = [cell for cell in cells if cell.origin == "streamed"]
+    assert {cell.technique for cell in streamed} == {move.name for move in STREAMED}
+    assert [(cell.technique, cell.case, cell.detail) for cell in streamed if cell.outcome == "loss"] == []
+    ordinary = {case.name for case in CASES if "batches" in case.shapes and case.about == "frames" and not case.unfit}
+    tried = [cell for cell in streamed if cell.case in ordinary]
+    assert {cell.case for cell in tried} == ordinary
+    assert [(cell.technique, cell.case, cell.detail) for cell in tried if cell.outcome != "exact"] == []
+
+
+def test_batches_change_from_one_to_the_next() -> None:
+    """What their cases are called is what they are."""
+    shaped = {case.name: case.frame("batches") for case in CASES if "batches" in case.shapes}
+    types = [
+        batch.schema.field("given").type for batch in shaped["frame: a dictionary that differs from batch to batch"]
+    ]
+    assert [pa.types.is_dictionary(one) for one in types] == [True, False, True]
+    laid_out = shaped["frame: text laid out otherwise from batch to batch"]
+    assert len({batch.schema.field("given").type for batch in laid_out}) == 3
+    empty = [batch.num_rows for batch in shaped["frame: an empty batch first, last and between"]]
+    assert (empty[0], empty[2], empty[-1]) == (0, 0, 0)
+    assert {batch.num_rows for batch in shaped["frame: batches of one row"]} == {1}
+    nulls = [batch.column("flag").null_count for batch in shaped["frame: NULL in the last batch alone"]]
+    assert nulls[-1]
+    assert not any(nulls[:-1])
+    assert shaped["frame: NULL without a type in the first batch"][0].schema.field("flag").type == pa.null()
+    values = next(case for case in CASES if case.name == "text: NULL and empty").frame("batches")
+    assert [batch.column("value").to_pylist() for batch in values] == [[""], [], [None], ["x"]]
+
+
 def lost_beyond(cells: list[Cell], case: str = "", session: str = "") -> list[tuple[str, str, str]]:
     """Technique, case and detail of what techniques beyond the published ones lose."""
     return [
@@ -139,10 +181,10 @@ def test_tables_are_gone_afterwards(servers: Servers, cells: list[Cell]) -> None
                 tables.content(case.table)
 
 
-@pytest.mark.parametrize("kind", ["polars", "pandas"])
+@pytest.mark.parametrize("kind", ["polars", "pandas", "batches"])
 @pytest.mark.parametrize("case", [case for case in CASES if not case.shapes], ids=lambda case: case.name)
 def test_frames_hold_what_is_sent(case: Case, kind: str) -> None:
-    difference = difference_of(case, case.frame(kind))
+    difference = difference_of(case, one_frame(case.frame(kind)))
     pandas_cannot = kind == "pandas" and case.name == "float: NaN against NULL"
     assert (difference is not None) == pandas_cannot, difference
 
@@ -153,7 +195,7 @@ def test_frames_hold_what_is_sent(case: Case, kind: str) -> None:
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_frames_in_other_shapes_hold_the_same(case: Case, kind: str) -> None:
-    frame = case.frame(kind)
+    frame = one_frame(case.frame(kind))
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect()
     if isinstance(frame, pd.DataFrame) and frame.index.name == KEY.name:
@@ -164,17 +206,19 @@ def test_frames_in_other_shapes_hold_the_same(case: Case, kind: str) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.unfit], ids=lambda case: case.name)
 def test_frames_that_do_not_fit_have_other_columns(case: Case) -> None:
     for kind in case.shapes:
-        assert list(case.frame(kind).columns) != case.table.column_names
+        sent = case.frame(kind)
+        columns = [batch.schema.names for batch in sent] if isinstance(sent, list) else [list(sent.columns)]
+        assert any(names != case.table.column_names for names in columns)
 
 
 def test_frames_hold_text_that_is_none() -> None:
     found = {
-        (case.name, kind): invalid(case.frame(kind))
+        (case.name, kind): invalid(one_frame(case.frame(kind)))
         for case in CASES
         for kind in case.shapes
         if "from a decoder that trusts" in case.name
     }
-    assert len(found) == 4
+    assert len(found) == 6
     assert set(found.values()) == {"column value, row 1: text that is no UTF-8"}
 
 

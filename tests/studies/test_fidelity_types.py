@@ -86,4 +86,7 @@ def test_the_figure_and_the_table_have_the_types_and_what_stands_for_them() -> N
     rows = {row[0]: row for row in types.types_table(found).cells()}
     assert rows["list of int64"][1:] == ["bigint[]", "Array(Nullable(Int64))", "1 exact"]
     assert rows["enum"][1:] == ["text, checked", "Enum8(...)", "1 converted"]
-    assert rows["timestamp ns"][-1] == "not possible"
+    assert {*rows} == {"list of int64", "enum"}
+    nanoseconds = cells(("timestamp: nanoseconds", "exact", "", "default"), database="clickhouse")
+    rows = {row[0]: row for row in types.types_table(pl.concat([found, nanoseconds])).cells()}
+    assert rows["timestamp ns"][3:] == ["not possible", "1 exact"]

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +20,7 @@ import pytest
 
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
-from framehaul.data.schema import ANALYTICS_METRICS
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
@@ -22,7 +28,8 @@ from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import TIME
 from framehaul.techniques import Technique, streaming, techniques
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
+from framehaul.techniques.registry import DATABASES, Database
 from framehaul.techniques.streaming import MOVES
 from tests.results.test_store import passes, result
 
@@ -85,13 +92,97 @@ def test_moves_move_exactly_what_is_there(move: Technique, servers: Servers, tmp
         tables.drop(reference)
 
 
+# What neither the compiled decoder of COPY nor Native blocks carry.
+OTHERWISE = Table(
+    "framehaul_moved_otherwise",
+    (Column("id", ColumnType.INT32), Column("many", ColumnType.LIST), Column("address", ColumnType.IPV4)), (),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_types_that_the_fast_codecs_do_not_carry_go_another_way(
+    database: Database, servers: Servers, tmp_path: Path
+) -> None:
+    server, file = servers.of(database), tmp_path / "rows.parquet"
+    tables, content = tables_of(server), generator.arrow_table(OTHERWISE, 100, 1)
+    pq.write_table(content, file)
+    tables.create(OTHERWISE)
+    try:
+        for move in streaming.STREAMED:
+            if move.database == database:
+                with CLIENTS[move.client](server) as client:  # type: ignore[union-attr]  # none is asynchronous
+                    move.function(client, OTHERWISE, file)
+    finally:
+        tables.drop(OTHERWISE)
+    assert Expected(OTHERWISE, content).difference(to_polars(pq.read_table(file), OTHERWISE)) is None
+
+
+def test_an_encrypted_connection_is_read_otherwise(servers: Servers) -> None:
+    content, tables = generator.arrow_table(TABLE, 100, 1), tables_of(servers.postgres)
+    encrypted: Any = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=True))
+    tables.create(TABLE)
+    try:
+        tables.load(TABLE, content)
+        with open_adbc(servers.postgres) as adbc:
+            read = pa.Table.from_batches(streaming.fetch_batches((encrypted, adbc), TABLE))
+    finally:
+        tables.drop(TABLE)
+    assert Expected(TABLE, content).difference(to_polars(read, TABLE)) is None
+
+
+def test_who_reads_no_further_leaves_no_half_answer_behind(servers: Servers) -> None:
+    """The connections cannot be used again, and say so: the rest of the rows would answer the next query."""
+    content, tables = generator.arrow_table(TABLE, 40_000, 1), tables_of(servers.postgres)
+    tables.create(TABLE)
+    try:
+        tables.load(TABLE, content)
+        with open_psycopg_adbc(servers.postgres) as (connection, adbc):
+            batches = streaming.fetch_batches((connection, adbc), TABLE)
+            assert next(batches).num_rows
+            batches.close()  # type: ignore[attr-defined,unused-ignore]  # a generator
+            assert connection.closed
+    finally:
+        tables.drop(TABLE)
+
+
+@pytest.mark.parametrize("move", streaming.STREAMED[1::2], ids=lambda move: move.name)
+def test_a_file_that_cannot_be_written_is_told_and_locks_nothing(
+    move: Technique, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, tables = generator.arrow_table(TABLE, 40_000, 1), tables_of(servers.of(move.database))
+    monkeypatch.setattr(streaming, "ROWS_TO_KEEP", 1000)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
+    tables.create(TABLE)
+    try:
+        tables.load(TABLE, content)
+        with CLIENTS[move.client](servers.of(move.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
+            try:
+                move.function(client, TABLE, tmp_path / "rows.parquet")
+            except OSError:  # while it is handled all that it went through is still there
+                if isinstance(client, tuple):
+                    assert client[0].closed
+                else:
+                    assert client.post("SELECT 1").read() == b"1\n"
+            else:
+                pytest.fail("nothing was told")
+    finally:
+        tables.drop(TABLE)
+    assert [*tmp_path.iterdir()] == []
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_streamed_and_whole_moves_come_in_pairs() -> None:
     for streamed, whole in itertools.batched(MOVES, 2, strict=True):
         assert streamed.name.removeprefix("stream_") == whole.name.removeprefix("whole_")
 
 
-def test_a_source_is_asked_for_a_batch_only_when_the_one_before_is_gone(servers: Servers) -> None:
-    """What keeps memory bounded: no writer collects the batches."""
+def test_a_source_is_asked_for_a_batch_only_when_those_before_are_gone(
+    servers: Servers,
+) -> None:
+    """What keeps memory bounded: no writer collects more batches than go together."""
     content = generator.arrow_table(TABLE, 40_000, 1)
     alive: list[int] = []
 
@@ -111,10 +202,102 @@ def test_a_source_is_asked_for_a_batch_only_when_the_one_before_is_gone(servers:
         opened = CLIENTS[client](server)
         assert isinstance(opened, AbstractContextManager)
         with opened as connection:
-            write(connection, TABLE, batches())
+            write(connection, TABLE, batches(), together=1000)
         tables.drop(TABLE)
         assert len(alive) == 40
         assert max(alive[5:]) - min(alive[5:]) < content.nbytes / 4
+
+
+# Each move of a smaller and of a larger table, with as many rows together in either; gives what memory grew by.
+GROWTH = """
+import json, sys
+from pathlib import Path
+from framehaul import servers
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.harness.meter import give_back_memory, peak_rss_growth, reset_peak_rss
+from framehaul.settings import load_settings
+from framehaul.techniques import streaming
+from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
+from framehaul.techniques.registry import DATABASES, Database
+
+streaming.ROWS_TO_KEEP = int(sys.argv[1])
+streaming.copy_batches.__defaults__ = streaming.insert_batches.__defaults__ = (streaming.ROWS_TO_KEEP,)
+streaming.BATCH_ROWS = 4_096
+streaming.clickhouse_read.LARGE_BLOCKS = {"max_block_size": 4_096}
+growth = {}
+with servers.running(load_settings()) as both:
+    for move in streaming.STREAMED:
+        with CLIENTS[move.client](both.of(move.database)) as client:
+            for name in ("warm", *sys.argv[3:]):
+                size = sys.argv[3] if name == "warm" else name
+                table = ANALYTICS_METRICS.renamed(f"framehaul_moved_{move.direction}_{size}")
+                give_back_memory()
+                before = reset_peak_rss()
+                move.function(client, table, Path(sys.argv[2]) / f"{move.direction}_{size}.parquet")
+                growth[f"{move.name} {name}"] = peak_rss_growth(before)
+print(json.dumps(growth))
+"""
+
+
+def test_memory_is_bounded_whatever_the_size(
+    servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    sizes, together = (40_000, 240_000), 8_192
+    tables = {
+        (database, direction, size): ANALYTICS_METRICS.renamed(f"framehaul_moved_{direction}_{size}")
+        for database in ("postgres", "clickhouse") for direction in ("write", "read") for size in sizes
+    }  # fmt: skip
+    try:
+        for size in sizes:
+            content = generator.arrow_table(TABLE, size, 1)
+            pq.write_table(content, tmp_path / f"write_{size}.parquet", row_group_size=together)
+            for (database, direction, of), table in tables.items():
+                if of == size:
+                    here = tables_of(servers.of(database))
+                    # Of the write that comes first the rows are there when it is made again: no key may mind.
+                    here.create(replace(table, key=()) if direction == "write" else table)
+                    if direction == "read":
+                        here.load(table, content)
+        command = [sys.executable, "-c", GROWTH, str(together), str(tmp_path), *map(str, sizes)]
+        growth = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    finally:
+        for (database, _, _), table in tables.items():
+            tables_of(servers.of(database)).drop(table)
+    rows_bytes = content.nbytes * (sizes[1] - sizes[0]) // sizes[1]
+    more = {
+        move.name: growth[f"{move.name} {sizes[1]}"] - growth[f"{move.name} {sizes[0]}"] for move in streaming.STREAMED
+    }
+    assert {name for name, beyond in more.items() if beyond > rows_bytes / 2} == set(), more
+
+
+def test_a_read_that_fails_leaves_no_file_and_the_one_that_was_there(servers: Servers, tmp_path: Path) -> None:
+    """Half of a Parquet file with an end of its own looks whole."""
+    content = generator.arrow_table(TABLE, 10, 1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from content.to_batches()
+        raise ValueError("the server is gone")
+
+    for before in (b"", b"what was there"):
+        file = tmp_path / "rows.parquet"
+        if before:
+            file.write_bytes(before)
+        with pytest.raises(ValueError, match="the server is gone"):
+            streaming.write_batches(batches(), TABLE, file)
+        assert [one.read_bytes() for one in tmp_path.iterdir()] == [before] * bool(before)
+
+
+def test_batches_go_together_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.record_batch({"n": pa.array(range(10), pa.int64())})
+
+    def sizes_of(*batches: pa.RecordBatch, rows: int) -> list[int]:
+        return [one.num_rows for one in streaming.gathered(iter(batches), rows)]
+
+    assert sizes_of(rows=5) == []
+    assert sizes_of(batch, batch, batch, rows=20) == [20, 10]
+    monkeypatch.setattr(streaming, "MOST_BYTES", batch.nbytes)
+    assert sizes_of(batch, batch, rows=1000) == [10, 10]
 
 
 def test_a_move_that_fails_is_told_with_its_reason(

@@ -7,13 +7,17 @@ import functools
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from framehaul.reporting.versions import size_text
 from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.transfers import study
+from framehaul.studies.transfers import columns, study
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Database
 
 CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text")
 
@@ -69,3 +73,45 @@ def test_a_budget_ends_it_and_what_was_reached_is_said(few: Servers) -> None:
 def test_a_precision_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match=r"PRECISION=-1"):
         study.run("postgres", "read", rows=500, passes=1, warmup=0, seed=1, precision=-1)
+
+
+@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+def test_what_a_column_costs_is_told_of_frames_that_are_right(few: Servers, database: Database) -> None:
+    found = columns.cost(database, rows=40, passes=2, warmup=0, seed=3)
+    assert set(found.passes["status"]) == {"ok"}
+    assert set(found.passes["added"]) == {*columns.ADDED}
+    assert len(found.passes) == 2 * (len(columns.ADDED) + 1)
+    said = found.reading().data
+    assert str(found.ratios()[found.carrier, "a list of integers more"]) in said
+    assert len(found.table().cells()) == len(columns.ADDED)
+    assert not [name for name in tables_in(few, database) if name.startswith("framehaul_nested")]
+
+
+def tables_in(servers: Servers, database: Database) -> list[str]:
+    if database == "postgres":
+        return [row[0] for row in PostgresTables(servers.postgres).run("SELECT tablename FROM pg_tables")]
+    return [row[0] for row in ClickHouseTables(servers.clickhouse).rows("SELECT name FROM system.tables")]
+
+
+def test_a_read_that_is_wrong_has_no_ratio() -> None:
+    row = {"technique": "one", "label": "One", "pass": 1, "seconds": 1.0, "rows_per_s": 5.0, "status": "ok"}
+    rows = [row | {"added": added} for added in columns.ADDED]
+    rows[4] |= {"status": "failed", "rows_per_s": None}
+    found = columns.Costs(pl.DataFrame(rows), "one", 5)
+    assert "is not known" in found.reading().data
+    assert "a list of integers more" not in [line[0] for line in found.table().cells()]
+
+
+def test_another_table_is_another_run(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {one.name: one for one in techniques("postgres", "read")}
+    chosen = [known["polars_adbc_fetch"], known["polars_psycopg_copy_text_typed"]]
+    monkeypatch.setattr(study, "techniques", lambda *_: chosen)
+    assert few
+    found = study.run("postgres", "read", rows=30, passes=1, warmup=0, seed=1, table="nested")
+    outcomes = dict(found.passes.select("technique", "status").iter_rows())
+    assert outcomes == {"polars_adbc_fetch": "ok", "polars_psycopg_copy_text_typed": "failed"}
+    assert "numbers is bigint[], which is not parsed" in " ".join(found.passes["reason"].drop_nulls())
+    assert found.run_metadata["table"] == "nested"
+    assert "of the table 'nested'" in size_text(found.run_metadata)
+    with pytest.raises(ValueError, match="TABLE='other': choose from standard, nested"):
+        study.run("postgres", "read", rows=30, passes=1, warmup=0, seed=1, table="other")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -49,6 +49,15 @@ def answer(table: Table, stream: bytes) -> bytes:
     return begin + b"".join(message(b"d", part) for part in (first, *parts, TRAILER)) + COMPLETE
 
 
+def returned_by[T](steps: Generator[None, None, T]) -> T:
+    """What a generator gives when it has made all its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
 def received(table: Table, data: bytes, size: int = 1 << 20) -> pa.Table:
     """What is made of an answer that comes so many bytes at a time."""
     ours, theirs = socket.socketpair()
@@ -64,7 +73,7 @@ def received(table: Table, data: bytes, size: int = 1 << 20) -> pa.Table:
         sender.start()
         decoder = CopyDecoder(table)
         try:
-            if (error := copy_wire.decode_answer(ours, decoder)) is not None:
+            if (error := returned_by(copy_wire.decode_answer(ours, decoder))) is not None:
                 raise error
         finally:
             ours.close()

@@ -32,9 +32,15 @@ from framehaul.studies.fidelity.places import hostile_session
 from framehaul.studies.fidelity.trial import difference_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond import clickhouse_read
-from framehaul.techniques.clients import open_adbc, open_duckdb, open_http_client, open_psycopg
+from framehaul.techniques.clients import open_duckdb, open_http_client, open_psycopg, open_psycopg_adbc
 from framehaul.techniques.registry import Database, Direction
-from framehaul.techniques.streaming import copy_batches, fetch_batches, insert_batches, select_batches
+from framehaul.techniques.streaming import (
+    copy_batches,
+    fetch_adbc_batches,
+    fetch_batches,
+    insert_batches,
+    select_batches,
+)
 from tests.conftest import lacks
 
 type Server = PostgresServer | ClickHouseServer
@@ -272,12 +278,14 @@ def test_batches_are_exact_in_any_session_of_postgres(servers: Servers, hostile_
             copy_batches(connection, PLAIN.table, iter(PLAIN.content().cast(PLAIN.table.arrow_schema).to_batches()))
             assert connection.execute("SHOW client_encoding").fetchone() == ("LATIN1",)
         assert difference_of(PLAIN, tables.content(PLAIN.table)) is None
-        with open_adbc(hostile_role) as connection:
-            content = pa.Table.from_batches(fetch_batches(connection, PLAIN.table))
-            frame = pl.from_arrow(content)
-            assert isinstance(frame, pl.DataFrame)
-            assert difference_of(PLAIN, frame) is None
-            with connection.cursor() as cursor:
+        with open_psycopg_adbc(hostile_role) as connections:
+            connection, adbc = connections
+            for batches in (fetch_batches(connections, PLAIN.table), fetch_adbc_batches(adbc, PLAIN.table)):
+                frame = pl.from_arrow(pa.Table.from_batches(batches))
+                assert isinstance(frame, pl.DataFrame)
+                assert difference_of(PLAIN, frame) is None
+            assert connection.execute("SHOW client_encoding").fetchone() == ("LATIN1",)
+            with adbc.cursor() as cursor:
                 cursor.execute("SELECT current_setting('client_encoding')")
                 assert cursor.fetchone() == ("LATIN1",)
     finally:

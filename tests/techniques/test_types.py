@@ -13,13 +13,15 @@ import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
+from framehaul.data.documents import without_documents
 from framehaul.data.equality import content_of, first_difference
 from framehaul.data.frames import from_pandas, from_polars, to_pandas, to_polars
-from framehaul.data.schema import Column, ColumnType, Table, list_types
+from framehaul.data.schema import Column, ColumnType, Table, list_types, map_types
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.beyond.clickhouse_write import check_nested
 from framehaul.techniques.clients import QueryError, open_http_client, open_psycopg
 from framehaul.techniques.streaming import copy_batches, insert_batches
 from tests.conftest import call, check_each
@@ -31,7 +33,7 @@ EVERY_KIND = Table(
     (
         Column("key", ColumnType.INT32),
         *(Column(f"a {kind.name}", kind) for kind in KINDS),
-        *(Column(f"maybe {kind.name}", kind, nullable=kind is not ColumnType.LIST) for kind in KINDS),
+        *(Column(f"maybe {kind.name}", kind, nullable=kind.value.clickhouse_nullable) for kind in KINDS),
         *(
             Column(f"list of {kind.name}", ColumnType.LIST, exactly=list_types(kind.value))
             for kind in (ColumnType.FLOAT64, ColumnType.TEXT)
@@ -43,8 +45,14 @@ EVERY_KIND = Table(
 REFUSED = {
     "postgres": (
         "json: a key twice", r"json: \u0000", "json: no JSON", "enum: a value more", "fixed-size bytes: too few",
+        "fixed-size list: one too many", "struct: a field more", "struct: NaN, infinity", "struct: -0.0",
+        "struct: NUL in text", "map: a key twice", "int128: one beyond", "wide decimal: a digit more",
     ),
-    "clickhouse": ("list of int64: NULL", "enum: a value more", "fixed-size bytes: too few"),
+    "clickhouse": (
+        "list of int64: NULL", "enum: a value more", "fixed-size bytes: too few", "fixed-size list: NULL",
+        "fixed-size list: one too many", "nested list: NULL inside", "struct: NULL", "struct: a field more",
+        "map: NULL", "uint256: one beyond", "wide decimal: a digit more",
+    ),
 }  # fmt: skip
 BEYOND = [found for found in techniques(direction="write") if found.origin == "beyond"]
 
@@ -73,8 +81,87 @@ def test_what_would_be_changed_is_refused_by_its_column_before_anything_is_sent(
 
 def test_a_list_that_is_null_is_told_with_a_remedy() -> None:
     found = next(found for found in BEYOND if found.name == "polars_http_client_arrow_stream")
-    with pytest.raises(ValueError, match=r"column value holds 1 NULLs, .* make them empty lists, and keep which"):
+    with pytest.raises(
+        ValueError, match=r"value holds 1 NULLs in place of a list, .* Array .* make them empty lists, and keep"
+    ):
         write_nowhere(found, case("list of int64: NULL"))
+
+
+def test_nulls_outside_of_a_slice_are_none_of_it() -> None:
+    of = Table(
+        "t", (Column("m", ColumnType.MAP, exactly=map_types(ColumnType.TEXT.value, ColumnType.STRUCT.value)),), ()
+    )
+    values = [[("a", None)], [("a", {"a": 1, "b": None})], None, [("c", None)]]
+    content = pa.table({"m": pa.array(values, of.arrow_schema.field("m").type)})
+    check_nested(content.slice(1, 1), of)
+    for start, kind in ((0, "Tuple"), (2, "Map"), (3, "Tuple")):
+        with pytest.raises(ValueError, match=f"column m holds 1 NULLs in place of a .*{kind} cannot be NULL"):
+            check_nested(content.slice(start, 1), of)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"a": 1, "c": 2}', "is no struct"), ('{"a": 1.5}', "1.5 is no int64"), ('{"a": "1"}', "'1' is no int64"),
+        ('{"b": 1}', "1 is no string"), ("[1]", "is no struct"), ('{"a": 9223372036854775808}', "too (large|big)"),
+    ],
+)  # fmt: skip
+def test_a_document_that_is_no_such_struct_is_refused_by_its_column(text: str, error: str) -> None:
+    table = Table("t", (Column("s", ColumnType.STRUCT),), ())
+    with pytest.raises(ValueError, match=f"column s holds a document that is no .*{error}"):
+        without_documents(pa.table({"s": [text]}), table)
+
+
+def test_a_field_that_is_missing_in_a_document_is_null() -> None:
+    table = Table("t", (Column("s", ColumnType.STRUCT, nullable=True),), ())
+    content = pa.table({"s": ['{"b": "x"}', None, "{}"]})
+    assert to_pandas(without_documents(content, table), table)["s"].tolist() == [
+        {"a": None, "b": "x"},
+        None,
+        {"a": None, "b": None},
+    ]
+
+
+def test_fields_go_by_name_and_none_is_dropped() -> None:
+    table = Table("t", (Column("s", ColumnType.STRUCT, nullable=True),), ())
+    kind = pl.Struct({"b": pl.String, "a": pl.Int32})
+    frame = pl.DataFrame({"s": pl.Series([{"b": "x", "a": 1}, None, {"b": None, "a": None}], dtype=kind)})
+    expected = [{"a": 1, "b": "x"}, None, {"a": None, "b": None}]
+    assert from_polars(frame, table)["s"].to_pylist() == expected
+    assert from_pandas(pd.DataFrame({"s": frame["s"].to_list()}), table)["s"].to_pylist() == expected
+    for found in (pl.DataFrame({"s": [{"c": 1}]}), pl.DataFrame({"s": [{"a": 1, "b": "x", "c": 1}]})):
+        with pytest.raises(ValueError, match="column s holds structs with a field 'c', which"):
+            from_polars(found, table)
+    with pytest.raises(ValueError, match=r"column s.*struct"):
+        from_polars(pl.DataFrame({"s": [1]}), table)
+
+
+def test_uuids_of_arrow_are_uuids() -> None:
+    table = Table("t", (Column("u", ColumnType.UUID, nullable=True),), ())
+    texts = ["61626364-6566-6768-696a-6b6c6d6e6f70", None]
+    raw = pa.array([b"abcdefghijklmnop", None], pa.binary(16))
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), raw)
+    backed = pd.DataFrame({"u": pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([uuids])))})
+    assert from_pandas(backed, table)["u"].to_pylist() == texts
+    assert from_polars(pl.DataFrame({"u": pl.Series(values=uuids)}), table)["u"].to_pylist() == texts
+    with pytest.raises(ValueError, match="16 bytes"):
+        from_polars(pl.DataFrame({"u": [b"abc"]}), table)
+
+
+def test_long_numbers_are_checked_whatever_dtype_they_come_in() -> None:
+    table = Table("t", (Column("n", ColumnType.UINT128),), ())
+    assert from_polars(pl.DataFrame({"n": pl.Series([2**100], dtype=pl.Int128)}), table)["n"].to_pylist() == [
+        str(2**100)
+    ]
+    for values in (pl.Series([-1], dtype=pl.Int128), pl.Series(["-1"]), pl.Series(["1.5"]), pl.Series(["1_0"])):
+        with pytest.raises(ValueError, match=r"column n, row 0: .* is no UInt128"):
+            from_polars(pl.DataFrame({"n": values}), table)
+
+
+def test_no_digit_is_lost_beside_null_in_pandas() -> None:
+    table = Table("t", (Column("n", ColumnType.INT64, nullable=True),), ())
+    values = [1, None, -33_448_745_904_706_042]
+    assert to_pandas(pa.table({"n": values}), table)["n"].tolist() == [1, pd.NA, values[2]]
 
 
 @pytest.mark.parametrize("database", ["postgres", "clickhouse"])

@@ -1,11 +1,12 @@
 """Arrow tables as PostgreSQL's binary formats take them: UUIDs as 16 bytes, JSON and addresses behind what they are.
 
 The formats: https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/utils/adt/jsonb.c (jsonb_recv) and
-.../network.c (network_recv).
+.../network.c (network_recv), .../numeric.c (numeric_recv).
 """
 
 from __future__ import annotations
 
+import struct
 from ipaddress import ip_address
 
 import numpy as np
@@ -14,20 +15,25 @@ import pyarrow as pa
 
 from framehaul.codecs.compiled import arrow_array
 from framehaul.codecs.native_blocks import nulls_of, one_piece, uuid_halves
+from framehaul.data.documents import with_documents
 from framehaul.data.frames import UUID_BYTES
-from framehaul.data.schema import ColumnType, Table
+from framehaul.data.schema import LONG_NUMBERS, NESTED, ColumnType, Table
 
 IPV4_VERSION = 4
+NEGATIVE = 0x4000
+"""The sign of a numeric."""
 
 
 def in_binary_form(content: pa.Table, table: Table) -> pa.Table:
     """The content with what the binary formats take in place of text; raises ValueError for what is no such value."""
-    content = with_uuid_bytes(content, table)
+    content = with_documents(with_uuid_bytes(content, table), table)
     for at, column in enumerate(table.columns):
         form = BINARY_FORMS.get(column.type)
         if form is not None:
             values = [None if value is None else form(value) for value in content.column(at).to_pylist()]
             content = content.set_column(at, column.name, pa.array(values, pa.large_binary()))
+        elif column.type is ColumnType.FIXED_LIST:
+            content = content.set_column(at, column.name, content.column(at).cast(pa.list_(column.element.types.arrow)))
     return content
 
 
@@ -66,4 +72,16 @@ def _inet(text: str) -> bytes:
     return bytes([family, bits, 0, bits // 8]) + address.packed
 
 
-BINARY_FORMS = {ColumnType.JSON: _jsonb, ColumnType.IPV4: _inet, ColumnType.IPV6: _inet}
+def _numeric(text: str) -> bytes:
+    """Four decimal digits in two bytes each, behind how many, the place of the first, sign, and digits to be shown."""
+    whole, _, fraction = text.removeprefix("-").partition(".")
+    digits = whole.zfill(-(-len(whole) // 4) * 4) + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
+    groups = [int(digits[at : at + 4]) for at in range(0, len(digits), 4)]
+    sign = NEGATIVE if text.startswith("-") and any(groups) else 0
+    return struct.pack(f">HhHH{len(groups)}H", len(groups), -(-len(whole) // 4) - 1, sign, len(fraction), *groups)
+
+
+BINARY_FORMS = {
+    ColumnType.JSON: _jsonb, ColumnType.IPV4: _inet, ColumnType.IPV6: _inet,
+    **dict.fromkeys(NESTED, _jsonb), **dict.fromkeys(LONG_NUMBERS, _numeric),
+}  # fmt: skip

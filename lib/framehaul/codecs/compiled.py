@@ -63,11 +63,11 @@ ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 LAST_BYTE = np.uint64(255)
 
 
-def uuid_views_of(halves: Keys, *, reverse: bool) -> list[Any]:
-    """The two buffers of an array of string views of UUIDs as text; the halves, [row, half], as in `view_uuids`."""
+def uuid_views_of(halves: Keys, *, reverse: bool, plain: bool = False) -> list[Any]:
+    """The two buffers of an array of UUIDs as text, of string views or `plain`; the halves as in `view_uuids`."""
     views, texts = np.empty_like(halves), np.empty(len(halves) * UUID_TEXT_BYTES, np.uint8)
     view_uuids(halves, reverse, words_of_eight(texts), views)
-    return [views, texts]
+    return [np.arange(0, (len(halves) + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES) if plain else views, texts]
 
 
 def arrow_array(arrow: pa.DataType, rows: int, validity: Bytes | None, buffers: list[Any]) -> pa.Array:
@@ -159,6 +159,7 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
     words: Keys,
     end: int,
     head: int,
+    plain: bool,
     widths: Int64s,
     bases: Keys,
     numbers: Keys,
@@ -173,7 +174,8 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
     `words` is the data at every byte, eight bytes each. Where `head` is not 0 each row stands in a message of its own,
     with so many bytes in front. A field of a width goes to `numbers` [field, row] as an unsigned number, a UUID's bytes
     to `views` [field, row, half]; of a text there is the view, and from `bases` [field] on to `free` [field] the text
-    that is not in it, copied as `write_texts` does. `nulls` [field, row] is set for NULL, with zeros in its place.
+    that is not in it, copied as `write_texts` does. Where `plain`, all of a text is there, and `numbers` has where it
+    ends. `nulls` [field, row] is set for NULL, with zeros, or an empty text, in its place.
 
     Texts with bytes above 127, or so it seems, are noted in `suspects`, [field, row, start, length] of each: only those
     can be anything but UTF-8.
@@ -209,7 +211,8 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
             at += FOUR
             if number == -1:
                 nulls[field, this] = 1
-                numbers[field, this] = views[field, this, 0] = views[field, this, 1] = np.uint64(0)
+                numbers[field, this] = free[field] - bases[field]
+                views[field, this, 0] = views[field, this, 1] = np.uint64(0)
                 continue
             if number < 0 or number > MOST_FIELD_BYTES:
                 return row, int(begin), count, OTHER_LENGTH, index, int(number)
@@ -224,10 +227,15 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
                 numbers[field, this] = reversed_bytes(words[at]) >> np.uint64(64 - 8 * width)
             else:
                 first, second = words[at], words[at + EIGHT]
-                if length > MOST_INLINE:
+                if length <= MOST_INLINE:
+                    first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
+                if plain or length > MOST_INLINE:
                     to = free[field]
-                    views[field, this, 0] = length | (first << THIRTY_TWO)
-                    views[field, this, 1] = (to - bases[field]) << THIRTY_TWO
+                    if plain:
+                        numbers[field, this] = to + length - bases[field]
+                    else:
+                        views[field, this, 0] = length | (first << THIRTY_TWO)
+                        views[field, this, 1] = (to - bases[field]) << THIRTY_TWO
                     text_words[to], text_words[to + EIGHT] = first, second
                     first |= second
                     done = np.uint64(16)
@@ -237,7 +245,6 @@ def decode_rows(  # noqa: C901, PLR0911, PLR0912, PLR0915  calls with arrays cos
                         done += EIGHT
                     free[field] = to + length
                 else:
-                    first, second = first & KEPT_BYTES[length, 0], second & KEPT_BYTES[length, 1]
                     views[field, this, 0] = length | (first << THIRTY_TWO)
                     views[field, this, 1] = (first >> THIRTY_TWO) | (second << THIRTY_TWO)
                     first |= second

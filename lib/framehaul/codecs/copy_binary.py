@@ -61,15 +61,18 @@ CRITICAL_FLAGS = 0xFFFF0000
 class CopyDecoder:
     """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them.
 
-    Where another schema is given each batch is cast to it, while a core's cache still has it.
+    `table.arrow_large_schema` is made as well. To any other that is given each batch is cast, while a core's cache has
+    it.
 
     Raises ValueError for a table with a column that is not decoded here.
     """
 
     def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
         refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
-        self._table, self._views = table, table.arrow_view_schema
-        self._schema = schema or self._views
+        self._table, self._schema = table, schema or table.arrow_view_schema
+        self._plain = self._schema == table.arrow_large_schema
+        self._made = table.arrow_large_schema if self._plain else table.arrow_view_schema
+        self._is_cast = self._schema != self._made
         self.batch_bytes = BATCH_BYTES * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
         self._enough_bytes = self.batch_bytes
@@ -132,20 +135,20 @@ class CopyDecoder:
             self._room = Room.of(self._table, max(size, min(2 * self._room.size, MOST_BYTES)))
         room = self._room
         rows, end, suspects, other, field, number = decode_rows(
-            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, room.widths, room.bases, room.numbers,
-            room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
+            data, words_of_eight(data), size, MESSAGE_HEAD_BYTES * messages, self._plain, room.widths, room.bases,
+            room.numbers, room.views, words_of_eight(room.texts), room.free, room.nulls, room.suspects,
         )  # fmt: skip
         self._check_texts(data, room.suspects[:, :suspects])
         if rows:
             try:
                 arrays = [
-                    room.array(at, column, view, rows)
-                    for at, (column, view) in enumerate(zip(self._table.columns, self._views.types, strict=True))
+                    room.array(at, column, kind, rows, plain=self._plain)
+                    for at, (column, kind) in enumerate(zip(self._table.columns, self._made.types, strict=True))
                 ]
             except ValueError as error:
                 raise ValueError(f"{error} (in what follows {self._place})") from error
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._views)
-            self._batches.append(batch if self._schema is self._views else batch.cast(self._schema))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._made)
+            self._batches.append(batch.cast(self._schema) if self._is_cast else batch)
         room.nulls[:, : rows + 1] = 0
         self._rows += rows
         self._bytes += end
@@ -237,16 +240,20 @@ class Room:
             np.zeros((fields, rows), np.uint8), np.empty((4, rows * int(of_texts[-1])), np.int32),
         )  # fmt: skip
 
-    def array(self, field: int, column: Column, view: pa.DataType, rows: int) -> pa.Array:
-        """A column of a batch, as this type of Arrow. Raises ValueError for what dataframes do not have."""
-        numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], view
+    def array(self, field: int, column: Column, kind: pa.DataType, rows: int, *, plain: bool) -> pa.Array:
+        """A column of a batch, as this type of Arrow, text `plain` or as views.
+
+        Raises ValueError for what dataframes do not have.
+        """
+        numbers, null, arrow = self.numbers[field, :rows], self.nulls[field, :rows], kind
         buffers: list[Any]
         match column.type:
             case ColumnType.TEXT | ColumnType.BYTES | ColumnType.ENUM:
                 text = self.texts[int(self.bases[field]) : int(self.free[field])]
-                buffers = [self.views[field, :rows].copy(), text.copy()]
+                views = np.append(np.uint64(0), numbers) if plain else self.views[field, :rows].copy()
+                buffers = [views, text.copy()]
             case ColumnType.UUID:
-                buffers = uuid_views_of(self.views[field, :rows], reverse=False)
+                buffers = uuid_views_of(self.views[field, :rows], reverse=False, plain=plain)
             case ColumnType.BOOL:
                 buffers = [np.packbits(numbers != 0, bitorder="little")]
             case ColumnType.DATE:
@@ -263,7 +270,7 @@ class Room:
         array = arrow_array(arrow, rows, validity, buffers)
         if column.type is ColumnType.TIME:  # PostgreSQL has 24:00, which dataframes do not
             array.validate(full=True)
-        return array if arrow is view else array.cast(view)
+        return array if arrow is kind else array.cast(kind)
 
 
 def moved(held: Bytes, first: int, end: int, size: int) -> Bytes:

@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from framehaul.codecs.compiled import (
     TOO_LONG,
-    UUID_TEXT_BYTES,
     arrow_array,
     find_texts,
     read_varint,
     uuid_views_of,
 )
-from framehaul.data.schema import Column, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from framehaul.data.text import Bytes, Int32s
@@ -35,7 +36,7 @@ READ_BYTES = 1 << 18
 """Bytes asked for at once where the end of a column is not known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
 
-NOT_DECODED = (ColumnType.LIST, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6)
+NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
 SHARED_DICTIONARIES = 1
@@ -56,18 +57,21 @@ def read_native(body: Body, table: Table, schema: pa.Schema | None = None) -> pa
     Raises ValueError, with the place, when the body ends inside a block, holds other columns, or is damaged, and for
     text that is not UTF-8.
     """
+    schema = schema or table.arrow_view_schema
+    return pa.Table.from_batches(read_blocks(body, table, schema), schema)
+
+
+def read_blocks(body: Body, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The blocks of a body one after the other, each decoded when it is asked for. Raises as `read_native` does."""
     refuse(table, NOT_DECODED, "whose Native form is not decoded here: read it as Arrow", "clickhouse")
-    source, schema = Source(body), schema or table.arrow_view_schema
-    batches: list[pa.RecordBatch] = []
-    rows = 0
+    source, rows = Source(body), 0
     while not source.at_end():
         try:
             block = read_block(source, table, schema, rows)
         except ValueError as error:
             raise ValueError(f"{error} (before byte {source.place:,} of the answer)") from error
-        batches += block
+        yield from block
         rows += sum(batch.num_rows for batch in block)
-    return pa.Table.from_batches(batches, schema)
 
 
 def read_block(source: Source, table: Table, schema: pa.Schema, first_row: int = 0) -> list[pa.RecordBatch]:
@@ -107,9 +111,7 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *
             raw = source.take(16 * rows)
             if len(raw) > MOST_BYTES:
                 raise ValueError(f"column {column.name} takes more than {MOST_BYTES:,} bytes: ask for smaller blocks")
-            buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True)
-            if plain:
-                buffers[0] = np.arange(0, (rows + 1) * UUID_TEXT_BYTES, UUID_TEXT_BYTES)
+            buffers = uuid_views_of(raw.view(np.uint64).reshape(-1, 2), reverse=True, plain=plain)
         case ColumnType.BOOL:
             buffers = [np.packbits(source.take(rows), bitorder="little")]
         case ColumnType.DECIMAL:

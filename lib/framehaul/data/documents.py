@@ -1,21 +1,35 @@
-"""What a document of JSON must not hold where PostgreSQL's jsonb is to keep it as it is.
+"""Documents of JSON that PostgreSQL's jsonb keeps as they are, and what is nested in Arrow as such documents.
 
 https://www.postgresql.org/docs/18/datatype-json.html
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, NoReturn
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from framehaul.data.schema import NESTED, Table
+
+TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, which is not itself escaped."""
 
 
 def check_document(text: str) -> None:
-    """Raises ValueError for what is no JSON, and for what jsonb refuses or changes: equal keys, U+0000, half a pair."""
+    """Raises ValueError for what is no JSON, and what jsonb refuses or changes: equal keys, -0, U+0000, half a pair."""
     try:
-        value = json.loads(text, object_pairs_hook=each_key_once, parse_int=str, parse_constant=no_number)
+        value = json.loads(
+            text, object_pairs_hook=each_key_once, parse_int=digits, parse_float=digits, parse_constant=no_number
+        )
     except RecursionError as error:
         raise ValueError("nested too deeply to be read") from error
     if "\\u" in text:  # else nothing stands in it that JSON has to escape
@@ -35,3 +49,178 @@ def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def no_number(text: str) -> None:
     """Raises ValueError for NaN and the infinities, which Python would take."""
     raise ValueError(f"{text} is no JSON: write null")
+
+
+def digits(text: str) -> str:
+    """A number as it is written; raises ValueError for -0, whose sign jsonb does not keep."""
+    if MINUS_ZERO.fullmatch(text):
+        raise ValueError(f"it holds {text}, of which jsonb keeps no sign: make it 0")
+    return text
+
+
+def with_documents(content: pa.Table, table: Table) -> pa.Table:
+    """The content with what is nested as documents; raises ValueError, naming column and row, as `documents` does."""
+    for name in table.columns_of(*NESTED):
+        at, values = content.column_names.index(name), content.column(name)
+        if pa.types.is_nested(values.type):
+            content = content.set_column(at, name, documents(values, name))
+    return content
+
+
+def without_documents(content: pa.Table, table: Table) -> pa.Table:
+    """The content with documents as what is nested in the table; raises ValueError for one that is no such value."""
+    for column in table.columns:
+        if column.type in NESTED and content.schema.field(column.name).type in TEXTS:
+            texts, make = content.column(column.name).to_pylist(), maker(column.types.arrow)
+            try:
+                values = [None if text is None else make(json.loads(text)) for text in texts]
+                nested = pa.array(values, column.types.arrow, from_pandas=False)
+            except (ValueError, TypeError, OverflowError) as error:
+                kind = column.types.arrow
+                raise ValueError(f"column {column.name} holds a document that is no {kind}: {error}") from error
+            content = content.set_column(content.column_names.index(column.name), column.name, nested)
+    return content
+
+
+def documents(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Structs, maps and lists as JSON, in which each field of a struct is; what JSON has no type for is text.
+
+    Raises ValueError, naming column and row, for what jsonb refuses or changes, such as NaN and a key that is there
+    twice.
+    """
+    texts = list[str | None]()
+    for row, value in enumerate(values):
+        try:
+            texts.append(document(value))
+        except ValueError as error:
+            raise ValueError(f"column {name}, row {row:,} ({values.type}) is no jsonb: {error}") from error
+    return pa.chunked_array([texts], pa.string())
+
+
+def document(value: pa.Scalar) -> str | None:
+    """A struct, a map or a list as JSON; raises ValueError for what jsonb refuses or changes."""
+    if not value.is_valid:
+        return None
+    try:
+        plain = value.as_py(maps_as_pydicts="strict")
+    except KeyError as error:
+        raise ValueError("a key of a map is there twice, of which jsonb keeps the last: drop one") from error
+    try:
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
+    except ValueError as error:
+        raise ValueError("it holds NaN or infinity, which JSON does not have: make it NULL") from error
+    if "\\u0000" in text or "-0" in text:
+        check_document(text)
+    return text
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, Decimal | dt.date | dt.time):
+        return str(value)
+    raise ValueError(f"it holds {type(value).__name__}, which JSON has no form of: cast it")
+
+
+def maker(kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes of a value, as JSON or a driver gives it, what Arrow takes for this type; it raises ValueError.
+
+    A struct may be a dictionary, pairs, or a tuple of all fields, and a field that is missing is NULL; a map may be a
+    dictionary, or pairs. Nothing is dropped.
+    """
+    if pa.types.is_struct(kind):
+        return _struct_maker(kind)
+    if pa.types.is_map(kind):
+        return _map_maker(kind)
+    if pa.types.is_nested(kind):
+        return _list_maker(kind)
+    takes = next((takes for fits, takes in SCALARS if fits(kind)), None)
+
+    def scalar(value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is pd.NA:
+            return None
+        made = value if takes is None or value is None else takes(value)
+        if value is not None and made is None:
+            refused(value, kind)
+        return made
+
+    return scalar
+
+
+def refused(value: object, kind: pa.DataType) -> NoReturn:
+    """Raises ValueError: a value is none of a type."""
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def _list_maker(kind: pa.DataType) -> Callable[[Any], Any]:
+    make = maker(kind.value_type)
+
+    def lists(value: Any) -> Any:
+        if value is not None and not isinstance(value, list | tuple | np.ndarray):
+            refused(value, kind)
+        return None if value is None else [make(each) for each in value]
+
+    return lists
+
+
+def _struct_maker(kind: pa.DataType) -> Callable[[Any], Any]:
+    makers = {field.name: maker(field.type) for field in kind}
+
+    def structs(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, tuple) and len(value) == len(makers):
+            value = dict(zip(makers, value, strict=True))
+        elif isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
+            value = each_key_once(value)
+        if not isinstance(value, dict) or value.keys() - makers:
+            refused(value, kind)
+        return {name: make(value.get(name)) for name, make in makers.items()}
+
+    return structs
+
+
+def _map_maker(kind: pa.DataType) -> Callable[[Any], Any]:
+    make_key, make_item, whole = maker(kind.key_type), maker(kind.item_type), pa.types.is_integer(kind.key_type)
+
+    def key(value: Any) -> Any:
+        return make_key(int(value) if whole and isinstance(value, str) else value)
+
+    def maps(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            pairs: Iterable[Any] = value.items()
+        elif isinstance(value, list | np.ndarray):
+            pairs = (each.values() if isinstance(each, dict) else each for each in value)
+        else:
+            refused(value, kind)
+        return [(key(one), make_item(other)) for one, other in pairs]
+
+    return maps
+
+
+def _of(*kinds: type) -> Callable[[Any], Any]:
+    return lambda value: value if type(value) in kinds else None
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if type(value) is int else None
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
+
+
+SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
+    (pa.types.is_boolean, _of(bool)),
+    (pa.types.is_integer, _whole),
+    (pa.types.is_floating, lambda value: float(value) if type(value) in (int, float) else None),
+    (TEXTS.__contains__, _decoded),
+    (pa.types.is_decimal, lambda value: Decimal(value) if isinstance(value, Decimal | str | int) else None),
+    (pa.types.is_date, lambda value: dt.date.fromisoformat(value) if isinstance(value, str) else value),
+    (pa.types.is_timestamp, lambda value: dt.datetime.fromisoformat(value) if isinstance(value, str) else value),
+)
+"""What scalars are made of, by the type."""

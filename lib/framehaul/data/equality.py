@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
@@ -14,10 +16,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from framehaul.data.documents import no_number
+from framehaul.data.documents import maker, no_number
 from framehaul.data.frames import uuid_text
-from framehaul.data.schema import FLOATS, Column, ColumnType, TimeUnit
+from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
 BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
 NANOSECONDS: dict[TimeUnit, int] = {"ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -28,7 +31,7 @@ TIMESTAMP = (
 )
 SHOWN_CHARACTERS = 40
 DAY_NANOSECONDS = 86_400 * 10**9
-WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6)
+WRITTEN_IN_MANY_WAYS = (ColumnType.UUID, ColumnType.JSON, ColumnType.IPV4, ColumnType.IPV6, *LONG_NUMBERS)
 """Types of which two texts may be one value."""
 EXACTLY = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """For numbers of any number of digits."""
@@ -200,6 +203,8 @@ def _shown(value: object) -> str:
 
 def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
     """A column in the dtype of its type, and by their rows the values that are none of it."""
+    if column.type in NESTED:
+        return _nested(values, column)
     if isinstance(values, pd.Series) and values.dtype != object:
         # NaN is a value of a float column and a missing value elsewhere: pandas has no other there.
         values = pa.array(values, from_pandas=nan_is_null or column.type not in FLOATS)
@@ -214,7 +219,7 @@ def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Serie
 
 def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tuple[pl.Series, dict[int, object]]:
     """As `_values`, of Python objects: those of each Python type are a column of one dtype."""
-    if column.type is ColumnType.LIST:
+    if column.type in ARRAYS:
         return _of_lists(values, column)
     rows_by_type, has_nan = defaultdict[type, list[int]](list), column.type in FLOATS and not nan_is_null
     for row, value in enumerate(values):
@@ -269,9 +274,11 @@ def _series(values: list[Any], column: Column) -> pl.Series:
             values = [value.bytes for value in values]
         case Decimal():
             texts = pl.Series([f"{value:f}" for value in values])
-            return texts if column.type is ColumnType.DECIMAL else _of_text(texts, pl.Decimal(38, 0))
+            return texts if column.type in (ColumnType.DECIMAL, *LONG_NUMBERS) else _of_text(texts, pl.Decimal(38, 0))
         case pd.Timestamp():  # has nanoseconds, which Polars would cut off
             return pl.Series(values=pa.array(pd.Series(values)))
+        case int() if column.type in LONG_NUMBERS:
+            values = [str(value) for value in values]
         case bytearray() | memoryview():
             values = [bytes(value) for value in values]
     return pl.Series(values, dtype=pl.Float64 if isinstance(values[0], float) else None)
@@ -284,7 +291,7 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
     wanted = _dtype(column)
     if series.dtype == pl.Null or (series.dtype == wanted and column.type not in WRITTEN_IN_MANY_WAYS):
         return series.cast(wanted)
-    if column.type is ColumnType.LIST:
+    if column.type in ARRAYS:
         return _lists(series, column)
     convert = _timestamps if isinstance(wanted, pl.Datetime) else _CONVERTERS.get(column.type, _numbers)
     typed = convert(series, wanted)
@@ -293,9 +300,9 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
 
 def _dtype(column: Column) -> pl.DataType:
     wanted = column.types.polars
-    if isinstance(wanted, pl.List):
+    if column.type in ARRAYS:
         return pl.List(_dtype(column.element))
-    if isinstance(wanted, pl.Enum):
+    if column.type in NESTED or isinstance(wanted, pl.Enum):
         return pl.String()
     return pl.Datetime(wanted.time_unit) if isinstance(wanted, pl.Datetime) else wanted
 
@@ -314,6 +321,107 @@ def _lists(series: pl.Series, column: Column) -> pl.Series:
     missing = series.is_null().to_numpy().copy()
     missing[np.repeat(np.arange(len(series)), counts)[wrong]] = True
     return _grouped(typed, counts, missing, wanted)
+
+
+def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
+    """As `_values`, of what is nested, each value as a document, in one way of writing it: maps in the order of keys.
+
+    One that came as a document, or in Python's objects, says the same where nothing of it is dropped.
+    """
+    kind = column.types.arrow
+    if isinstance(values, pl.Series) and values.dtype != pl.Object:
+        values = values.to_arrow(compat_level=pl.CompatLevel.oldest())
+    elif isinstance(values, pd.Series) and isinstance(values.dtype, pd.ArrowDtype):
+        values = pa.array(values)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        if _is_alike(values.type, kind):
+            return _compared(values.cast(kind)), {}
+        values = values.to_pylist()
+    make, made, odd = maker(kind), list[Any](), dict[int, object]()
+    for row, value in enumerate(values):
+        try:
+            missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124
+            each = None if missing else make(_parsed(value))
+        except (ValueError, TypeError):
+            odd[row], each = value, None
+        made.append(each)
+    try:
+        return _compared(pa.array(made, kind, from_pandas=False)), odd
+    except (ValueError, TypeError, OverflowError):  # of all, for a number that is too long
+        for row, each in enumerate(made):
+            try:
+                pa.array([each], kind, from_pandas=False)
+            except (ValueError, TypeError, OverflowError):
+                odd[row], made[row] = [*values][row], None
+    return _compared(pa.array(made, kind, from_pandas=False)), odd
+
+
+def _parsed(value: Any) -> Any:
+    """A document as its value, objects as their pairs; a record of numpy by its names; anything else as it is."""
+    if isinstance(value, np.void) and value.dtype.names:
+        return {name: value[name] for name in value.dtype.names}
+    if isinstance(value, str | bytes):
+        return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
+    return value
+
+
+def _is_alike(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether Arrow casts from the one to the other without loss: they differ in how text and lists are laid out."""
+    if pa.types.is_map(kind) or pa.types.is_struct(kind):
+        return (
+            found.id == kind.id
+            and found.num_fields == kind.num_fields
+            and all(
+                one.name == other.name and _is_alike(one.type, other.type)
+                for one, other in zip(_fields(found), _fields(kind), strict=True)
+            )
+        )
+    if pa.types.is_list(kind):
+        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return is_list and _is_alike(found.value_type, kind.value_type)
+    return bool(found == kind) or (kind == pa.string() and found == pa.large_string())
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [pa.field("key", kind.key_type), pa.field("value", kind.item_type)]
+    return [kind.field(at) for at in range(kind.num_fields)]
+
+
+def _compared(values: pa.Array | pa.ChunkedArray) -> pl.Series:
+    """What is nested as documents, of which two are one text where they are one value, to the bit."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    frame = pl.DataFrame([pl.Series("value", values=_spelled(array))])
+    documents = frame.select(
+        pl.struct("value").struct.json_encode().str.strip_prefix('{"value":').str.head(-1)
+    ).to_series()
+    return _where(pl.Series(values=array.is_valid()), documents)
+
+
+def _spelled(array: pa.Array) -> pa.Array:
+    """The array with what JSON does not have, or not to the bit, as text, and the entries of maps in order."""
+    kind, missing = array.type, array.is_null()
+    if pa.types.is_struct(kind):
+        names = [kind.field(at).name for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays([_spelled(each) for each in array.flatten()], names, mask=missing)
+    if pa.types.is_nested(kind):
+        counts, inner = _entries(array) if pa.types.is_map(kind) else (pc.list_value_length(array), array.flatten())
+        offsets = np.append(0, np.cumsum(pc.if_else(missing, 0, counts).to_numpy(zero_copy_only=False)))
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _spelled(inner), mask=missing)
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(array), "nan", array.cast(pa.string()))
+    return array if pa.types.is_integer(kind) or kind == pa.bool_() else array.cast(pa.large_string())
+
+
+def _entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """How many entries each map has, and all of them: in each by their keys, those of equal keys as they come."""
+    starts, ends = (np.asarray(each, np.int64) for each in (maps.offsets[:-1], maps.offsets[1:]))
+    counts = np.where(maps.is_null().to_numpy(zero_copy_only=False), 0, ends - starts)
+    rows = np.repeat(np.arange(len(maps)), counts)
+    at = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
+    keys, items = maps.keys.take(pa.array(at)), maps.items.take(pa.array(at))
+    by_key = pc.sort_indices(pa.table({"row": rows, "key": keys}), [("row", "ascending"), ("key", "ascending")])
+    return pa.array(counts), pa.StructArray.from_arrays([keys.take(by_key), items.take(by_key)], ["key", "value"])
 
 
 def _lossless(series: pl.Series, wanted: pl.DataType) -> pl.Series:
@@ -419,6 +527,22 @@ def _written(value: Any) -> str:
     return json.dumps(value)
 
 
+def _wide(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
+    """Numbers of any number of digits in one way of writing them: without a sign of zero and zeros at the end."""
+    if series.dtype.is_float():  # as what it is in binary
+        texts = [f"{Decimal(value):f}" if value is not None and math.isfinite(value) else value for value in series]
+        series = pl.Series([None if text is None else str(text) for text in texts], dtype=pl.String)
+    if not (series.dtype.is_numeric() or series.dtype == pl.String):
+        return None
+    return pl.Series([None if text is None else _decimal(text) for text in series.cast(pl.String)], dtype=pl.String)
+
+
+def _decimal(text: str) -> str | None:
+    if not re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
+        return None
+    return f"{EXACTLY.add(Decimal(text), 0).normalize(EXACTLY):f}"
+
+
 def _addresses(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
     """Addresses in one way of writing them; one with the whole of itself as its network is the address."""
     if series.dtype != pl.String:
@@ -480,6 +604,6 @@ _CONVERTERS: dict[ColumnType, Callable[[pl.Series, pl.DataType], pl.Series | Non
     ColumnType.BOOL: _booleans, ColumnType.DECIMAL: _decimals, ColumnType.TEXT: _texts, ColumnType.BYTES: _bytes,
     ColumnType.UUID: _uuids, ColumnType.DATE: _dates, ColumnType.TIME: _times, ColumnType.JSON: _documents,
     ColumnType.ENUM: _texts, ColumnType.FIXED_BYTES: _bytes, ColumnType.IPV4: _addresses, ColumnType.IPV6: _addresses,
-    ColumnType.DURATION: _durations,
+    ColumnType.DURATION: _durations, **dict.fromkeys(LONG_NUMBERS, _wide),
 }  # fmt: skip
 """What else a value may be given as; numbers are compared as numbers."""

@@ -14,19 +14,22 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.schema import Column, ColumnType, Table
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 
 BATCH_ROWS = 65_536
 """Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
 UUID_BYTES = 16
+UUIDS = pd.ArrowDtype(pa.uuid())
+"""The dtype of pandas for UUIDs as Arrow's extension type has them."""
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
     """The frame with its columns in the order of the table's, at no cost where they are: columns go by name.
 
     Raises ValueError with the names of columns that are missing, that the table does not have, or that are there more
-    than once, and TypeError for what is no dataframe, a lazy frame of Polars among them.
+    than once, for a field of Arrow's structs that the table does not have, and TypeError for what is no dataframe, a
+    lazy frame of Polars among them.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
@@ -34,6 +37,10 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
     wanted = table.column_names
     columns = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        for column in table.columns:
+            if columns.count(column.name) == 1:
+                check_fields(frame.schema.field(column.name).type, column.types.arrow, column.name)
     if columns == wanted:
         return frame
     wrong = {
@@ -71,20 +78,49 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     frame = in_table_order(frame, table)
     try:
         lists = {name: exact_lists(frame[name], table.arrow_schema.field(name).type)
-                 for name in table.columns_of(ColumnType.LIST)}  # fmt: skip
-        content = pa.Table.from_pandas(frame.assign(**lists), schema=table.arrow_schema, preserve_index=False)
+                 for name in table.columns_of(*ARRAYS, *NESTED)}  # fmt: skip
+        uuids = {name: pd.Series(uuid_text(pl.Series(values=pa.array(frame[name]))).to_list(), frame.index, dtype="str")
+                 for name in table.columns_of(ColumnType.UUID) if frame[name].dtype == UUIDS}  # fmt: skip
+        content = pa.Table.from_pandas(frame.assign(**lists, **uuids), schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
     for column in table.columns:
         check_enum(content.column(column.name), column)
+        check_wide(content.column(column.name), column)
     return validated(content)
 
 
 def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
-    """Lists of pandas as Arrow's, in which NaN stays what it is: where Arrow takes a frame it makes NULL of it."""
-    objects = values.astype(object).where(values.notna(), None)
-    lists = pa.chunked_array([pa.array(objects.tolist(), kind, from_pandas=False)])
+    """What is nested in pandas as Arrow's, in which NaN stays what it is: of a whole frame's Arrow would make NULL.
+
+    Raises ValueError, naming the column, for a value that is none of the type: Arrow drops fields that a struct lacks.
+    """
+    objects = values.astype(object).where(values.notna(), None).tolist()
+    try:
+        for value in objects:
+            check_keys(value, kind)
+        lists = pa.chunked_array([pa.array(objects, kind, from_pandas=False)])
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
     return pd.Series(pd.arrays.ArrowExtensionArray(lists), values.index)
+
+
+def check_keys(value: Any, kind: pa.DataType) -> None:
+    """Raises ValueError for a dictionary that has a key more than a struct has fields, at any depth."""
+    if value is None or not pa.types.is_nested(kind):
+        return
+    if pa.types.is_map(kind):
+        for _, each in value.items() if isinstance(value, dict) else value:
+            check_keys(each, kind.item_type)
+    elif not pa.types.is_struct(kind):
+        for each in value if pa.types.is_nested(kind.value_type) else ():
+            check_keys(each, kind.value_type)
+    elif isinstance(value, dict):
+        fields = {field.name: field.type for field in kind}
+        if value.keys() - fields:
+            raise ValueError(f"{value!r} is no {kind}")
+        for name, each in value.items():
+            check_keys(each, fields[name])
 
 
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
@@ -95,6 +131,25 @@ def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
         if len(unknown):
             said = unknown[0].as_py()
             raise ValueError(f"column {column.name} is an enum that does not have {said!r}: add it to its values")
+
+
+def check_wide(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raises ValueError for text that is no number of a column of long ones; of other columns nothing is asked."""
+    if column.type in LONG_NUMBERS:
+        for row, text in enumerate(values.to_pylist()):
+            if text is not None and not is_wide(text, column):
+                raise ValueError(f"column {column.name}, row {row:,}: {text!r} is no {column.types.clickhouse}")
+
+
+def is_wide(text: str, column: Column) -> bool:
+    """Whether a text is a number that the type of the column holds, every digit of it."""
+    if column.type is ColumnType.WIDE_DECIMAL:
+        precision, scale = map(int, re.findall(r"\d+", column.types.clickhouse))
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        digits = re.fullmatch(r"-?\d+(\.\d+)?", text, re.ASCII)
+        return bool(digits) and len(whole.lstrip("0")) <= precision - scale and len(fraction.rstrip("0")) <= scale
+    least, most = whole_numbers(column.types.clickhouse)
+    return bool(re.fullmatch(r"-?\d{1,78}", text, re.ASCII)) and least <= int(text) <= most
 
 
 def enum_values(column: Column) -> list[str]:
@@ -142,15 +197,12 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
-        values, wanted = frame[column.name], column.types.polars
-        if column.type is ColumnType.ENUM and values.dtype == pl.String:
-            check_enum(values.to_arrow(), column)
-        if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
-            size = column.types.arrow.byte_width
-            if (values.bin.size() != size).any():
-                raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
+        given, wanted = frame[column.name], column.types.polars
+        values = in_form(given, column)
         if not column.nullable and values.null_count():
             raise ValueError(f"column {column.name} may not be NULL, and {values.null_count()} of its values are")
+        if values is not given:
+            frame = frame.with_columns(values)
         if values.dtype != wanted:
             try:
                 cast = values.cast(wanted, strict=True)
@@ -159,7 +211,60 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             if not cast.cast(values.dtype).equals(values, null_equal=True):
                 raise ValueError(f"column {column.name} holds {values.dtype} values that {wanted} does not have")
             frame = frame.with_columns(cast)
+        if column.type in LONG_NUMBERS:
+            check_wide(frame[column.name].to_arrow(), column)
     return frame
+
+
+def in_form(values: pl.Series, column: Column) -> pl.Series:
+    """The values of a column where they are UUIDs as Polars takes Arrow's, or structs: as text, all fields in order.
+
+    Raises ValueError for an enum, bytes of a fixed size and structs that hold what the column does not have.
+    """
+    wanted = column.types.polars
+    if column.type is ColumnType.UUID and values.dtype == pl.Binary:
+        return uuid_text(values).alias(values.name)
+    if isinstance(values.dtype, pl.Struct) and isinstance(wanted, pl.Struct):
+        return with_fields(values, wanted)
+    if column.type is ColumnType.ENUM and values.dtype == pl.String:
+        check_enum(values.to_arrow(), column)
+    if column.type is ColumnType.FIXED_BYTES and values.dtype == pl.Binary:
+        size = column.types.arrow.byte_width
+        if (values.bin.size() != size).any():
+            raise ValueError(f"column {column.name} has {size} bytes in each value, and one of its values has not")
+    return values
+
+
+def check_fields(found: pa.DataType, wanted: pa.DataType, name: str) -> None:
+    """Raises ValueError for a field of structs that the type of a column does not have: Arrow's cast would drop it."""
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        for field in found:
+            if wanted.get_field_index(field.name) < 0:
+                raise ValueError(
+                    f"column {name} holds structs with a field {field.name!r}, which {wanted} does not have"
+                )
+            check_fields(field.type, wanted.field(field.name).type, name)
+    elif pa.types.is_map(found) and pa.types.is_map(wanted):
+        check_fields(found.item_type, wanted.item_type, name)
+    elif pa.types.is_nested(found) and pa.types.is_nested(wanted) and found.num_fields == wanted.num_fields == 1:
+        check_fields(found.field(0).type, wanted.field(0).type, name)
+
+
+def with_fields(values: pl.Series, wanted: pl.Struct) -> pl.Series:
+    """Structs with their fields in order, by name, those that are missing NULL; raises ValueError for others."""
+    found, names = [*values.struct.fields], [field.name for field in wanted.fields]
+    if found == names:
+        return values
+    if more := [name for name in found if name not in names]:
+        raise ValueError(f"column {values.name} holds structs with a field {more[0]!r}, which {wanted} does not have")
+    column = pl.col(values.name)
+    fields = [
+        column.struct.field(field.name) if field.name in found else pl.lit(None, field.dtype).alias(field.name)
+        for field in wanted.fields
+    ]
+    return (
+        values.to_frame().select(pl.when(column.is_not_null()).then(pl.struct(fields)).alias(values.name)).to_series()
+    )
 
 
 def check_text(frame: pl.DataFrame, table: Table) -> None:
@@ -186,8 +291,11 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
             continue
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
-        # Through Arrow-backed dtypes where there are NULLs, so that none turns an integer into a float on the way.
-        series: Any = values.to_pandas(types_mapper=pd.ArrowDtype if column.nullable else None)
+        # Through dtypes that have NULL where there is one, so that none turns an integer into a float on the way: for
+        # integers the column's own, as pandas 3.1.1 makes of Arrow-backed ones its own through floats, for some values.
+        whole = column.nullable and pa.types.is_integer(wanted)
+        backed = (lambda _, column=column: pd.api.types.pandas_dtype(column.pandas_dtype)) if whole else pd.ArrowDtype
+        series: Any = values.to_pandas(types_mapper=backed if column.nullable else None)
         if column.pandas_dtype == "object":
             # numpy has no NULL beside integers: lists are Python's.
             objects = values.to_pylist() if pa.types.is_nested(wanted) else values.to_pandas().to_numpy()
@@ -328,10 +436,10 @@ def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[by
     return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
 
 
-def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for."""
+def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: Any = None) -> Iterator[bytes]:
+    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for; `IpcWriteOptions`."""
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, schema) as stream:
+    with pa.ipc.new_stream(buffer, schema, options=options) as stream:
         for batch in batches:
             stream.write_batch(batch)
             yield buffer.getvalue()

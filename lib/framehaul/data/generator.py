@@ -142,6 +142,45 @@ def _lists(column: Column, random: UInt64s) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), values)
 
 
+def _fixed_lists(column: Column, random: UInt64s) -> pa.Array:
+    kind, element = column.types.arrow, column.element
+    values = _inner(element, kind.list_size * len(random), random)
+    return pa.FixedSizeListArray.from_arrays(values, kind.list_size)
+
+
+def _structs(column: Column, random: UInt64s) -> pa.Array:
+    """Structs, of whose fields some are NULL where they may be."""
+    parts = [_with_nulls(_inner(field, len(random), random + np.uint64(at)), field, random >> np.uint64(at))
+             for at, field in enumerate(column.fields)]  # fmt: skip
+    return pa.StructArray.from_arrays(parts, [field.name for field in column.fields])
+
+
+def _maps(column: Column, random: UInt64s) -> pa.Array:
+    """Maps of up to three entries, each of another key."""
+    ends = np.append(0, np.cumsum(random % np.uint64(4))).astype(np.int32)
+    key, value = column.fields
+    values = _inner(value, int(ends[-1]), random)
+    numbers = (np.arange(len(values)) - np.repeat(ends[:-1], np.diff(ends))).astype(str)
+    return pa.MapArray.from_arrays(pa.array(ends), pa.array(numbers).cast(key.types.arrow), values)
+
+
+def _inner(column: Column, count: int, random: UInt64s) -> pa.Array:
+    """So many values of what is nested in another type."""
+    seed = int(random[0]) if len(random) else 0
+    return _values(Table("elements", (column,), ()), column, 0, count, seed).cast(column.types.arrow)
+
+
+def _with_nulls(values: pa.Array, column: Column, random: UInt64s) -> pa.Array:
+    if not column.nullable:
+        return values
+    return pc.if_else(pa.array(random % np.uint64(NULL_SHARE) == 0), pa.scalar(None, values.type), values)
+
+
+def _wide(column: Column, random: UInt64s) -> pa.Array:
+    unsigned = column.types.clickhouse.startswith("U")
+    return pa.array([str(int(each) if unsigned else int(each) - 2**63) + "0" * 15 for each in random], pa.string())
+
+
 def _ticks(column: Column, random: UInt64s) -> pa.Array:
     """Timestamps: 2001 to 2033 in microseconds, some days of January 1970 in nanoseconds; durations as long."""
     ticks = (random % np.uint64(MOMENTS)).astype(np.int64) + np.int64(MOMENTS)
@@ -168,7 +207,11 @@ PLAIN: dict[ColumnType, Callable[[Column, UInt64s], pa.Array]] = {
     T.ENUM: _of_enum,
     T.IPV4: lambda _, random: pa.array([str(IPv4Address(int(number) >> 32)) for number in random], pa.string()),
     T.IPV6: lambda _, random: pa.array([str(IPv6Address(int(number) << 64)) for number in random], pa.string()),
-    T.LIST: _lists,
+    T.LIST: _lists, T.FIXED_LIST: _fixed_lists, T.NESTED_LIST: _lists, T.STRUCT: _structs, T.MAP: _maps,
+    T.INT128: _wide, T.UINT128: _wide, T.INT256: _wide, T.UINT256: _wide,
+    T.WIDE_DECIMAL: lambda column, random: pc.binary_join_element_wise(
+        _wide(column, random), (random % np.uint64(90)).astype(str).tolist(), "."
+    ),
 }  # fmt: skip
 """Values of types that play no part in keys: any that all servers hold."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, Self
@@ -66,6 +67,8 @@ class Types:
     """Whether ClickHouse has NULL of it."""
     element: Types | None = None
     """Of a list."""
+    fields: tuple[tuple[str, Types], ...] = ()
+    """Of a struct, by their names; of a map key and value."""
     postgres_form: str = ""
     clickhouse_form: str = ""
     """What stands for it on a server that has no such type; empty where it has."""
@@ -97,6 +100,84 @@ def list_types(element: Types) -> Types:
     return Types(
         f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
         pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element,
+    )  # fmt: skip
+
+
+def fixed_list_types(element: Types, size: int) -> Types:
+    """Lists of so many scalars each; PostgreSQL checks that, ClickHouse has arrays of any length alone."""
+    return replace(
+        list_types(element), arrow=pa.list_(element.arrow, size), polars=pl.Array(element.polars, size),
+        postgres_check=f"cardinality({{0}}) = {size}", postgres_form=f"{element.postgres}[], checked",
+        clickhouse_form=f"Array(Nullable({element.clickhouse}))",
+    )  # fmt: skip
+
+
+def nested_list_types(element: Types) -> Types:
+    """Lists of what is nested itself: PostgreSQL's arrays of arrays are all of one length, so it has documents."""
+    return _nested(
+        f"Array({_inside(element)})", pa.list_(element.arrow), pl.List(element.polars), element=element
+    )  # fmt: skip
+
+
+def struct_types(fields: Mapping[str, Types]) -> Types:
+    """Structs of these fields, in order, each of which may be NULL where it is a scalar."""
+    named = ", ".join(f"{_field_name(name)} {_inside(types)}" for name, types in fields.items())
+    return _nested(
+        f"Tuple({named})", pa.struct([(name, types.arrow) for name, types in fields.items()]),
+        pl.Struct({name: types.polars for name, types in fields.items()}), fields=tuple(fields.items()),
+    )  # fmt: skip
+
+
+def map_types(key: Types, value: Types) -> Types:
+    """Maps, in pandas lists of pairs: a dictionary of Python has each key once; keys are text or whole numbers."""
+    return _nested(
+        f"Map({key.clickhouse}, {_inside(value)})", pa.map_(key.arrow, value.arrow), pl.Map(key.polars, value.polars),
+        fields=(("key", key), ("value", value)),
+    )  # fmt: skip
+
+
+def _nested(
+    clickhouse: str, arrow: pa.DataType, polars: pl.DataType, *, element: Types | None = None,
+    fields: tuple[tuple[str, Types], ...] = (),
+) -> Types:  # fmt: skip
+    """What is a document in PostgreSQL; ClickHouse has no NULL in place of it."""
+    return Types(
+        "jsonb", clickhouse, arrow, polars, "object", "object", "{0}::text", postgres_arrow=pa.string(),
+        clickhouse_nullable=False, element=element, fields=fields, postgres_form="jsonb",
+    )  # fmt: skip
+
+
+def _inside(types: Types) -> str:
+    """What ClickHouse calls a type inside of another, with NULL where it has any."""
+    return f"Nullable({types.clickhouse})" if types.clickhouse_nullable else types.clickhouse
+
+
+def _field_name(name: str) -> str:
+    """The name of a field as ClickHouse itself writes it: in quotes only where it has to be."""
+    return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote_clickhouse(name)
+
+
+def wide_types(clickhouse: str) -> Types:
+    """Integers of 128 or 256 bits, by ClickHouse's name; text in a dataframe: no Arrow type holds all of them."""
+    least, most = whole_numbers(clickhouse)
+    digits = len(str(most))
+    return Types(
+        f"numeric({digits}, 0)", clickhouse, pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})",
+        postgres_check=f"{{0}} BETWEEN {least} AND {most}", postgres_form=f"numeric({digits}, 0), checked",
+    )  # fmt: skip
+
+
+def whole_numbers(clickhouse: str) -> tuple[int, int]:
+    """The least and the greatest of ClickHouse's integers of this name."""
+    bits = int(clickhouse.partition("Int")[2])
+    return (0, 2**bits - 1) if clickhouse.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def wide_decimal_types(precision: int, scale: int) -> Types:
+    """Decimals of up to 76 digits; text in a dataframe, as neither Polars nor pandas has more than 38."""
+    return Types(
+        f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.string(), pl.String(), "str", "str",
+        "{0}::text", "toString({0})",
     )  # fmt: skip
 
 
@@ -189,11 +270,26 @@ class ColumnType(Enum):
         postgres_arrow=pa.int64(),
         postgres_check="extract(year FROM {0}) = 0 AND extract(month FROM {0}) = 0",
     )
+    FIXED_LIST = fixed_list_types(INT64, 2)
+    NESTED_LIST = nested_list_types(LIST)
+    STRUCT = struct_types({"a": INT64, "b": TEXT})
+    MAP = map_types(TEXT, INT64)
+    INT128 = wide_types("Int128")
+    UINT128 = wide_types("UInt128")
+    INT256 = wide_types("Int256")
+    UINT256 = wide_types("UInt256")
+    WIDE_DECIMAL = wide_decimal_types(76, 20)
 
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 """The types that have NaN as a value beside NULL."""
-NO_CSV = {ColumnType.BYTES, ColumnType.LIST, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+ARRAYS = (ColumnType.LIST, ColumnType.FIXED_LIST)
+"""Lists of scalars."""
+NESTED = (ColumnType.NESTED_LIST, ColumnType.STRUCT, ColumnType.MAP)
+"""What is a document in PostgreSQL."""
+LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, ColumnType.UINT256, ColumnType.WIDE_DECIMAL)
+"""Numbers that are text in a dataframe."""
+NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 """The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
 """Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
@@ -262,9 +358,23 @@ class Column:
         types = self.types.element
         if types is None:
             raise ValueError(f"column {self.name} holds no lists")
-        kinds = [kind for kind in ColumnType if kind.value == types]
-        kinds += [kind for kind in ColumnType if isinstance(types.polars, type(kind.value.polars))]
-        return Column(self.name, kinds[0], nullable=True, exactly=types)
+        return Column(self.name, kind_of(types), nullable=types.clickhouse_nullable, exactly=types)
+
+    @property
+    def fields(self) -> tuple[Column, ...]:
+        """The fields of structs, or key and value of maps, as columns of their own."""
+        return tuple(
+            Column(name, kind_of(types), types.clickhouse_nullable and (self.type, name) != (ColumnType.MAP, "key"),
+                   exactly=types)
+            for name, types in self.types.fields
+        )  # fmt: skip
+
+    @property
+    def parts(self) -> Iterator[Column]:
+        """What is inside of what is nested, at any depth."""
+        for part in (*self.fields, *([self.element] if self.types.element else [])):
+            yield part
+            yield from part.parts
 
     @property
     def pandas_dtype(self) -> str:
@@ -272,16 +382,30 @@ class Column:
         return self.types.pandas_nullable if self.nullable else self.types.pandas
 
 
+def kind_of(types: Types) -> ColumnType:
+    """The kind that types belong to, whatever their parameters."""
+
+    def parted(of: Types) -> tuple[type, bool]:
+        return type(of.polars), of.postgres == "jsonb"
+
+    kinds = [kind for kind in ColumnType if kind.value == types]
+    return (kinds or [kind for kind in ColumnType if parted(kind.value) == parted(types)])[0]
+
+
 def _selected(expression: str, quoted: str) -> str:
     return quoted if expression == "{0}" else f"{expression.format(quoted)} AS {quoted}"
 
 
 def refuse(
-    table: Table, kinds: Collection[ColumnType], remedy: str, database: Literal["postgres", "clickhouse"]
-) -> None:
-    """Raises ValueError for a column of one of these kinds, with its type in this database and what to do."""
+    table: Table, kinds: Collection[ColumnType], remedy: str, database: Literal["postgres", "clickhouse"],
+    *, inside: bool = False,
+) -> None:  # fmt: skip
+    """Raises ValueError for a column of one of these kinds, with its type in this database and what to do.
+
+    `inside` says that none may be in what is nested either.
+    """
     for column in table.columns:
-        if column.type in kinds:
+        if column.type in kinds or (inside and any(part.type in kinds for part in column.parts)):
             raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
 
 
@@ -445,3 +569,28 @@ ANALYTICS_METRICS = Table(
     partition_by_month_of="event_date",
 )
 """The article's table: a UUID, a date, a source, six text dimensions, three integer metrics and one float."""
+
+NESTED_METRICS = Table(
+    name="framehaul_nested_metrics",
+    columns=(
+        Column("entity_key", ColumnType.UUID),
+        Column("event_date", ColumnType.DATE),
+        Column("source_id", ColumnType.INT32),
+        Column("dimension", ColumnType.TEXT),
+        Column("metric", ColumnType.INT64),
+        Column("metric_value", ColumnType.FLOAT64),
+        Column("amount", ColumnType.DECIMAL, exactly=decimal_types(24, 4)),
+        Column("state", ColumnType.ENUM, exactly=enum_types("new", "open", "paid", "sent", "closed")),
+        Column("numbers", ColumnType.LIST),
+        Column("place", ColumnType.STRUCT, exactly=struct_types(
+            {"name": ColumnType.TEXT.value, "latitude": ColumnType.FLOAT64.value, "code": ColumnType.INT32.value}
+        )),
+        Column("document", ColumnType.JSON),
+    ),
+    key=("entity_key", "event_date", "source_id"),
+    partition_by_month_of="event_date",
+)  # fmt: skip
+"""Types beside each other: scalars, a decimal, an enum, a list of integers, a struct, a document of JSON."""
+
+TABLES = {"standard": ANALYTICS_METRICS, "nested": NESTED_METRICS}
+"""The tables that all techniques are measured with, by the name that TABLE has for them."""

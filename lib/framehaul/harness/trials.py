@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import never
+from framehaul.harness.streams import STREAMS
 from framehaul.techniques import Technique, techniques
+
+DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
+"""The order of pages."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,15 @@ class Trials[C: Tried]:
 
 
 def all_techniques() -> list[Technique]:
-    """The techniques that move a frame: all but the baselines."""
-    return [technique for technique in techniques() if technique.origin != "baseline"]
+    """The techniques that move a frame, all but the baselines, and the streamed moves."""
+    moving = [*(technique for technique in techniques() if technique.origin != "baseline"), *STREAMS]
+    return sorted(moving, key=lambda one: DIRECTIONS.index((one.database, one.direction)))
 
 
 def chosen_techniques(tried: str) -> list[Technique]:
     """Of those `all`, or of each of the `directions` and origins the first of each of its kinds of frame or `families`.
 
-    For `frames` only of those beyond the published ones, which are what is recommended.
+    For `frames` only of those beyond the published ones and of the streamed moves, which are what is recommended.
     Raises ValueError for another word than these.
     """
     kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
@@ -75,7 +80,7 @@ def chosen_techniques(tried: str) -> list[Technique]:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
-        if tried == "frames" and one.origin != "beyond":
+        if tried == "frames" and one.origin not in ("beyond", "streamed"):
             continue
         first.setdefault((one.database, one.direction, *kinds[tried](one)), one)
     return [*first.values()]

@@ -67,7 +67,7 @@ def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, know
             with plan.preparing("starting the servers"):
                 stack.enter_context(servers.running(settings))
         for study, values in plan:
-            problem = _execute(study, values, reports, plan) or _failures(study, settings.out / "results")
+            problem = _execute(study, values, reports, plan) or _failures(study, settings.out / "results", values)
             problems.pop(study.notebook, None)
             if problem:
                 problems[study.notebook] = problem
@@ -142,15 +142,15 @@ def _strip_paths(path: Path) -> None:
     nbformat.write(content, path)
 
 
-def _failures(study: Study, directory: Path) -> str | None:
+def _failures(study: Study, directory: Path, taken: Mapping[str, Any]) -> str | None:
     """Who failed in a study's passes, with the reasons, or None."""
     path = directory / study.results
     if not study.rows or not path.exists():
         return None
     passes, what = store.read(path, imported(study.rows)), study.subject
     failed = passes.filter(status="failed").unique(what, maintain_order=True)
-    if study.on_demand:
-        # That a path does not carry somebody's own frame is a finding; that it does so now and then is a failure.
+    if study.on_demand or taken.get("table", "standard") != "standard":
+        # That a path does not carry a frame, or its types, is a finding; that it does so now and then is a failure.
         failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
     return f"{len(failed)} {what}s failed: {reasons}" if len(failed) else None

@@ -22,6 +22,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.ipc
 
+from framehaul.data.documents import with_documents
 from framehaul.data.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.errors import AnswerError, ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer
@@ -155,6 +156,7 @@ class PostgresTables:
             column.type is ColumnType.TEXT and pa.types.is_binary(kind)
             for column, kind in zip(table.columns, content.schema.types, strict=True)
         ]
+        content = with_documents(content, table)
         options = " WITH (FORMAT binary)" if any(raw) else ""
         statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN{options}".encode()
         with self._connection() as connection:

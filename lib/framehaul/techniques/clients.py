@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -121,7 +122,8 @@ class HttpConnection:
     ) -> http.client.HTTPResponse:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
-        The connection can be used again when the response has been read to its end. Raises QueryError.
+        The connection can be used again when the response has been read to its end. Raises QueryError, and what the
+        iterator raises: then half of a body was sent, the connection is closed, and the next query opens another.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
         # A server that refuses a body closes the connection while we are sending; its answer says why.
@@ -130,7 +132,13 @@ class HttpConnection:
                 self.connection.request("POST", f"/?{parameters}", body, self.headers)
             else:
                 chunked = {**self.headers, "Transfer-Encoding": "chunked"}
-                self.connection.request("POST", f"/?{parameters}", in_chunks(body), chunked)
+                try:
+                    self.connection.request("POST", f"/?{parameters}", in_chunks(body), chunked)
+                except (BrokenPipeError, ConnectionResetError):
+                    raise
+                except BaseException:
+                    self.connection.close()
+                    raise
         response = self.connection.getresponse()
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))
@@ -222,6 +230,15 @@ def open_adbc_pair(
     """Two ADBC connections."""
     with open_adbc(server) as first, open_adbc(server) as second:
         yield first, second
+
+
+@contextmanager
+def open_psycopg_adbc(
+    server: PostgresServer,
+) -> Iterator[tuple[psycopg.Connection[Any], adbc_driver_postgresql.dbapi.Connection]]:
+    """A connection of each: of psycopg for what is decoded here, of ADBC for the rest."""
+    with open_psycopg(server) as connection, open_adbc(server) as adbc:
+        yield connection, adbc
 
 
 @contextmanager
@@ -337,6 +354,7 @@ def open_clickhouse_driver(
     client = clickhouse_driver.Client(
         host=server.host, port=server.native_port, user=server.user, password=server.password, settings=settings,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
+        ca_certs=ssl.get_default_verify_paths().cafile,  # as all others, and not only whom certifi trusts
     )  # fmt: skip
     client.execute("SELECT 1")
     try:
@@ -517,6 +535,7 @@ CLIENTS: dict[str, Opener] = {
     "psycopg_parquet_stream": open_psycopg_parquet_stream,
     "adbc": open_adbc,
     "adbc_pair": open_adbc_pair,
+    "psycopg_adbc": open_psycopg_adbc,
     "adbc_clickhouse": open_adbc_clickhouse,
     "connectorx": open_connectorx,
     "duckdb": open_duckdb,

@@ -9,7 +9,8 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,17 @@ PASSED_OVER = b"HNSAcC"
 
 
 def receive_copy(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> None:
-    """Run a binary COPY ... TO STDOUT and have each batch decoded while the server sends the next.
+    """Run a binary COPY ... TO STDOUT and have all of it decoded. Raises as `receiving` does."""
+    deque(receiving(connection, query, decoder), maxlen=0)
+
+
+def receiving(connection: psycopg.Connection[Any], query: str, decoder: CopyDecoder) -> Iterator[None]:
+    """Run a binary COPY ... TO STDOUT and have each batch decoded while the server sends the next; a step for each.
 
     libpq sends the query and never sees the answer; an empty one behind it, which it does see, tells it that the
-    connection is ready again. Where receiving or decoding fails the connection is closed. Raises psycopg's errors for
-    the server's, and ValueError for an encrypted connection and for what the decoder refuses.
+    connection is ready again. Where receiving or decoding fails, or nobody asks for the rest, the connection is closed.
+    Raises psycopg's errors for the server's, and ValueError for an encrypted connection and for what the decoder
+    refuses.
     """
     pgconn = connection.pgconn
     if pgconn.ssl_in_use:
@@ -46,7 +53,7 @@ def receive_copy(connection: psycopg.Connection[Any], query: str, decoder: CopyD
             while pgconn.flush():
                 _wait(pgconn.socket, select.POLLOUT)
             with socket.socket(fileno=os.dup(pgconn.socket)) as wire:
-                error = decode_answer(wire, decoder)
+                error = yield from decode_answer(wire, decoder)
                 wire.send(EMPTY_QUERY)
             _take_answer(pgconn)
         except BaseException:
@@ -73,8 +80,11 @@ def _wait(descriptor: int, until: int) -> None:
     ready.poll()
 
 
-def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> psycopg.Error | None:
-    """Decode all rows, until the server is ready for another query; gives its error, if that is its answer."""
+def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> Generator[None, None, psycopg.Error | None]:
+    """Decode what comes, a step for each time, until the server is ready for another query.
+
+    Gives its error, if that is its answer.
+    """
     buffer, first, end = np.empty(2 * decoder.batch_bytes + len(SLACK), np.uint8), 0, 0
     error = None
     with _woken_for(wire, AT_ONCE):
@@ -102,6 +112,7 @@ def decode_answer(wire: socket.socket, decoder: CopyDecoder) -> psycopg.Error | 
                 first += taken
             buffer = moved(buffer, first, end, max(2 * decoder.batch_bytes, 2 * (end - first)))
             first, end = 0, end - first
+            yield
 
 
 def _receive(wire: socket.socket, buffer: memoryview, end: int, enough: int) -> int:

@@ -11,10 +11,12 @@ from framehaul.techniques.contract import APPEND, Contract
 
 Database = Literal["postgres", "clickhouse"]
 Direction = Literal["write", "read"]
-Frame = Literal["pandas", "polars", "none"]
-"""`none` is for baselines: nothing of a dataframe is in them."""
-Origin = Literal["published", "beyond", "everyday", "baseline"]
+Frame = Literal["pandas", "polars", "batches", "none"]
+"""`batches` are record batches, one after the other; `none` is for baselines: nothing of a dataframe is in them."""
+Registered = Literal["published", "beyond", "everyday", "baseline"]
 """Of the published comparison, faster or otherwise better than it, called without a choice, or the server alone."""
+Origin = Literal[Registered, "streamed"]
+"""Or a move in bounded memory."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
 """As a reader knows them."""
@@ -161,7 +163,7 @@ def technique[F: Callable[..., Any]](
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """All techniques, or those of a database and direction, in the order of their source files."""
     for name in ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"):
-        for kind in get_args(Origin):
+        for kind in get_args(Registered):
             importlib.import_module(f"framehaul.techniques.{kind}.{name}")
     return [
         one for one in _TECHNIQUES.values() if database in (None, one.database) and direction in (None, one.direction)

@@ -1,11 +1,14 @@
-"""Moves of any size in little memory: a Parquet file into a table, and a table into a Parquet file.
+"""Moves of any size in bounded memory: a Parquet file into a table, and a table into a Parquet file.
 
-The streamed ones hold one record batch at a time; the whole ones are the fastest techniques, with the frame in memory.
+The streamed ones hold some record batches at a time; the whole ones do the same with the frame in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,24 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.binary_form import in_binary_form
+from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
+from framehaul.codecs.key_order import rows_near_key_order, stretched
+from framehaul.codecs.native_blocks import native_blocks
+from framehaul.codecs.native_format import NOT_DECODED, read_blocks
 from framehaul.data.frames import BATCH_ROWS, encode_stream, from_polars, in_table_order, validated
-from framehaul.data.schema import Table
+from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
+from framehaul.techniques.beyond.postgres_write import picked
 from framehaul.techniques.clients import UTF8, HttpConnection
 from framehaul.techniques.contract import APPEND
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.copy_wire import receiving
+from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, Database, Direction
+
+ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
+"""Rows that are sorted and sent as one, and of a row group of a file."""
+MOST_BYTES = 64 << 20
+"""Of either, where rows are long."""
 
 
 def in_table_schema(
@@ -31,48 +45,109 @@ def in_table_schema(
 ) -> Iterator[pa.RecordBatch]:
     """The batches in `table.arrow_schema`, their columns by name; the first is converted now, before anything is sent.
 
-    Raises ValueError, for the others when they are asked for, where a batch has other columns, does not fit, or has
-    what `check` refuses.
+    Raises ValueError, for the others when they are asked for, where a batch has other columns, does not fit, has text
+    that is not UTF-8, or what `check` refuses; for each with the row that it begins with.
     """
+    rows = 0
 
-    def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-        conforming = in_table_order(batch, table).cast(table.arrow_schema)
-        check(pa.Table.from_batches([conforming]), table)
-        return conforming
+    def conform(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        nonlocal rows
+        try:
+            content = validated(pa.Table.from_batches([in_table_order(batch, table)])).cast(table.arrow_schema)
+            check(content, table)
+        except ValueError as error:
+            raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
+        rows += batch.num_rows
+        return list[pa.RecordBatch](content.to_batches())
 
     conforming = map(conform, batches)
-    return chain(list(islice(conforming, 1)), conforming)
+    return chain.from_iterable(chain(list(islice(conforming, 1)), conforming))
 
 
-def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, each once it is known to be valid; raises ValueError as `validated` does."""
+def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """The batches, so many together that they have as many rows, or `MOST_BYTES`."""
+    held: list[pa.RecordBatch] = []
     for batch in batches:
-        yield from validated(pa.Table.from_batches([batch])).to_batches()
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= rows or sum(one.nbytes for one in held) >= MOST_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
-def copy_batches(connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """Binary COPY, encoded as the batches come, in one transaction. Raises ValueError as `in_table_schema` does."""
+def one_ahead[T](items: Iterator[T]) -> Generator[T, None, None]:
+    """The items, each made by a thread while the one before is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
+
+
+def in_key_order(contents: Iterator[pa.Table], table: Table) -> Iterator[pa.RecordBatch]:
+    """Each of the contents in PostgreSQL's binary form, its rows near the order of the key, where there is one."""
+    for content in contents:
+        binary = in_binary_form(content, table)
+        yield from picked(*stretched(binary, rows_near_key_order(binary, table))) if table.key else binary.to_batches()
+
+
+def copy_batches(
+    connection: psycopg.Connection[Any], table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
+) -> None:
+    """Binary COPY in one transaction; so many rows go together, near the order of the primary key.
+
+    Raises ValueError as `in_table_schema` does.
+    """
     conforming = in_table_schema(batches, table, postgres_write.check)
-    binary = (in_binary_form(pa.Table.from_batches([batch]), table).to_batches() for batch in conforming)
+    schema = in_binary_form(table.arrow_schema.empty_table(), table).schema
     with connection.transaction():
         connection.execute(UTF8)
-        schema = in_binary_form(table.arrow_schema.empty_table(), table).schema
-        postgres_write.copy_batches(connection, table, schema, chain.from_iterable(binary))
+        postgres_write.copy_batches(connection, table, schema, in_key_order(gathered(conforming, together), table))
 
 
-def insert_batches(connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch]) -> None:
-    """An INSERT whose body is an Arrow stream, written batch by batch; small blocks keep the server's memory low.
+def insert_batches(
+    connection: HttpConnection, table: Table, batches: Iterator[pa.RecordBatch], together: int = ROWS_TO_WRITE
+) -> None:
+    """An INSERT of Native blocks, a partition each and sorted as the table is; so many rows are cut into them at once.
 
-    Raises ValueError as `in_table_schema` does; blocks that were finished before stay.
+    For a table with a type that is not encoded as Native the body is an Arrow stream, written batch by batch; small
+    blocks keep the server's memory low. Raises ValueError as `in_table_schema` does; blocks finished before stay.
     """
+    conforming = in_table_schema(batches, table, clickhouse_write.check)
+    if not table.columns_of(*clickhouse_write.NO_NATIVE):
+        contents = one_ahead(gathered(conforming, together))
+        blocks = chain.from_iterable(native_blocks(content, table) for content in contents)
+        clickhouse_write.insert_native(connection, table, blocks)
+        return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    body = encode_stream(table.arrow_schema, in_table_schema(batches, table, clickhouse_write.check))
-    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": 4 * BATCH_ROWS}
-    connection.post(query, body=body, settings=settings).read()
+    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": together}
+    connection.post(query, body=encode_stream(table.arrow_schema, conforming), settings=settings).read()
 
 
-def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.RecordBatch]:
-    """Record batches of about 16 MB, ADBC's default, each decoded when it is asked for; ends its transaction."""
+def fetch_batches(
+    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table
+) -> Generator[pa.RecordBatch, None, None]:
+    """Record batches of a binary COPY, read from psycopg's socket and decoded as they are asked for.
+
+    A table with a type that is not decoded here, or an encrypted connection, is read by ADBC, in batches of about
+    16 MB, its default. Either ends its transaction.
+    """
+    connection, adbc = connections
+    if connection.pgconn.ssl_in_use or table.columns_of(*{*ColumnType} - {*WIDTHS}):
+        yield from fetch_adbc_batches(adbc, table)
+        return
+    decoder = CopyDecoder(table, table.arrow_large_schema)
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
+    with connection.transaction():
+        connection.execute(UTF8)
+        for _ in receiving(connection, f"COPY ({query}) TO STDOUT WITH (FORMAT binary)", decoder):
+            yield from decoder.take()
+    yield from decoder.finish().to_batches()
+
+
+def fetch_adbc_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.RecordBatch]:
+    """Record batches of ADBC, each decoded when it is asked for; ends its transaction."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(UTF8)
@@ -82,8 +157,31 @@ def fetch_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.Recor
         connection.rollback()
 
 
-def select_batches(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
-    """Record batches as the server sends them."""
+def in_valid_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, each once it is known to be valid; raises ValueError as `validated` does."""
+    for batch in batches:
+        yield from validated(pa.Table.from_batches([batch])).to_batches()
+
+
+def select_batches(connection: HttpConnection, table: Table) -> Generator[pa.RecordBatch, None, None]:
+    """Record batches of the Native blocks that the server sends; of an Arrow stream where a type is not decoded.
+
+    Where not all are asked for, the connection is closed, and its next query opens another.
+    """
+    try:
+        yield from _select(connection, table)
+    except BaseException:
+        connection.connection.close()  # the rest of this answer would be taken for the next one
+        raise
+
+
+def _select(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch]:
+    if not table.columns_of(*NOT_DECODED):
+        query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name} FORMAT Native"
+        settings = clickhouse_read.NATIVE | clickhouse_read.LARGE_BLOCKS
+        with connection.post(query, settings=settings) as response:
+            yield from read_blocks(response, table, table.arrow_large_schema)
+        return
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     with connection.post(query, settings=clickhouse_read.ARROW) as response:
         yield from in_valid_batches(pa.ipc.open_stream(response))
@@ -100,14 +198,26 @@ def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], table: Table, file: Path) -> None:
-    """A Parquet file of record batches, each written when it comes."""
-    with pq.ParquetWriter(file, table.arrow_schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch.cast(table.arrow_schema))
+    """A Parquet file of record batches, of which as many as are gathered make a row group.
+
+    It has its name when it is whole, and takes the place of one that was there: what fails leaves nothing.
+    """
+    partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.partial")
+    try:
+        # Closed in any case: whoever handles an error would else find the source at work, or its connection locked.
+        with (
+            pq.ParquetWriter(partial, table.arrow_schema) as writer,
+            closing(one_ahead(gathered(batches, ROWS_TO_KEEP))) as contents,
+        ):
+            for content in contents:
+                writer.write_table(content.cast(table.arrow_schema))
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def stream_into_postgres(connection: psycopg.Connection[Any], table: Table, file: Path) -> None:
-    """One record batch in memory."""
+    """A quarter of a million rows in memory, as they came and as they go."""
     copy_batches(connection, table, read_batches(file))
 
 
@@ -116,9 +226,10 @@ def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file:
     postgres_write.polars_pgpq_copy_binary(connection, table, pl.read_parquet(file))
 
 
-def stream_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
-    """One record batch in memory."""
-    write_batches(fetch_batches(connection, table), table, file)
+def stream_from_postgres(connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path) -> None:
+    """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
+    with closing(fetch_batches(connections, table)) as batches:
+        write_batches(batches, table, file)
 
 
 def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) -> None:
@@ -127,7 +238,7 @@ def whole_from_postgres(connection: AdbcConnection, table: Table, file: Path) ->
 
 
 def stream_into_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """One record batch in memory."""
+    """A quarter of a million rows in memory as they go, and as they came up to twice: some are read ahead."""
     insert_batches(connection, table, read_batches(file))
 
 
@@ -137,8 +248,9 @@ def whole_into_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 
 
 def stream_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
-    """One record batch in memory."""
-    write_batches(select_batches(connection, table), table, file)
+    """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
+    with closing(select_batches(connection, table)) as batches:
+        write_batches(batches, table, file)
 
 
 def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) -> None:
@@ -147,22 +259,28 @@ def whole_from_clickhouse(connection: HttpConnection, table: Table, file: Path) 
 
 
 def _move(
-    function: Callable[..., None], database: Database, direction: Direction, driver: str, label: str
+    function: Callable[..., None], database: Database, direction: Direction, driver: str, family: str, label: str
 ) -> Technique:
-    client = "psycopg" if driver == "pgpq" else driver
+    client = CLIENTS_OF_DRIVERS.get(driver, driver)
     contract = APPEND[database] if direction == "write" else None
-    return Technique(function, database, direction, "polars", driver, client, "arrow", label, "beyond", contract)
+    return Technique(function, database, direction, "polars", driver, client, family, label, "beyond", contract)
 
 
 MOVES = (
-    _move(stream_into_postgres, "postgres", "write", "pgpq", "Parquet file -> table, streamed (pgpq)"),
-    _move(whole_into_postgres, "postgres", "write", "pgpq", "Parquet file -> Polars frame -> table (pgpq)"),
-    _move(stream_from_postgres, "postgres", "read", "adbc", "table -> Parquet file, streamed (ADBC)"),
-    _move(whole_from_postgres, "postgres", "read", "adbc", "table -> Polars frame -> Parquet file (ADBC)"),
-    _move(stream_into_clickhouse, "clickhouse", "write", "http_client", "Parquet file -> table, streamed (Arrow)"),
-    _move(whole_into_clickhouse, "clickhouse", "write", "http_client", "Parquet file -> Polars frame -> table (Arrow)"),
-    _move(stream_from_clickhouse, "clickhouse", "read", "http_client", "table -> Parquet file, streamed (Arrow)"),
-    _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "table -> Polars frame -> Parquet file (Arrow)"),
-)
+    _move(stream_into_postgres, "postgres", "write", "pgpq", "copy_binary", "Parquet file -> table, streamed (pgpq)"),
+    _move(whole_into_postgres, "postgres", "write", "pgpq", "copy_binary",
+          "Parquet file -> Polars frame -> table (pgpq)"),
+    _move(stream_from_postgres, "postgres", "read", "psycopg_adbc", "copy_binary",
+          "table -> Parquet file, streamed (binary COPY)"),
+    _move(whole_from_postgres, "postgres", "read", "adbc", "arrow", "table -> Polars frame -> Parquet file (ADBC)"),
+    _move(stream_into_clickhouse, "clickhouse", "write", "http_client", "http_native",
+          "Parquet file -> table, streamed (Native)"),
+    _move(whole_into_clickhouse, "clickhouse", "write", "http_client", "arrow",
+          "Parquet file -> Polars frame -> table (Arrow)"),
+    _move(stream_from_clickhouse, "clickhouse", "read", "http_client", "http_native",
+          "table -> Parquet file, streamed (Native)"),
+    _move(whole_from_clickhouse, "clickhouse", "read", "http_client", "arrow",
+          "table -> Polars frame -> Parquet file (Arrow)"),
+)  # fmt: skip
 """Every move; a streamed one is followed by the one that holds the whole frame."""
 STREAMED = MOVES[::2]

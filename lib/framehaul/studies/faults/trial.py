@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -26,6 +26,7 @@ from framehaul.harness.trials import Trials, Tried
 from framehaul.servers.relay import relayed
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults.breakable import (
+    BLOCK_ROWS,
     BOTH,
     SMALL_TABLESPACE,
     TABLE,
@@ -39,6 +40,7 @@ from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Direction
 
+type Sent = pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]
 type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent"]
 
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
@@ -50,6 +52,8 @@ AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
 """A row as `Frames` makes it."""
 WAITING = 8
 """How many may wait at once."""
+BATCH_ROWS = 1_000
+"""Of a record batch, where those are sent."""
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
 """Rows of a trial: for ClickHouse, several of its blocks."""
 
@@ -76,8 +80,8 @@ class Fault:
 
 NO_FAULT = Fault("", "write", "")
 FAULTS = (
-    Fault("source fails", "write", "a value of the frame, two thirds down, cannot be turned into text",
-          sends="failing"),
+    Fault("source fails", "write", sends="failing",
+          how="a value of the frame, two thirds down, cannot be turned into text; or the batch there does not come"),
     Fault("value refused", "write", "the target has a constraint that the last row breaks",
           postgres="ALTER TABLE {table} ADD CONSTRAINT refused CHECK (id <> {last})",
           clickhouse="ALTER TABLE {table} ADD CONSTRAINT refused CHECK id != {last}"),
@@ -150,26 +154,36 @@ class Frames:
                   pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
         return pa.Table.from_arrays(arrays, schema=TABLE.arrow_schema)
 
-    def good(self, kind: str) -> pl.DataFrame | pd.DataFrame:
+    def good(self, kind: str) -> Sent:
         """All rows."""
         return _frame(self.content, kind)
 
-    def duplicate(self, kind: str) -> pl.DataFrame | pd.DataFrame:
+    def duplicate(self, kind: str) -> Sent:
         """The last row has the first one's key."""
         content = pa.concat_tables([self.content.slice(0, self.rows - 1), self.content.slice(0, 1)])
         return _frame(content.combine_chunks(), kind)
 
-    def failing(self, kind: str) -> pl.DataFrame | pd.DataFrame:
-        """Text as Python objects, one of which is unreadable."""
+    def failing(self, kind: str) -> Sent:
+        """Text as Python objects, one of which is unreadable; of batches those before one that does not come."""
+        if kind == "batches":
+            return self._failing_batches()
         texts: list[object] = self.content.column("label").to_pylist()
         texts[self.rows * 2 // 3] = Unreadable()
         frame = _frame(self.content, kind)
         if isinstance(frame, pl.DataFrame):
             return frame.with_columns(pl.Series("label", texts, dtype=pl.Object))
+        assert isinstance(frame, pd.DataFrame)
         return frame.assign(label=pd.Series(texts, dtype=object))
 
+    def _failing_batches(self) -> Iterator[pa.RecordBatch]:
+        """Two thirds of the batches."""
+        yield from _frame(self.content.slice(0, self.rows * 2 // 3), "batches")
+        raise SourceError("the source of the data failed")
 
-def _frame(content: pa.Table, kind: str) -> pl.DataFrame | pd.DataFrame:
+
+def _frame(content: pa.Table, kind: str) -> Sent:
+    if kind == "batches":
+        return list[pa.RecordBatch](content.to_batches(max_chunksize=BATCH_ROWS))
     return to_pandas(content, TABLE) if kind == "pandas" else to_polars(content, TABLE)
 
 
@@ -358,11 +372,12 @@ class Path:
             return describe(error)
         return None
 
-    def _sent(self, fault: Fault) -> list[pl.DataFrame | pd.DataFrame]:
-        """What is written, if anything is."""
+    def _sent(self, fault: Fault) -> list[Any]:
+        """What is written, if anything is; of batches as many rows together as ClickHouse has in a block here."""
         if self.technique.direction == "read":
             return []
-        return [getattr(self._frames, fault.sends)(self.technique.frame)]
+        sent = [getattr(self._frames, fault.sends)(self.technique.frame)]
+        return [*sent, BLOCK_ROWS] if self.technique.frame == "batches" else sent
 
     @contextlib.contextmanager
     def _relayed(self) -> Iterator[tuple[Server, BreakingRelay]]:

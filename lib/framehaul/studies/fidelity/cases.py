@@ -15,8 +15,30 @@ import pyarrow as pa
 
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
-from framehaul.data.schema import Column, ColumnType, Table, Types, enum_types, list_types
-from framehaul.studies.fidelity.shapes import DOUBLED, NOT_TEXT, SHAPES, SURROGATES, UNFIT, Shape
+from framehaul.data.schema import (
+    LONG_NUMBERS,
+    Column,
+    ColumnType,
+    Table,
+    Types,
+    enum_types,
+    list_types,
+    map_types,
+    nested_list_types,
+    struct_types,
+    whole_numbers,
+)
+from framehaul.studies.fidelity.shapes import (
+    DOUBLED,
+    FROM_ARROW,
+    NOT_TEXT,
+    SHAPES,
+    SURROGATES,
+    UNFIT,
+    UUIDS,
+    Shape,
+    in_batches,
+)
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
@@ -70,6 +92,10 @@ class Case:
         content = self.content()
         if self.sliced:
             content = pa.concat_tables([content.slice(1), content, content.slice(1)]).combine_chunks()
+        if kind == "batches":
+            rows = len(self.sent[0])
+            content = content.slice(rows - 1, rows) if self.sliced else content
+            return self.shapes[kind](content) if self.shapes else in_batches(content)
         frame: pl.DataFrame | pd.DataFrame
         if kind == "polars":
             frame = cast("pl.DataFrame", pl.from_arrow(content))
@@ -165,6 +191,19 @@ def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
     )  # fmt: skip
 
 
+def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
+    """Texts short and long, and a frame that they came into through Arrow."""
+    texts = ["a text of more than twelve bytes", "short", None, "", "another text that no view holds itself", "short"]
+    column = Column("value", T.TEXT, nullable=True)
+    return Case(f"frame: {name}", (column,), (pa.array(texts),), about="frames", directions=("write",), shapes=shapes)
+
+
+def _uuids() -> Case:
+    values = pa.array(["01234567-89ab-cdef-0123-456789abcdef", None, "61626364-6566-6768-696a-6b6c6d6e6f70"])
+    column = Column("value", T.UUID, nullable=True)
+    return Case("frame: UUIDs of Arrow", (column,), (values,), about="frames", directions=("write",), shapes=UUIDS)
+
+
 def _not_text(
     name: str, *values: bytes | None, column: Column, direction: Direction, shapes: Mapping[str, Shape] | None = None
 ) -> Case:
@@ -202,7 +241,31 @@ def _integers(width: int, column_type: ColumnType, wider: pa.DataType) -> tuple[
     )
 
 
+def _wide(column_type: ColumnType) -> tuple[Case, Case]:
+    name = column_type.value.clickhouse
+    least, most = whole_numbers(name)
+    return (
+        _case(f"{name.lower()}: least and greatest", column_type, [str(least), "1", "0", "10000", str(most), None],
+              nullable=True),
+        _case(f"{name.lower()}: one beyond", column_type, ["1", str(most + 1), str(least - 1)], held_by=()),
+    )  # fmt: skip
+
+
 T = ColumnType
+HARD_TEXTS = ('"', "'", "{}", "a,b", "\\", "[1]", "", "NULL", " x ", "a\tb\nc", "é👩‍👩‍👧", ":", '\\"', None)
+"""Text that forms of what is nested might take for a part of them."""
+SIX_DEEP = nested_list_types(
+    nested_list_types(nested_list_types(nested_list_types(nested_list_types(list_types(T.TEXT.value)))))
+)
+OF_FLOATS = struct_types({"f": T.FLOAT64.value})
+DEEP = struct_types(
+    {
+        "a b": struct_types({"x": T.FLOAT64.value, "y": T.BOOL.value}),
+        "list": list_types(T.INT16.value),
+        "map": map_types(T.TEXT.value, T.TEXT.value),
+        "day": T.DATE.value,
+    }
+)
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 COLOURS = enum_types("a b", "", "it's", "{é}", "of no row")
 NOT_UTF8 = {
@@ -243,6 +306,7 @@ _VALUES: tuple[Case, ...] = (
     *_integers(32, T.INT32, pa.int64()),
     *_integers(64, T.INT64, pa.uint64()),
     _case("int64: with NULL, past 2^53", T.INT64, [2**53 + 1, None, -(2**63)], nullable=True),
+    _case("int64: with NULL, small and past 2^53", T.INT64, [1, None, -33_448_745_904_706_042], nullable=True),
     _case("float: greatest, subnormal, full precision", T.FLOAT64,
           [1.7976931348623157e308, -1.7976931348623157e308, 5e-324, 2.2250738585072014e-308, 0.1 + 0.2, 1 / 3]),
     _case("float32: greatest, subnormal, full precision", T.FLOAT32,
@@ -304,6 +368,42 @@ _VALUES: tuple[Case, ...] = (
     _types("duration: microseconds, negative, years", T.DURATION,
            [dt.timedelta(microseconds=1), dt.timedelta(days=-1, microseconds=-1), dt.timedelta(days=40_000), None],
            nullable=True),
+    _types("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
+    _types("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
+    _types("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
+    _types("nested list: empty, with NULL", T.NESTED_LIST, [[[1, None], []], [], [[-(2**63)], [2**63 - 1, 7, 8]]]),
+    _types("nested list: NULL inside", T.NESTED_LIST, [[[1], None], [None]], held_by=("postgres",)),
+    _types("nested list: six levels deep", T.NESTED_LIST, [[[[[[["a", None, "[]"]]], []]]], [[[[[[]]]]]], []],
+           exactly=SIX_DEEP),
+    _types("list of structs: empty, text with quotes", T.NESTED_LIST,
+           [[{"a": 1, "b": text} for text in HARD_TEXTS], [], [{"a": None, "b": None}]],
+           exactly=nested_list_types(T.STRUCT.value)),
+    _types("struct: text with quotes, braces, NULL fields", T.STRUCT,
+           [*({"a": at, "b": text} for at, text in enumerate(HARD_TEXTS)), {"a": None, "b": None}]),
+    _types("struct: NULL", T.STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": None}], nullable=True,
+           held_by=("postgres",)),
+    _types("struct: a field missing", T.STRUCT, [{"a": 1}, {"a": 0}, {"a": 2**63 - 1}],
+           sent_as=pa.struct({"a": pa.int64()}.items())),
+    _types("struct: a field more", T.STRUCT, [{"a": 1, "b": "x", "c": "more"}],
+           sent_as=pa.struct({"a": pa.int64(), "b": pa.string(), "c": pa.string()}.items()), held_by=()),
+    _types("struct: of lists, structs and maps", T.STRUCT,
+           [{"a b": {"x": 0.1 + 0.2, "y": None}, "list": [1, None], "map": [("k", "v"), ("", None)], "day": day}
+            for day in (dt.date(2026, 1, 2), None)], exactly=DEEP),
+    _types("struct: NaN, infinity", T.STRUCT, [{"f": float("nan")}, {"f": float("-inf")}], exactly=OF_FLOATS,
+           held_by=("clickhouse",)),
+    _types("struct: -0.0", T.STRUCT, [{"f": -0.0}, {"f": 0.0}], exactly=OF_FLOATS, held_by=("clickhouse",)),
+    _types("struct: NUL in text", T.STRUCT, [{"a": 1, "b": "x\0y"}], held_by=("clickhouse",)),
+    _types("map: empty, NULL values, keys with quotes", T.MAP,
+           [[], [("", None), ("a", 2**63 - 1)], [(text, at) for at, text in enumerate(HARD_TEXTS[:-1])]]),
+    _types("map: NULL", T.MAP, [[("a", 1)], None, []], nullable=True, held_by=("postgres",)),
+    _types("map: a key twice", T.MAP, [[("a", 1), ("b", 2), ("a", 3)]], held_by=("clickhouse",)),
+    _types("map: whole numbers to lists of text", T.MAP, [[(7, ["a", None]), (-1, [])], []],
+           exactly=map_types(T.INT32.value, list_types(T.TEXT.value))),
+    *(case for kind in LONG_NUMBERS[:-1] for case in _wide(kind)),
+    _types("wide decimal: 76 digits, negative, NULL", T.WIDE_DECIMAL,
+           ["9" * 56 + "." + "9" * 20, "-" + "9" * 56 + "." + "9" * 20, "0.00000000000000000001", "-1.5", "0", None],
+           nullable=True),
+    _types("wide decimal: a digit more", T.WIDE_DECIMAL, ["0." + "0" * 20 + "1"], held_by=()),
     _case("all NULL: int32", T.INT32, [None, None], nullable=True),
     _case("all NULL: text", T.TEXT, [None, None], nullable=True),
     _case("zero rows", T.TEXT, []),
@@ -317,6 +417,8 @@ CASES: tuple[Case, ...] = (
     Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
          directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
     *(_people(name, shapes) for name, shapes in SHAPES.items()),
+    *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
+    _uuids(),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_texts_that_are_none(),
 )  # fmt: skip

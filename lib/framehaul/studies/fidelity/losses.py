@@ -27,7 +27,7 @@ LOSSES: tuple[Loss, ...] = (
         r"The path marks NULL as `\N`, and the text `\N` looks the same. Leave NULL empty and quote empty text.",
     ),
     Loss(
-        r" pandas_", r"int64: (with NULL|least)", r"became (9007199254740992|[\d.]+(e\+\d+)?)$",
+        r" pandas_", r"int64: (with NULL|least)", r"became (9007199254740992|-33448745904706040|[\d.]+(e\+\d+)?)$",
         "pandas makes floats of integers beside NULL, and a float has 53 bits. Give it a nullable dtype, or go through "
         "Arrow.",
     ),
@@ -49,6 +49,69 @@ LOSSES: tuple[Loss, ...] = (
         "(`input_format_null_as_default`).",
     ),
     Loss(
+        r" write ", r"wide decimal: a digit more", r"became '0'",
+        "Both servers round, or cut off, digits behind the point that the type does not have. Check before sending.",
+    ),
+    Loss(
+        r"clickhouse write", r"u?int(128|256): one beyond", r"became '",
+        "ClickHouse's parsers let an integer of 128 or 256 bits that is too large wrap around. Check before sending.",
+    ),
+    Loss(
+        r"clickhouse read .*_parquet", r"int(128|256)", r"became b'",
+        "Parquet has no integers of 128 or 256 bits: ClickHouse writes their bytes. Ask for `toString` of the column.",
+    ),
+    Loss(
+        r"clickhouse read polars_", r"uint128", r"became NULL",
+        "Polars makes an Int128 of Python's long integers, and NULL of one that is longer.",
+    ),
+    Loss(
+        r" read ", r"wide decimal|int(128|256)", r"became '\d",
+        "Without a type for the column a number of many digits becomes a float, which has some 16 of them.",
+    ),
+    Loss(
+        r" read pandas_.*_csv", r"struct", r"^id: ",
+        "ClickHouse writes each field of a Tuple as a column of CSV: pandas takes the first of them for an index.",
+    ),
+    Loss(
+        r" read .*_csv", r"fixed-size list|nested list|list of structs|struct|map", r"became ",
+        "CSV has ClickHouse's own text of what is nested, and each field of a Tuple as a column.",
+    ),
+    Loss(
+        r" read .*copy_text", r"fixed-size list", r"became '",
+        "A parser of delimited text leaves arrays as PostgreSQL's text of them.",
+    ),
+    Loss(
+        r"clickhouse read polars_", r"struct", r"became \[",
+        "The driver gives a Tuple as a tuple of Python or as a list, of which Polars makes a list: the fields have no "
+        "names. Go through Arrow.",
+    ),
+    Loss(
+        r"postgres read polars_|clickhouse read polars_", r"map: (empty|NULL|whole)", r"became '?\[",
+        "Polars makes structs of dictionaries, of all keys that any of them has: one that is not there is NULL, as one "
+        "whose value is. Go through Arrow.",
+    ),
+    Loss(
+        r"clickhouse (read|write)", r"map: a key twice", r"became '?\[",
+        "A dictionary of Python has each key once, as have maps that Polars reads from Parquet: the last value stays.",
+    ),
+    Loss(
+        r"clickhouse write", r"fixed-size list: NULL|nested list: NULL|map: NULL|struct: NULL", r"became '?(\[|\{)",
+        "ClickHouse has no NULL in place of an Array, a Map or a Tuple, and stores an empty one, or one of NULLs.",
+    ),
+    Loss(
+        r"clickhouse write polars_.*_parquet", r"frame: UUIDs of Arrow", r"became NULL",
+        "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of bytes that a Parquet file has for a UUID. "
+        "Send their text.",
+    ),
+    Loss(
+        r"clickhouse write .*_connect_insert", r"struct: a field more", r"became '?\{",
+        "clickhouse-connect takes from each dictionary what the Tuple has, and passes over the rest.",
+    ),
+    Loss(
+        r"clickhouse write .*_parquet", r"struct: a field more", r"became '?\{",
+        "ClickHouse passes over what a struct of a Parquet file has beyond the Tuple.",
+    ),
+    Loss(
         r" read ", r"decimal", r"became Decimal",
         "Without a type for the column a parser takes a decimal for a float, which has some 16 digits.",
     ),
@@ -61,12 +124,12 @@ LOSSES: tuple[Loss, ...] = (
         "A parser of delimited text has neither lists nor durations, and leaves them as the server's text.",
     ),
     Loss(
-        r" read pandas_.*_parquet", r"list of", r"became ",
+        r" read pandas_.*_parquet", r"list|struct|map", r"became ",
         "A list of Parquet is an array of numpy in pandas, which has no NULL: integers beside it become floats, and "
         "among floats it is NaN. Go through Arrow.",
     ),
     Loss(
-        r" write pandas_.*_parquet", r"list of float", r"became \[None",
+        r" write pandas_.*_parquet", r"list of float|struct: NaN", r"became ('?\{|\[None)",
         "Where Arrow takes objects of pandas it takes NaN for NULL, inside of lists as well.",
     ),
     Loss(
@@ -186,7 +249,7 @@ LOSSES: tuple[Loss, ...] = (
         "places. Select the table's columns by name before.",
     ),
     Loss(
-        r"postgres read pandas_sqlalchemy_read_sql_pyarrow", r"float: NaN|list of|json", r"became",
+        r"postgres read pandas_sqlalchemy_read_sql_pyarrow", r"float: NaN|list|json|struct|map", r"became",
         "pandas makes Arrow of Python objects that it has fetched: NaN is NULL there, and what it has no type for "
         "becomes its text.",
     ),

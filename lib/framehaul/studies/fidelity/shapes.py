@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 type Shape = Callable[[Any], Any]
 """Makes of a frame of the table's own dtypes one that is shaped otherwise."""
@@ -36,6 +39,72 @@ def _as_it_is(frame: Any) -> Any:
     return frame
 
 
+def in_batches(content: pa.Table) -> list[pa.RecordBatch]:
+    """The content as record batches: its first row, none, what is between, and its last row."""
+    rows = content.num_rows
+    return _cut(content, 0, min(rows, 1), min(rows, 1), max(rows - 1, min(rows, 1)), rows)
+
+
+def _cut(content: pa.Table, *places: int) -> list[pa.RecordBatch]:
+    """The content cut at these places, one batch for each part, those without rows too."""
+    parts = [content.slice(first, end - first).combine_chunks() for first, end in pairwise(places)]
+    return [pa.record_batch([_array(column) for column in part.columns], schema=part.schema) for part in parts]
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _with_column(content: pa.Table, name: str, values: Any) -> pa.Table:
+    return content.set_column(content.column_names.index(name), name, values)
+
+
+def _dictionaries(content: pa.Table) -> list[pa.RecordBatch]:
+    """Text as a dictionary of its own in each batch, once with keys that no row has, and as plain text in one."""
+    parts = [content.slice(0, 2), content.slice(2, 1), content.slice(3)]
+    for name in TEXTS:
+        first, _, last = (part.column(name).combine_chunks() for part in parts)
+        keys = pa.array(["of no row", *dict.fromkeys(last.to_pylist()), None])
+        indexes = pc.index_in(last, keys).cast(pa.int8())
+        parts[0] = _with_column(parts[0], name, first.dictionary_encode())
+        parts[2] = _with_column(parts[2], name, pa.DictionaryArray.from_arrays(indexes, keys))
+    return [batch for part in parts for batch in part.to_batches()]
+
+
+def _texts_of_every_kind(content: pa.Table) -> list[pa.RecordBatch]:
+    """Text with offsets of 32 bits, of 64 bits, and as views."""
+    parts = []
+    for at, kind in enumerate((pa.string(), pa.large_string(), pa.string_view())):
+        part = content.slice(2 * at, 2)
+        for name in TEXTS:
+            part = _with_column(part, name, part.column(name).cast(kind))
+        parts.append(part)
+    return [batch for part in parts for batch in part.to_batches()]
+
+
+def _nulls_last(content: pa.Table) -> list[pa.RecordBatch]:
+    """No NULL before the last batch."""
+    flags = content.column("flag")
+    return [*content.filter(flags.is_valid()).to_batches(), *content.filter(flags.is_null()).to_batches()]
+
+
+def _nulls_of_no_type(content: pa.Table) -> list[pa.RecordBatch]:
+    """A first batch that has nothing but NULL, whose type is that of NULL alone."""
+    flags = content.column("flag")
+    nulls = content.filter(flags.is_null())
+    nulls = _with_column(nulls, "flag", pa.nulls(nulls.num_rows))
+    return [*nulls.to_batches(), *content.filter(flags.is_valid()).to_batches()]
+
+
+def _then(change: Callable[[pa.Table], pa.Table]) -> Shape:
+    """The content in two batches, the second of which is changed."""
+    return lambda content: [*content.slice(0, 2).to_batches(), *change(content.slice(2)).combine_chunks().to_batches()]
+
+
+def _swapped_columns(content: pa.Table) -> pa.Table:
+    return content.select([*content.column_names[::-1]])
+
+
 def _pandas_filtered(frame: pd.DataFrame) -> pd.DataFrame:
     twice = pd.concat([frame, frame]).sort_values("id", ignore_index=True)
     return twice.loc[twice.index % 2 == 1]
@@ -58,11 +127,18 @@ def _odd_name(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 SHAPES: dict[str, Mapping[str, Shape]] = {
-    "as the table is": _both(_as_it_is, _as_it_is),
+    "as the table is": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
     "several chunks": _both(
         lambda frame: pl.concat([frame[:2], frame[2:3], frame[3:]], rechunk=False),
         lambda frame: pd.concat([frame[:2], frame[2:3], frame[3:]]),
-    ),
+    )
+    | {"batches": lambda content: _cut(content, 0, 2, 3, len(content))},
+    "an empty batch first, last and between": {"batches": lambda content: _cut(content, 0, 0, 2, 2, 5, 5)},
+    "batches of one row": {"batches": lambda content: _cut(content, *range(len(content) + 1))},
+    "a dictionary that differs from batch to batch": {"batches": _dictionaries},
+    "text laid out otherwise from batch to batch": {"batches": _texts_of_every_kind},
+    "NULL in the last batch alone": {"batches": _nulls_last},
+    "NULL without a type in the first batch": {"batches": _nulls_of_no_type},
     "filtered": _both(
         lambda frame: pl.concat([frame, frame]).sort("id").filter(pl.Series([True, False] * len(frame))),
         _pandas_filtered,
@@ -76,13 +152,15 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
             pl.col(name).cast(pl.Enum(frame[name].unique(maintain_order=True))) for name in TEXTS
         )
     },
-    "two columns in the other order": _both(_swapped, _swapped),
+    "two columns in the other order": _both(_swapped, _swapped) | {"batches": _then(_swapped_columns)},
     "wider integers": _both(
         lambda frame: frame.with_columns(pl.col("id").cast(pl.Int64)), lambda frame: frame.astype({"id": "int64"})
-    ),
+    )
+    | {"batches": _then(lambda content: _with_column(content, "id", content.column("id").cast(pa.int64())))},
     "integers for floats": _both(
         lambda frame: frame.with_columns(pl.col("ratio").cast(pl.Int64)), lambda frame: frame.astype({"ratio": "int64"})
-    ),
+    )
+    | {"batches": _then(lambda content: _with_column(content, "ratio", content.column("ratio").cast(pa.int64())))},
     "a lazy frame": {"polars": lambda frame: frame.lazy()},
     "a named index": {"pandas": lambda frame: frame.rename_axis("row")},
     "an index of two levels": {"pandas": _multi_indexed},
@@ -95,22 +173,30 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
 
 UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
     "a column missing": (
-        _both(lambda frame: frame.drop("family"), lambda frame: frame.drop(columns="family")),
+        _both(lambda frame: frame.drop("family"), lambda frame: frame.drop(columns="family"))
+        | {"batches": _then(lambda content: content.drop(["family"]))},
         "the missing column was filled",
     ),
     "a nullable column missing": (
-        _both(lambda frame: frame.drop("flag"), lambda frame: frame.drop(columns="flag")),
+        _both(lambda frame: frame.drop("flag"), lambda frame: frame.drop(columns="flag"))
+        | {"batches": _then(lambda content: content.drop(["flag"]))},
         "the missing column was filled",
     ),
     "a column more": (
-        _both(lambda frame: frame.with_columns(more=pl.lit(1)), lambda frame: frame.assign(more=1)),
+        _both(lambda frame: frame.with_columns(more=pl.lit(1)), lambda frame: frame.assign(more=1))
+        | {"batches": _then(lambda content: content.append_column("more", content.column("id")))},
         "the column more was dropped",
     ),
     "a column more, its name no text": ({"pandas": _odd_name}, "the column more was dropped"),
 }
 """Frames that are not of the table, and what it means when they are taken."""
 
-DOUBLED: Mapping[str, Shape] = {"pandas": _doubled}
+
+def _doubled_column(content: pa.Table) -> pa.Table:
+    return content.append_column(content.column_names[-1], content.column(-1))
+
+
+DOUBLED: Mapping[str, Shape] = {"pandas": _doubled, "batches": lambda content: _doubled_column(content).to_batches()}
 """The last column twice, under one name; Polars has no such frames."""
 
 
@@ -129,15 +215,59 @@ def _trusting_pandas(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(value=text.to_pandas())  # which takes Arrow's buffers as they are
 
 
+def _trusting_batches(content: pa.Table) -> list[pa.RecordBatch]:
+    text = unchecked_text(content.column("value").combine_chunks())
+    return in_batches(_with_column(content, "value", text))
+
+
 def _with_surrogates(frame: pd.DataFrame) -> pd.DataFrame:
     text = [value.decode(errors="surrogatepass") for value in frame["value"]]
     return frame.assign(value=pd.Series(text, frame.index, dtype=object))
 
 
 NOT_TEXT: dict[str, Mapping[str, Shape]] = {
-    "from a decoder that trusts": _both(_trusting_polars, _trusting_pandas),
-    "as bytes": _both(_as_it_is, _as_it_is),
+    "from a decoder that trusts": _both(_trusting_polars, _trusting_pandas) | {"batches": _trusting_batches},
+    "as bytes": _both(_as_it_is, _as_it_is) | {"batches": in_batches},
 }
 """How a frame holds bytes that are not text in a column for text."""
 SURROGATES: Mapping[str, Shape] = {"pandas": _with_surrogates}
 """Text of Python that has no bytes."""
+
+FILLER = pa.array(["a text that is in no row of the frame, behind the views", "of none"])
+
+
+def _sliced_views(frame: Any) -> pa.Array:
+    """The texts as views, a slice of more of them: their buffers hold text that no row of the slice has."""
+    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
+    views = pa.concat_arrays([FILLER, text.cast(pa.string()), FILLER]).cast(pa.string_view())
+    return views.slice(len(FILLER), len(frame))
+
+
+def _unused_keys(frame: Any) -> pa.Array:
+    """The texts as a dictionary, the first and the last key of which no row has."""
+    text = pa.array(frame["value"], pa.string()) if isinstance(frame, pd.DataFrame) else frame["value"].to_arrow()
+    keys = pa.array([FILLER[0].as_py(), *dict.fromkeys(text.drop_null().to_pylist()), FILLER[1].as_py()])
+    return pa.DictionaryArray.from_arrays(pc.index_in(text.cast(pa.string()), keys).cast(pa.int32()), keys)
+
+
+def _from_arrow(make: Callable[[Any], pa.Array]) -> dict[str, Shape]:
+    return _both(
+        lambda frame: frame.with_columns(pl.Series("value", values=make(frame))),
+        lambda frame: frame.assign(value=pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(frame)])))),
+    )
+
+
+FROM_ARROW: dict[str, Mapping[str, Shape]] = {
+    "text as views, a slice of more": _from_arrow(_sliced_views),
+    "a dictionary with keys of no row": _from_arrow(_unused_keys),
+}
+"""Text that came into a frame through Arrow: https://github.com/pola-rs/polars/issues/28503"""
+
+
+def _arrow_uuids(frame: Any) -> pa.Array:
+    """UUIDs as Arrow's extension type has them, which Polars takes for their bytes."""
+    texts = [None if pd.isna(text) else UUID(text).bytes for text in frame["value"]]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(texts, pa.binary(16)))
+
+
+UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids)

@@ -23,7 +23,8 @@ STATES = {
     "lost": charts.Outcome("#D55E00", "L", "lost silently by one of the family"),
     "refused": charts.Outcome("#BBCCEE", "r", "refused by one of the family"),
 }
-ENUM_VALUES = re.compile(r"(?<=Enum8)\(.*\)$")
+PARTS = re.compile(r"(?<=Enum8|Tuple)\((?:[^()]|\([^()]*\))*\)")
+"""Of a type, where they are those of a case."""
 IMPOSSIBLE = "not possible: the server, or the frame, has no such value"
 
 
@@ -32,16 +33,19 @@ def _named(case: Case) -> str:
     column = case.columns[-1]
     if case.about != "values" or [each.name for each in case.columns] != ["value"]:
         return ""
-    if column.types.element:
+    if column.type is ColumnType.LIST:
         return f"list of {column.element.type.name.lower()}"
+    if column.type is ColumnType.NESTED_LIST and column.element.type is ColumnType.STRUCT:
+        return "list of structs"
     return column.type.name.lower().replace("_", " ")
 
 
-TYPES: dict[str, Types] = {
-    _named(case): case.columns[-1].types
-    for kind in ColumnType for case in CASES if case.columns[-1].type is kind and _named(case)
-}  # fmt: skip
-"""The types that cases are about."""
+TYPES: dict[str, Types] = {}
+"""The types that cases are about, each with the parameters that it has in the first of them."""
+for _kind in ColumnType:
+    for _case in CASES:
+        if _case.columns[-1].type is _kind and _named(_case):
+            TYPES.setdefault(_named(_case), _case.columns[-1].types)
 TYPE_OF = pl.DataFrame(
     [
         (case.name, _named(case), database, getattr(case.columns[-1].types, f"{database}_form") != "")
@@ -70,16 +74,22 @@ def carried(cells: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit("exact"))
     )  # fmt: skip
     family = pl.col("family").replace_strict(FAMILIES, return_dtype=pl.String)
-    frame = pl.col("frame").replace("polars", "Polars")
+    frame = pl.col("frame").replace({"polars": "Polars", "batches": "record batches"})
     label = pl.format("{}: {}, {}", frame, family, "origin").alias("label")
     return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state")).with_columns(label)
+
+
+def tried_types(cells: pl.DataFrame) -> list[str]:
+    """The types that a run has tried: an older one knows nothing of those that came later."""
+    tried = {*TYPE_OF.filter(pl.col("case").is_in(cells["case"].unique().implode()))["type"]}
+    return [name for name in TYPES if name in tried]
 
 
 def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
     """One direction as a heat map, families of techniques by types."""
     return charts.outcome_map(
         carried(cells).filter(database=database, direction=direction),
-        f"{DATABASES[database]}, {direction}: types", "type", [*TYPES], "state", STATES, IMPOSSIBLE,
+        f"{DATABASES[database]}, {direction}: types", "type", tried_types(cells), "state", STATES, IMPOSSIBLE,
     )  # fmt: skip
 
 
@@ -94,10 +104,10 @@ def types_table(cells: pl.DataFrame) -> Listing:
     rows = [
         {
             "type": name, "postgres": types.postgres_form or types.postgres,
-            "clickhouse": types.clickhouse_form or ENUM_VALUES.sub("(...)", types.clickhouse),
+            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
             **{where(each): _counted(found.filter(**each, type=name)) for each in directions},
         }
-        for name, types in TYPES.items()
+        for name, types in ((name, TYPES[name]) for name in tried_types(cells))
     ]  # fmt: skip
     columns = [words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse")]
     return Listing([*columns, *map(said, directions)], rows)

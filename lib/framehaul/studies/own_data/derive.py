@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import check_document
+from framehaul.data.documents import check_document, document
 from framehaul.data.schema import (
     DATE32,
     POSTGRES_NAME_BYTES,
@@ -25,19 +25,24 @@ from framehaul.data.schema import (
     Types,
     decimal_types,
     enum_types,
+    fixed_list_types,
     fixed_types,
+    kind_of,
     list_types,
+    map_types,
+    nested_list_types,
+    struct_types,
     timestamp_types,
+    wide_decimal_types,
 )
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import (
-    documents,
     fitted,
     is_list,
     unwrapped,
     with_plain_dictionaries,
 )
-from framehaul.techniques.beyond.clickhouse_write import DATES
+from framehaul.techniques.beyond.clickhouse_write import DATES, check_nested
 
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
@@ -86,6 +91,12 @@ ELEMENTS: dict[pa.DataType, ColumnType] = {
     )
 }  # fmt: skip
 """Of lists."""
+INSIDE: dict[pa.DataType, Types] = (
+    {arrow: kind.value for arrow, kind in (ELEMENTS | UNSIGNED).items()}
+    | dict.fromkeys((pa.string(), pa.large_string(), pa.string_view(), pa.null()), ColumnType.TEXT.value)
+    | {pa.int8(): ColumnType.INT16.value, pa.date32(): DATE32}
+)
+"""Of what is nested."""
 REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
     (
@@ -275,8 +286,56 @@ def _is_in_documents(kind: pa.DataType) -> bool:
 
 def _documents(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for NaN, for keys that are there twice, and for what jsonb does not have."""
-    kind, exactly, _ = _json(documents(values))
-    return kind, exactly, "carried as JSON: text in a frame, jsonb in PostgreSQL, String in ClickHouse"
+    for row, value in enumerate(values):
+        try:
+            document(value)
+        except ValueError as error:
+            raise ValueError(f"holds in row {row:,} what jsonb does not take as it is: {error}") from error
+    return ColumnType.JSON, None, "carried as JSON: text in a frame, jsonb in PostgreSQL, String in ClickHouse"
+
+
+def _types_inside(kind: pa.DataType) -> Types | None:
+    """The types of what is inside of nested types; None where both servers do not have it as what it is."""
+    parts: list[Types | None]
+    if pa.types.is_map(kind):
+        parts = [_types_inside(kind.key_type), _types_inside(kind.item_type)]
+        whole = kind.key_type in TEXTS or pa.types.is_integer(kind.key_type)
+        return map_types(*parts) if whole and None not in parts else None  # type: ignore[arg-type]  # none is None
+    if pa.types.is_struct(kind):
+        fields = {kind.field(at).name: _types_inside(kind.field(at).type) for at in range(kind.num_fields)}
+        named = {name: types for name, types in fields.items() if types and name}
+        return struct_types(named) if 0 < len(named) == kind.num_fields else None
+    if is_list(kind):
+        inner = _types_inside(kind.value_type)
+        make = nested_list_types if pa.types.is_nested(kind.value_type) else list_types
+        return make(inner) if inner else None
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MOST_DIGITS:
+        return decimal_types(kind.precision, kind.scale)
+    return INSIDE.get(kind)
+
+
+def _nested(values: pa.ChunkedArray) -> Found:
+    """As what it is where both servers can hold it, else as JSON; raises ValueError as that does."""
+    found = _documents(values)
+    types = cast("Types", _types_inside(values.type))
+    try:
+        check_nested(
+            pa.table({"it": values.cast(types.arrow)}), Table("it", (Column("it", kind_of(types), exactly=types),), ())
+        )
+    except ValueError as error:
+        if not _is_documents(values.type):
+            raise ValueError(str(error).removeprefix("column it ")) from error
+        return found[0], found[1], f"{found[2]}: it {str(error).removeprefix('column it ').partition(':')[0]}"
+    return kind_of(types), types, "a document in PostgreSQL, in ClickHouse what it is"
+
+
+def _fixed_list(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
+    _, types, _ = _list(values)
+    assert types is not None
+    assert types.element is not None
+    exactly = fixed_list_types(types.element, values.type.list_size)
+    return ColumnType.FIXED_LIST, exactly, "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
 
 
 def _fixed_bytes(values: pa.ChunkedArray) -> Found:
@@ -323,7 +382,7 @@ def _list(values: pa.ChunkedArray) -> Found:
 
 
 def _is_carried_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) and kind.value_type in ELEMENTS
+    return is_list(kind) and kind.value_type in ELEMENTS
 
 
 def _date(values: pa.ChunkedArray) -> Found:
@@ -364,6 +423,12 @@ def _date64(values: pa.ChunkedArray) -> Found:
 def _decimal(values: pa.ChunkedArray) -> Found:
     """Raises ArrowInvalid where values have more digits than Polars holds."""
     precision, scale = values.type.precision, values.type.scale
+    if precision > MOST_DIGITS and 0 <= scale <= precision:
+        try:
+            values.cast(pa.decimal128(MOST_DIGITS, scale))
+        except pa.ArrowInvalid:
+            types = wide_decimal_types(precision, scale)
+            return ColumnType.WIDE_DECIMAL, types, "text in a frame: neither pandas nor Polars has so many digits"
     if precision > MOST_DIGITS or scale < 0:
         values.cast(pa.decimal128(MOST_DIGITS, max(scale, 0)))
         types = decimal_types(MOST_DIGITS, max(scale, 0))
@@ -416,7 +481,9 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (UNSIGNED.__contains__, _unsigned),
     (pa.types.is_time, _time),
     (pa.types.is_duration, _duration),
-    (_is_carried_list, _list),
+    (lambda kind: pa.types.is_fixed_size_list(kind) and kind.list_size > 0 and _is_carried_list(kind), _fixed_list),
+    (lambda kind: pa.types.is_list(kind) and _is_carried_list(kind), _list),
+    (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
     (pa.types.is_date64, _date64),
     (pa.types.is_decimal, _decimal),
     (pa.types.is_timestamp, _timestamp),

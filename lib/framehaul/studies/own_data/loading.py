@@ -15,8 +15,8 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from framehaul.data.documents import ESCAPED_NUL
-from framehaul.data.frames import uuid_text, without_views_of_null
+from framehaul.data.documents import ESCAPED_NUL, documents
+from framehaul.data.frames import check_fields, uuid_text, without_views_of_null
 from framehaul.data.schema import ColumnType, Table
 
 MOST_SCALE = 76
@@ -51,7 +51,8 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
     plain = PLAIN.get(kind, kind)
     if is_list(kind) and not pa.types.is_nested(kind.value_type):
-        plain = pa.list_(PLAIN.get(kind.value_type, kind.value_type))
+        size = kind.list_size if pa.types.is_fixed_size_list(kind) else -1  # any
+        plain = pa.list_(PLAIN.get(kind.value_type, kind.value_type), size)
     return values if plain == kind else values.cast(plain)
 
 
@@ -81,19 +82,12 @@ def fitted(content: pa.Table, table: Table) -> pa.Table:
         if column.type is ColumnType.UUID and pa.types.is_fixed_size_binary(values.type):
             values = uuid_text(pl.Series(values=values)).to_arrow()
         if column.type is ColumnType.JSON and pa.types.is_nested(values.type):
-            values = documents(values)
+            values = documents(values, column.name)
+        if column.type is ColumnType.WIDE_DECIMAL and pa.types.is_decimal(values.type):
+            values = pa.chunked_array([[None if value is None else f"{value:f}" for value in values.to_pylist()]])
+        check_fields(values.type, column.types.arrow, column.name)
         columns.append(values.cast(column.types.arrow))
     return pa.Table.from_arrays(columns, schema=table.arrow_schema)
-
-
-def documents(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Structs, maps and lists as JSON, each field of a struct there; raises ValueError where a value is none."""
-    try:
-        objects = values.to_pylist(maps_as_pydicts="strict")
-        texts = [None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False) for value in objects]
-    except KeyError as error:
-        raise ValueError(f"has a map with a key that is there twice: {error}") from error
-    return pa.chunked_array([texts], pa.string())
 
 
 def undamaged(content: pa.Table) -> pa.Table:

@@ -7,6 +7,7 @@ is what was measured.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from importlib.metadata import packages_distributions, version
 import polars as pl
 import pyarrow as pa
 
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, timestamp_types
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, kind_of, timestamp_types
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
@@ -157,7 +158,8 @@ from framehaul.data.frames import to_pandas, to_polars
 from framehaul.studies.own_data.addresses import {_server_function(technique)}
 from framehaul.studies.own_data.loading import {READERS[kind]}
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, enum_types, fixed_types, list_types
-from framehaul.data.schema import timestamp_types
+from framehaul.data.schema import timestamp_types, fixed_list_types, nested_list_types, struct_types, map_types
+from framehaul.data.schema import wide_decimal_types
 from {technique.function.__module__} import {technique.name}
 """
 
@@ -171,14 +173,26 @@ def _table_code(table: Table) -> str:
 def _column_code(column: Column) -> str:
     options = [f"{name}=True" for name in ("nullable", "low_cardinality") if getattr(column, name)]
     if column.exactly is not None:
-        element = f"list_types(ColumnType.{column.element.type.name}.value)" if column.exactly.element else ""
-        options.append(f"exactly={element or _types_code(column.exactly)}")
+        options.append(f"exactly={_types_code(column.exactly)}")
     return f"Column({', '.join([repr(column.name), f'ColumnType.{column.type.name}', *options])})"
 
 
-def _types_code(types: Types) -> str:
+def _types_code(types: Types) -> str:  # noqa: PLR0911  one for each function that makes types
     if types == DATE32:
         return "DATE32"
+    kind = kind_of(types)
+    if types == kind.value:
+        return f"ColumnType.{kind.name}.value"
+    if types.element is not None:
+        size = f", {types.arrow.list_size}" if kind is ColumnType.FIXED_LIST else ""
+        return f"{kind.name.lower()}_types({_types_code(types.element)}{size})"
+    if kind is ColumnType.STRUCT:
+        fields = ", ".join(f"{name!r}: {_types_code(each)}" for name, each in types.fields)
+        return f"struct_types({{{fields}}})"
+    if kind is ColumnType.MAP:
+        return f"map_types({', '.join(_types_code(each) for _, each in types.fields)})"
+    if digits := re.fullmatch(r"Decimal\((\d+), (\d+)\)", types.clickhouse if types.arrow == pa.string() else ""):
+        return f"wide_decimal_types({digits[1]}, {digits[2]})"
     if isinstance(types.polars, pl.Enum):
         return f"enum_types({', '.join(map(repr, types.polars.categories))})"
     if pa.types.is_fixed_size_binary(types.arrow):

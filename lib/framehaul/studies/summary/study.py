@@ -45,6 +45,7 @@ from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.streaming import MOVES
 
 ORDER = {
     f"{database} {way}": at for at, (database, way) in enumerate((d, w) for d in DATABASES for w in ("write", "read"))
@@ -161,7 +162,7 @@ def choices_table(
 
 def _terms(row: Row) -> dict[str, str]:
     """What a write asks of others and leaves; nothing of a read, or of a technique that is there no more."""
-    known = {one.key: one for one in techniques(row["database"], row["direction"])}
+    known = {one.key: one for one in (*techniques(row["database"], row["direction"]), *MOVES)}
     technique = known.get((row["database"], row["direction"], row["technique"]))
     return vars(technique.contract) if technique and technique.contract else {}
 

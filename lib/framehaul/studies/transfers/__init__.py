@@ -13,10 +13,16 @@ PROFILE = Parameter(
     "profile", 0, "1: keep with every pass what ClickHouse counted of it, its ProfileEvents", smoke=1, reference=1
 )
 
+TABLE = Parameter(
+    "table", "standard",
+    "of notebooks 01 to 04: the published table, or one of types (a list, a struct, a document, an enum, "
+    "a decimal beside scalars), which not every technique carries", choices=("standard", "nested"),
+)  # fmt: skip
+
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int]) -> Study:
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
-    parameters = [ROWS.at(rows), PASSES, WARMUP, SEED, RACE, PRECISION, BUDGET]
+    parameters = [ROWS.at(rows), PASSES, WARMUP, SEED, RACE, PRECISION, BUDGET, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
     shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(

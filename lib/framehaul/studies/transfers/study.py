@@ -13,7 +13,7 @@ from IPython.display import Markdown
 
 from framehaul import servers
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.data.schema import TABLES
 from framehaul.harness.measure import record_passes
 from framehaul.harness.race import Heat, climb, heats, in_time, leaders
 from framehaul.harness.recording import recording
@@ -88,12 +88,12 @@ class Transfers(Shown):
 
 def run(
     database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int, race: int = 0,
-    precision: float = 0, budget: float = 0, profile: int = 0, table: Table = ANALYTICS_METRICS,
+    precision: float = 0, budget: float = 0, profile: int = 0, table: str = "standard",
 ) -> Transfers:  # fmt: skip
     """Measure every technique of a database and direction, in a `race` if that is 1, and write its results.
 
     With a `precision`, in percent, the fastest and the best published go on until their ratio is known to it, for
-    `budget` seconds at most. With a `profile`, passes have what ClickHouse counted of them.
+    `budget` seconds at most. With a `profile`, passes have what ClickHouse counted of them. `table` is in TABLES.
 
     Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
     ResultsError for what their names say.
@@ -101,9 +101,13 @@ def run(
     check(ROWS=(rows, 1), RACE=(race, 0))
     if not (0 <= precision < math.inf and 0 <= budget < math.inf):
         raise ValueError(f"PRECISION={precision!r}, BUDGET={budget!r}: give numbers of at least 0")
+    if table not in TABLES:
+        raise ValueError(f"TABLE={table!r}: choose from {', '.join(TABLES)}")
+    moved = TABLES[table]
     rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
     terms = {"rows": rows, "race": race, "profile": profile, "precision": precision, "budget": budget, **vars(rounds)}
+    terms |= {} if table == "standard" else {"table": table}
     with (
         recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -112,12 +116,12 @@ def run(
         this_run.metadata |= terms | {"servers": both.mode, "server": tables_of(server).metadata()}
 
         def work(stop: threading.Event) -> None:
-            content = generator.arrow_table(table, rows, seed)
+            content = generator.arrow_table(moved, rows, seed)
 
             def measure(some: list[Technique], heat: Heat) -> None:
                 this_run.expect(1 + len(some) * (heat.rounds.warmup + heat.rounds.passes))
                 record_passes(
-                    this_run, study.notebook, some, server, table, content.slice(0, heat.rows), heat.rounds, stop,
+                    this_run, study.notebook, some, server, moved, content.slice(0, heat.rows), heat.rounds, stop,
                     profile=bool(profile),
                 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ColumnType, Table, quote_clickhouse, refuse
+from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint, adbc_settings
 from framehaul.techniques.registry import technique
 
@@ -214,6 +214,9 @@ def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> 
     """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Native"
     refuse(table, {ColumnType.TIME}, "which the codec makes another time of: read it as Arrow", "clickhouse")
+    refuse(
+        table, {ColumnType.MAP}, "of which the codec keeps each key once: read it as Arrow", "clickhouse", inside=True
+    )
     decoder = StreamDecoder()
     parts = [pl.DataFrame(schema=table.polars_schema)]
     with connection.post(query, settings=NATIVE) as response:
@@ -294,7 +297,9 @@ IN_UTC = NATIVE | {"session_timezone": "UTC"}
 
 def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     """The driver's own frame; bytes, of which it would make text, stay bytes, and no rows have columns as well."""
-    for name in table.columns_of(ColumnType.LIST):
+    objects = "of which the driver makes Python's objects, with one mark for NULL and NaN and each key of a map once"
+    refuse(table, NESTED, f"{objects}: use query_arrow", "clickhouse")
+    for name in table.columns_of(*ARRAYS):
         if pa.types.is_floating(table.arrow_schema.field(name).type.value_type):
             raise ValueError(f"column {name} is an Array of floats: NaN would be all its NULLs, use query_arrow")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
@@ -327,7 +332,7 @@ def query_in_utc(table: Table) -> str:
     return f"SELECT * REPLACE ({in_utc}) FROM ({query})" if naive else query
 
 
-NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION}
+NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
 
 
 @technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")

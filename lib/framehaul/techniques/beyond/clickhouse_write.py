@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import io
 import secrets
-from collections.abc import Buffer, Iterator, Mapping
+from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, BinaryIO
@@ -20,6 +20,7 @@ import httpx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_blocks import native_blocks
@@ -28,13 +29,15 @@ from framehaul.data.frames import (
     arrow_stream,
     check_enum,
     check_text,
+    check_wide,
     conform,
+    exact_lists,
     from_pandas,
     from_polars,
     in_clickhouse_order,
     in_table_order,
 )
-from framehaul.data.schema import FLOATS, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
@@ -74,14 +77,50 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
                 raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
 
 
-def check_null_lists(counts: Mapping[str, int]) -> None:
-    """Raises ValueError where NULL stands in place of a list: ClickHouse has none, and would store an empty one."""
-    for name, count in counts.items():
-        if count:
-            raise ValueError(
-                f"column {name} holds {count:,} NULLs, and ClickHouse's Array cannot be NULL: make them empty lists, "
-                "and keep which they were in a column of its own"
-            )
+def check_nested(content: pa.Table, table: Table) -> None:
+    """Raises ValueError for NULL in place of a list, a struct or a map, and for dates in them that ClickHouse lacks.
+
+    For such NULL it would store an empty list, or a struct of NULLs, at any depth.
+    """
+    for column in table.columns:
+        if column.type in NULL_IS:
+            for chunk in content.column(column.name).chunks:
+                check_inside(column, column, chunk)
+
+
+def check_inside(column: Column, part: Column, values: pa.Array) -> None:
+    """`check_nested` of what is inside of a column, or all of it."""
+    if part.type is ColumnType.DATE:
+        first, last, remedy = DATES[part.types.clickhouse]
+        found = pc.min_max(values).as_py()
+        if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
+            raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
+    if part.type not in NULL_IS:
+        return
+    if values.null_count:
+        kind, what, remedy = NULL_IS[part.type]
+        raise ValueError(
+            f"column {column.name} holds {values.null_count:,} NULLs in place of a {what}, and ClickHouse's {kind} "
+            f"cannot be NULL: make them {remedy}, and keep which they were in a column of its own"
+        )
+    if part.type is ColumnType.MAP:
+        first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        check_inside(column, part.fields[1], values.items.slice(first, end - first))
+    elif part.type is ColumnType.STRUCT:
+        for field, inner in zip(part.fields, values.flatten(), strict=True):
+            check_inside(column, field, inner)
+    else:
+        check_inside(column, part.element, values.flatten())
+
+
+# Where ClickHouse has no NULL: what it and a frame call it, and what to make of it.
+NULL_IS = {
+    ColumnType.LIST: ("Array", "list", "empty lists"),
+    ColumnType.FIXED_LIST: ("Array", "list", "lists of NULLs"),
+    ColumnType.NESTED_LIST: ("Array", "list", "empty lists"),
+    ColumnType.STRUCT: ("Tuple", "struct", "structs of NULLs"),
+    ColumnType.MAP: ("Map", "map", "empty maps"),
+}
 
 
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -93,7 +132,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     frame = conform(frame, table)
     check_text(frame, table)
     check_dates(frame, table)
-    check_null_lists({name: frame[name].null_count() for name in table.columns_of(ColumnType.LIST)})
+    check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
     return frame
 
 
@@ -109,7 +148,7 @@ def check(content: pa.Table, table: Table) -> None:
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
-    check_null_lists({name: content[name].null_count for name in table.columns_of(ColumnType.LIST)})
+    check_nested(content, table)
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -319,16 +358,25 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     """
     frame = in_table_order(frame, table)
     for column in table.columns:
+        if frame[column.name].dtype == "string_view[pyarrow]":
+            raise ValueError(f"column {column.name} is text as views, which pandas does not filter: cast it to str")
         if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
-        check_enum(pa.array(frame[column.name], from_pandas=True), column)
-    check_null_lists({name: int(frame[name].isna().sum()) for name in table.columns_of(ColumnType.LIST)})
+        if column.type in (ColumnType.ENUM, *LONG_NUMBERS):
+            texts = pa.array(frame[column.name], from_pandas=True)
+            check_enum(texts, column)
+            check_wide(texts, column)
+    kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
+    check_nested(pa.table({name: exact_lists(frame[name], kind) for name, kind in kinds.items()}), table)
     return frame
 
 
 def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
     """The driver's own INSERT of a frame, as Native blocks."""
     refuse(table, {ColumnType.DURATION}, "which the driver does not make of timedeltas: use Arrow", "clickhouse")
+    refuse(
+        table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", inside=True
+    )
     frame = without_lost_nulls(frame, table)
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
 
@@ -348,10 +396,11 @@ def pandas_clickhouse_connect_insert_df_rust(
     client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
+    refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
     insert_df(client, table, frame)
 
 
-NO_NATIVE = {ColumnType.LIST, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:

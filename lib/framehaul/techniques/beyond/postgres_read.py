@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.copy_binary import CopyDecoder
+from framehaul.data.documents import without_documents
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import NO_CSV, ColumnType, Table, quote_postgres_text, refuse
+from framehaul.data.schema import LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, quote_postgres_text, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.copy_wire import receive_copy
 from framehaul.techniques.registry import technique
@@ -92,14 +93,14 @@ def fetch_arrow(connection: AdbcConnection, query: str) -> pa.Table:
 def polars_adbc_fetch(connection: AdbcConnection, table: Table) -> pl.DataFrame:
     """No Python object per value; UUIDs become text on the server."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return to_polars(fetch_arrow(connection, query), table)
+    return to_polars(without_documents(fetch_arrow(connection, query), table), table)
 
 
 @technique(family="arrow", label="ADBC fetch as Arrow -> Pandas dataframe")
 def pandas_adbc_fetch(connection: AdbcConnection, table: Table) -> pd.DataFrame:
     """No Python object per value except for dates; text stays Arrow inside pandas 3."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return to_pandas(fetch_arrow(connection, query), table)
+    return to_pandas(without_documents(fetch_arrow(connection, query), table), table)
 
 
 @technique(
@@ -114,7 +115,7 @@ def polars_adbc_two_connections(connections: tuple[AdbcConnection, AdbcConnectio
     first, second = connections
 
     def half(connection: AdbcConnection, query: str) -> pl.DataFrame:
-        return to_polars(fetch_arrow(connection, query), table)
+        return to_polars(without_documents(fetch_arrow(connection, query), table), table)
 
     try:
         with first.cursor() as one, second.cursor() as other:
@@ -253,14 +254,14 @@ def pandas_psycopg_copy_decoded_two_connections(
 def polars_connectorx_read(url: str, table: Table) -> pl.DataFrame:
     """ConnectorX reads binary COPY and decodes it in Rust; it connects anew for every call."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return to_polars(connectorx.read_sql(url, query, return_type="arrow"), table)
+    return to_polars(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
 @technique(family="arrow", label="ConnectorX -> Pandas dataframe")
 def pandas_connectorx_read(url: str, table: Table) -> pd.DataFrame:
     """Through Arrow: ConnectorX's own pandas output makes a Python object of every text."""
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-    return to_pandas(connectorx.read_sql(url, query, return_type="arrow"), table)
+    return to_pandas(without_documents(connectorx.read_sql(url, query, return_type="arrow"), table), table)
 
 
 @technique(family="arrow", label="ConnectorX, two partitions (two snapshots) -> Polars dataframe", connections=2)
@@ -269,7 +270,7 @@ def polars_connectorx_two_partitions(url: str, table: Table) -> pl.DataFrame:
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     (pages,) = connectorx.read_sql(url, pages_query(table), return_type="arrow")[0].to_pylist()
     queries = [f"{query} WHERE {condition}" for condition in page_ranges(pages)]
-    return to_polars(connectorx.read_sql(url, queries, return_type="arrow"), table)
+    return to_polars(without_documents(connectorx.read_sql(url, queries, return_type="arrow"), table), table)
 
 
 def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str = "true") -> io.BytesIO:
@@ -277,7 +278,7 @@ def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str 
 
     Raises ValueError for types whose text form no parser here knows.
     """
-    refuse(table, NO_CSV, "which is not parsed from text here: use ADBC", "postgres")
+    refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
     buffer = io.BytesIO()
     with connection.transaction(), connection.cursor() as cursor:
@@ -350,9 +351,10 @@ NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
     """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
     check_encoding(connection)
+    refuse(table, LONG_NUMBERS, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
     refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM pg.{table.postgres_name}"
-    return to_polars(connection.execute(query).to_arrow_table(), table)
+    return to_polars(without_documents(connection.execute(query).to_arrow_table(), table), table)
 
 
 @technique(
@@ -369,4 +371,4 @@ def polars_psycopg_pg_parquet_stdout(connection: psycopg.Connection[Any], table:
         with cursor.copy(f"COPY ({query}) TO STDOUT WITH (FORMAT parquet)".encode()) as copy:
             for chunk in copy:
                 buffer.write(chunk)
-    return to_polars(pq.read_table(buffer), table)
+    return to_polars(without_documents(pq.read_table(buffer), table), table)

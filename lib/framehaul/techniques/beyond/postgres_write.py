@@ -7,9 +7,11 @@ the server's own throughout: no table is made unlogged, no commit relaxed.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from ipaddress import ip_address
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -28,15 +30,16 @@ from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
 from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
-from framehaul.data.documents import check_document
+from framehaul.data.documents import check_document, documents, with_documents
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
     conform,
     from_pandas,
     from_polars,
+    in_table_order,
 )
-from framehaul.data.schema import NO_CSV, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -65,7 +68,7 @@ def check_documents(frame: pl.DataFrame, table: Table) -> None:
 
 
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame in the table's columns and dtypes.
+    """The frame in the table's columns and dtypes, what is nested as documents of JSON.
 
     Raises ValueError for other columns, text that is not UTF-8, and what would be changed: NULL, integers, nanoseconds,
     JSON whose keys repeat.
@@ -74,7 +77,8 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_timestamps(frame, table)
     check_documents(frame, table)
-    return frame
+    written = {name: documents(pa.chunked_array([frame[name].to_arrow()]), name) for name in table.columns_of(*NESTED)}
+    return frame.with_columns(pl.Series(name, values=texts) for name, texts in written.items())
 
 
 def check(content: pa.Table, table: Table) -> None:
@@ -121,24 +125,46 @@ def copy_batches(
         copy.write(encoder.finish())
 
 
-def copy_binary(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
-    """Binary COPY of an Arrow table, in a transaction of its own."""
-    content = in_binary_form(content, table)
+def in_slices(frame: pl.DataFrame | pd.DataFrame, table: Table) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The frame in PostgreSQL's binary form, and its schema: a slice is converted while the server takes those before.
+
+    The first is converted now, before anything is sent. Raises as `to_arrow` does, for others when they are asked for.
+    """
+    frame = in_table_order(frame, table)
+
+    def convert(first_row: int) -> pa.Table:
+        rows = slice(first_row, first_row + BATCH_ROWS)
+        try:
+            part = to_arrow(frame[rows] if isinstance(frame, pl.DataFrame) else frame.iloc[rows], table)
+            return in_binary_form(part, table)
+        except ValueError as error:
+            if first_row:
+                raise ValueError(f"{error} (in what follows row {first_row:,})") from error
+            raise
+
+    begin, *others = range(0, max(1, len(frame)), BATCH_ROWS)
+    first = convert(begin)
+    return first.schema, (batch for part in chain([first], map(convert, others)) for batch in part.to_batches())
+
+
+def copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
+    """Binary COPY of a frame, in a transaction of its own."""
+    schema, batches = in_slices(frame, table)
     with connection.transaction():
         connection.execute(UTF8)
-        copy_batches(connection, table, content.schema, content.to_batches())
+        copy_batches(connection, table, schema, batches)
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Polars Arrow")
 def polars_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """No Python object per value: Polars gives Arrow, pgpq encodes it."""
-    copy_binary(connection, table, to_arrow(frame, table))
+    copy_binary(connection, table, frame)
 
 
 @technique(family="copy_binary", label="pgpq COPY FROM STDIN (FORMAT binary) from Pandas Arrow")
 def pandas_pgpq_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """No Python object per value where pandas has none: its text is Arrow already, pgpq encodes it."""
-    copy_binary(connection, table, to_arrow(frame, table))
+    copy_binary(connection, table, frame)
 
 
 def copy_in_order(
@@ -148,10 +174,15 @@ def copy_in_order(
 
     The content is in PostgreSQL's binary form.
     """
-    parts = (content.take(pa.array(rows[at : at + STRETCH_ROWS])) for at in range(0, len(rows), STRETCH_ROWS))
     with connection.transaction():
         connection.execute(UTF8)
-        copy_batches(connection, table, content.schema, (part.combine_chunks().to_batches()[0] for part in parts))
+        copy_batches(connection, table, content.schema, picked(content, rows))
+
+
+def picked(content: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """These rows in their order, some at a time."""
+    for at in range(0, len(rows), STRETCH_ROWS):
+        yield content.take(pa.array(rows[at : at + STRETCH_ROWS])).combine_chunks().to_batches()[0]
 
 
 @technique(family="copy_binary", label="pgpq COPY, presorted by key, from Polars", requires=("key",))
@@ -187,9 +218,9 @@ def polars_pgpq_presorted_two_connections(
         list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
 
 
-def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, content: pa.Table) -> None:
+def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
     """In one transaction: drop the primary key, COPY, build the key again by sorting once."""
-    content = in_binary_form(content, table)
+    schema, batches = in_slices(frame, table)
     name = sql.Identifier(table.name)
     with connection.transaction():
         connection.execute(UTF8)
@@ -201,7 +232,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
         key = sql.Identifier(constraint[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
-        copy_batches(connection, table, content.schema, content.to_batches())
+        copy_batches(connection, table, schema, batches)
         columns = sql.SQL(", ").join(map(sql.Identifier, table.key))
         connection.execute(sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} PRIMARY KEY ({})").format(name, key, columns))
 
@@ -214,7 +245,7 @@ def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, conte
 )
 def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Sorting once beats a million index insertions; the table is locked meanwhile, and should start near empty."""
-    copy_then_build_key(connection, table, to_arrow(frame, table))
+    copy_then_build_key(connection, table, frame)
 
 
 @technique(
@@ -225,7 +256,7 @@ def polars_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 )
 def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, frame: pd.DataFrame) -> None:
     """As with Polars."""
-    copy_then_build_key(connection, table, to_arrow(frame, table))
+    copy_then_build_key(connection, table, frame)
 
 
 @technique(
@@ -235,14 +266,14 @@ def pandas_pgpq_key_last(connection: psycopg.Connection[Any], table: Table, fram
 )
 def polars_pgpq_copy_freeze(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Rows arrive as VACUUM FREEZE would leave them, never to be rewritten; raises ValueError on a table with rows."""
-    content = in_binary_form(to_arrow(frame, table), table)
+    schema, batches = in_slices(frame, table)
     with connection.transaction():
         connection.execute(UTF8)
         connection.execute(f"LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE".encode())
         if connection.execute(f"SELECT FROM {table.postgres_name} LIMIT 1".encode()).fetchone() is not None:
             raise ValueError(f"table {table.name} is not empty: COPY with FREEZE wants one that it may truncate first")
         connection.execute(f"TRUNCATE {table.postgres_name}".encode())
-        copy_batches(connection, table, content.schema, content.to_batches(), "FORMAT binary, FREEZE")
+        copy_batches(connection, table, schema, batches, "FORMAT binary, FREEZE")
 
 
 # What psycopg's binary formats want in place of the text that a dataframe has.
@@ -251,6 +282,8 @@ PYTHON: dict[ColumnType, Callable[[str], object]] = {
     ColumnType.JSON: lambda text: Jsonb(text, dumps=str),
     ColumnType.IPV4: ip_address,
     ColumnType.IPV6: ip_address,
+    **dict.fromkeys(NESTED, lambda text: Jsonb(text, dumps=str)),
+    **dict.fromkeys(LONG_NUMBERS, Decimal),
 }
 
 
@@ -284,9 +317,13 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
                 copy.write(part.write_csv(include_header=False, separator="\t"))
 
 
+NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
+
+
 @technique(family="arrow", label="ADBC bulk ingest from Polars Arrow")
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -297,6 +334,7 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -311,6 +349,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
+    refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -326,10 +365,11 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB's postgres extension scans the frame and copies it into the table."""
-    for name in table.columns_of(ColumnType.LIST):
+    for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is text[], where DuckDB makes NULL of the text NULL: use pgpq or ADBC")
-    content = to_arrow(frame, table)
+    refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
+    content = with_documents(to_arrow(frame, table), table)
     check_encoding(connection)
     connection.register("frame", content)
     columns = table.postgres_columns
@@ -344,7 +384,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
 def polars_psycopg_pg_parquet_stdin(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """A Parquet file over the connection: no directory has to be shared with the server."""
     buffer = io.BytesIO()
-    pq.write_table(with_uuid_bytes(to_arrow(frame, table), table), buffer)
+    pq.write_table(with_documents(with_uuid_bytes(to_arrow(frame, table), table), table), buffer)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT parquet)"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)

@@ -1,0 +1,52 @@
+"""The streamed moves as techniques that can be tried: record batches are written, and what is read comes as a frame."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from framehaul.data.schema import Table
+from framehaul.techniques import Technique
+from framehaul.techniques.streaming import ROWS_TO_WRITE, STREAMED, copy_batches, insert_batches
+
+WRITERS: dict[str, Callable[..., None]] = {"postgres": copy_batches, "clickhouse": insert_batches}
+"""Of batches that come from anywhere; a move gives them those of its file."""
+
+
+def _writing(move: Technique) -> Technique:
+    """The move, from record batches, of which so many rows go together."""
+    write = WRITERS[move.database]
+
+    @wraps(move.function)
+    def from_batches(
+        client: object, table: Table, batches: Iterable[pa.RecordBatch], together: int = ROWS_TO_WRITE
+    ) -> None:
+        write(client, table, iter(batches), together)
+
+    label = move.label.replace("Parquet file", "record batches")
+    return replace(move, function=from_batches, frame="batches", origin="streamed", label=label)
+
+
+def _reading(move: Technique) -> Technique:
+    """The move, and what is in its file."""
+
+    @wraps(move.function)
+    def to_frame(client: object, table: Table) -> Any:
+        with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
+            file = Path(directory) / "rows.parquet"
+            move.function(client, table, file)
+            return pl.from_arrow(pq.read_table(file))
+
+    return replace(move, function=to_frame, frame="batches", origin="streamed")
+
+
+STREAMS = tuple(_writing(move) if move.direction == "write" else _reading(move) for move in STREAMED)
+"""Each by the name of its move."""

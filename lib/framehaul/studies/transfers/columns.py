@@ -1,0 +1,165 @@
+"""What a column of another type costs a read: the same rows with it and without it, in the same rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import polars as pl
+from IPython.display import Markdown
+
+from framehaul import servers
+from framehaul.data import generator
+from framehaul.data.schema import NESTED_METRICS, Column, ColumnType, Table
+from framehaul.harness.measure import called, opened
+from framehaul.harness.passes import Pass, columns_of, right
+from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.harness.verify import Expected
+from framehaul.reporting import tables
+from framehaul.reporting.tables import Listing, words
+from framehaul.results.ratios import Ratio, ratio, verdicts
+from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.tables import tables_of
+from framehaul.settings import load_settings
+from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Database
+
+SCALARS = NESTED_METRICS.columns[:6]
+WITHOUT = "scalars alone"
+ADDED = {
+    WITHOUT: (),
+    "an integer more": (Column("added", ColumnType.INT64),),
+    **{
+        f"{what} more": (NESTED_METRICS.columns[NESTED_METRICS.column_names.index(name)],)
+        for what, name in (
+            ("a decimal", "amount"), ("an enum", "state"), ("a list of integers", "numbers"), ("a struct", "place"),
+            ("a document of JSON", "document"),
+        )
+    },
+}  # fmt: skip
+"""What stands in the table beside the scalars."""
+CARRIERS: dict[Database, tuple[str, str]] = {
+    "postgres": ("polars_adbc_fetch", "polars_asyncpg_copy_decoded"),
+    "clickhouse": ("polars_http_client_arrow_stream", "polars_http_client_native_decoded"),
+}
+"""Who carries all of these, and whose compiled loops do not, but read the scalars faster."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A technique, and the table that it reads."""
+
+    technique: Technique
+    added: str
+    table: Table
+
+
+def cost(database: Database, *, rows: int, passes: int, warmup: int, seed: int) -> Costs:
+    """Read tables that differ in one column, each once in a round; raises ServerError when the server cannot be had.
+
+    Nothing is written into the results: the passes stand in what is given.
+    """
+    check(ROWS=(rows, 1))
+    rounds, found = Rounds(passes, warmup, seed), list[dict[str, object]]()
+    known = {one.name: one for one in techniques(database, "read")}
+    carrier, faster = (known[name] for name in CARRIERS[database])
+    reads = [Read(carrier, added, table_with(added)) for added in ADDED] + [Read(faster, WITHOUT, table_with(WITHOUT))]
+    with servers.running(load_settings()) as both:
+        server = both.of(database)
+
+        def record(read: Read, number: int, outcome: Pass[dict[str, float]]) -> None:
+            who = {"technique": read.technique.name, "label": read.technique.label, "added": read.added}
+            found.append({**who, "pass": number, "seconds": None, "rows_per_s": None, **columns_of(outcome)})
+
+        def work(stop: threading.Event) -> None:
+            with loaded(server, rows, seed) as sent, asyncio.Runner() as runner:
+
+                def measure(read: Read, _: int) -> dict[str, float]:
+                    return runner.run(timed(read, server, sent[read.added]))
+
+                in_rounds(reads, rounds, measure, record, stop=stop)
+
+        interruptible(work)
+    return Costs(pl.DataFrame(found, infer_schema_length=None), carrier.name, rows)
+
+
+def table_with(added: str) -> Table:
+    """The table that has this beside the scalars."""
+    name = f"{NESTED_METRICS.name}_{'_'.join(added.lower().split())}"
+    return replace(NESTED_METRICS, name=name, columns=(*SCALARS, *ADDED[added]))
+
+
+@contextmanager
+def loaded(server: PostgresServer | ClickHouseServer, rows: int, seed: int) -> Iterator[dict[str, Expected]]:
+    """All the tables, filled, for as long as the block lasts; and what each holds."""
+    ours, sent = tables_of(server), dict[str, Expected]()
+    try:
+        for added in ADDED:
+            table = table_with(added)
+            content = generator.arrow_table(table, rows, seed)
+            ours.create(table)
+            ours.load(table, content)
+            sent[added] = Expected(table, content)
+        ours.quiesce()
+        yield sent
+    finally:
+        for added in ADDED:
+            ours.drop(table_with(added))
+
+
+async def timed(read: Read, server: PostgresServer | ClickHouseServer, sent: Expected) -> dict[str, float]:
+    """The seconds that a read takes; raises WrongResultError where another frame comes than was loaded."""
+    async with opened(read.technique, server) as client:
+        start = time.perf_counter()
+        frame = await called(read.technique, client, read.table)
+        seconds = time.perf_counter() - start
+    return right({"seconds": seconds, "rows_per_s": len(frame) / seconds}, sent.difference(frame))
+
+
+class Costs:
+    """The passes of such a comparison."""
+
+    def __init__(self, passes: pl.DataFrame, carrier: str, rows: int) -> None:
+        self.passes, self.carrier, self.rows = passes, carrier, rows
+
+    def ratios(self) -> dict[tuple[str, str], Ratio]:
+        """By technique and what was added: how many times the rows/s of the scalars alone it has."""
+        scalars = self.passes.filter(technique=self.carrier, added=WITHOUT)
+        by_read = dict(self.passes.group_by("technique", "added"))
+        names = [self.carrier, *(name for name in self.passes["technique"].unique() if name != self.carrier)]
+        reads = [(name, added) for name in names for added in ADDED if (name, added) in by_read]
+        return {read: ratio(by_read[read], scalars) for read in reads if read != (self.carrier, WITHOUT)}
+
+    def table(self) -> Listing:
+        """What each column costs; a ratio below 1 is slower than without it."""
+        found, labels = self.ratios(), dict(self.passes.select("technique", "label").iter_rows())
+        said = verdicts([(one, 1) for one in found.values()], "faster", "slower")
+        rows = [
+            {"added": added, "label": labels[name], "ratio": one.ratio, "ratio_low": one.low, "ratio_high": one.high,
+             "ratio_rounds": one.rounds, "reading": word}
+            for ((name, added), one), word in zip(found.items(), said, strict=True) if one.rounds
+        ]  # fmt: skip
+        columns = [
+            words("table", "added"), words("technique", "label"),
+            tables.Column(f"rows/s over those of {WITHOUT}, {labels[self.carrier]}", "ratio", "{:.2f}x"),
+            tables.Column("its range or interval", tables.interval_text), words("verdict", "reading"),
+        ]  # fmt: skip
+        return Listing(columns, rows)
+
+    def reading(self) -> Markdown:
+        """What a list costs, in words."""
+        found = self.ratios()
+        of_list, of_integer = (found[self.carrier, f"{what} more"] for what in ("a list of integers", "an integer"))
+        if not of_list.rounds or not of_integer.rounds:
+            return Markdown("No pass of the table with a list was right: what that costs is not known.")
+        faster = [one for (name, _), one in found.items() if name != self.carrier and one.rounds]
+        loops = f", which read the scalars alone at {faster[0]} its rows/s," if faster else ""
+        return Markdown(
+            f"With a list of up to three integers beside six scalars this path reads {of_list} the rows/s of the "
+            f"scalars alone, {self.rows:,} rows; with one integer in its place {of_integer}. The compiled "
+            f"loops{loops} decode no lists: a table that has one is left to this path."
+        )
