@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from configparser import ConfigParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import yaml
 
 from framehaul.servers import docker
+from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.scale_out.clickhouse import CLUSTER
@@ -54,6 +56,24 @@ def test_the_shards_are_where_the_notebook_looks_and_know_one_another(tmp_path: 
     for password in cluster.findall("shard/replica/password"):
         assert password.get("from_env") in COMPOSE["services"]["clickhouse"]["environment"]
         assert not password.text
+
+
+def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
+    service, text = COMPOSE["services"]["pgbouncer"], (PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini").read_text()
+    given, wanted = ConfigParser(), ConfigParser()
+    given.read_string(text)
+    wanted.read_string(CONFIGURATION.format(
+        database="framehaul", server_port=5432, port=6432, users="", log="", connections=CONNECTIONS,
+    ))  # fmt: skip
+    apart = {"listen_addr", "listen_port", "auth_file", "logfile"}
+    assert {name: given["pgbouncer"].get(name) for name in {*wanted["pgbouncer"]} - apart} == {
+        name: value for name, value in wanted["pgbouncer"].items() if name not in apart
+    }
+    found = docker.pooled(Settings(servers="docker", state_dir=_state(tmp_path)))
+    assert service["ports"] == [f"{found.host}:{found.port}:{given['pgbouncer']['listen_port']}"]
+    assert service["profiles"] == ["pgbouncer"]
+    postgres, pooler = ((PROJECT / "docker" / name / "Dockerfile").read_text() for name in ("postgres", "pgbouncer"))
+    assert re.findall(r"^FROM .*$", postgres, re.MULTILINE) == re.findall(r"^FROM .*$", pooler, re.MULTILINE)
 
 
 def _state(directory: Path) -> Path:

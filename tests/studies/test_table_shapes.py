@@ -363,7 +363,7 @@ def test_without_a_queue_asynchronous_inserts_are_skipped_with_a_remedy(servers:
 def test_the_summary_recommends_for_tables_like_somebodys() -> None:
     cases = [row["case"] for row in Summary.of(committed.RUN).choices().rows]
     for like in findings.LIKE:
-        assert cases.count(f"for tables like: {like}") == len(runs.FEW)
+        assert cases.count(f"for tables like these ({like})") == len(runs.FEW)
 
 
 # What is said of passes that are made up.

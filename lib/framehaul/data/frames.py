@@ -291,8 +291,8 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
             continue
         if values.type != wanted and not pa.types.is_string(wanted):  # pandas takes every kind of text as it is
             values = values.cast(wanted)
-        # Through dtypes that have NULL where there is one, so that none turns an integer into a float on the way: for
-        # integers the column's own, as pandas 3.1.1 makes of Arrow-backed ones its own through floats, for some values.
+        # Through dtypes that have NULL where there is one, so that none turns an integer into a float on the way. For
+        # integers the column's own: pandas 3.1.1 makes those of Arrow-backed ones through floats (`reproductions`).
         whole = column.nullable and pa.types.is_integer(wanted)
         backed = (lambda _, column=column: pd.api.types.pandas_dtype(column.pandas_dtype)) if whole else pd.ArrowDtype
         series: Any = values.to_pandas(types_mapper=backed if column.nullable else None)
@@ -436,10 +436,10 @@ def arrow_stream(content: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[by
     return encode_stream(content.schema, content.to_batches(max_chunksize=batch_rows))
 
 
-def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for."""
+def encode_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: Any = None) -> Iterator[bytes]:
+    """The Arrow IPC stream of record batches in this schema, each encoded when it is asked for; `IpcWriteOptions`."""
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, schema) as stream:
+    with pa.ipc.new_stream(buffer, schema, options=options) as stream:
         for batch in batches:
             stream.write_batch(batch)
             yield buffer.getvalue()

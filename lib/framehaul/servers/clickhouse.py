@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,7 +67,7 @@ USERS = """<clickhouse>
     </default>
     <{user}>
       <password_sha256_hex>{password_sha256}</password_sha256_hex>
-      <networks><ip>127.0.0.1</ip></networks>
+      <networks><ip>127.0.0.1</ip>{clients}</networks>
       <profile>default</profile>
       <quota>default</quota>
     </{user}>
@@ -93,7 +93,7 @@ class EmbeddedClickHouse:
     """One ClickHouse under `state_dir`; start, watch and stop it.
 
     `profile` holds further settings of its user; below `disks`, tables may have disks of their own;
-    `more` are further elements of its configuration.
+    `more` are further elements of its configuration. Its user comes from loopback, or from the networks `clients`.
     """
 
     state_dir: Path
@@ -102,6 +102,7 @@ class EmbeddedClickHouse:
     profile: Mapping[str, str | int] = field(default_factory=dict)
     disks: Path | None = None
     more: str = ""
+    clients: Sequence[str] = ()
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
@@ -121,7 +122,7 @@ class EmbeddedClickHouse:
         digest = hashlib.sha256(password.encode()).hexdigest()
         users = USERS.format(
             user=USER, password_sha256=digest, profile=_elements(self.profile), hostile=HOSTILE,
-            hostile_profile=_elements(CLICKHOUSE_SETTINGS),
+            hostile_profile=_elements(CLICKHOUSE_SETTINGS), clients="".join(f"<ip>{one}</ip>" for one in self.clients),
         )  # fmt: skip
         write_private(home / "users.xml", users)
         store = home / "data" / "store"

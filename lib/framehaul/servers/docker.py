@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from framehaul.errors import ServerError
@@ -22,6 +23,8 @@ CLICKHOUSE_HTTP_PORT = 58123
 CLICKHOUSE_NATIVE_PORT = 59000
 SHARD_HTTP_PORTS = (58124, 58125)
 """Of the shards that the profile `shards` adds."""
+PGBOUNCER_PORT = 56432
+"""Of the pooler that the profile `pgbouncer` adds."""
 EXCHANGE_ON_SERVER = "/framehaul-exchange"
 
 
@@ -79,6 +82,11 @@ def shards(settings: Settings) -> tuple[ClickHouseServer, ...]:
         ClickHouseServer("127.0.0.1", port, CLICKHOUSE_NATIVE_PORT, "framehaul", password, "default")
         for port in SHARD_HTTP_PORTS
     )
+
+
+def pooled(settings: Settings) -> PostgresServer:
+    """PostgreSQL as it is reached through PgBouncer when the profile of that is up."""
+    return replace(_servers(settings).postgres, port=PGBOUNCER_PORT)
 
 
 def _compose(settings: Settings, *arguments: str) -> str:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
+import psutil
+
 from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
+from framehaul.servers.postgres import elsewhere
 from framehaul.settings import Settings
 
 ADDRESSES = "servers.json"
@@ -78,6 +83,29 @@ def is_kept(state_dir: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+@contextmanager
+def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
+    """A directory for servers of this process alone, on the others' disk, which is removed at the end.
+
+    Those of the same kind that a process which was killed has left are removed as well.
+    """
+    state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    for left in state_dir.glob(f"{kind}-*"):
+        if not psutil.pid_exists(int(left.name.split("-")[1])):
+            _remove(left)
+    home = Path(tempfile.mkdtemp(prefix=f"{kind}-{os.getpid()}-", dir=state_dir))
+    home.chmod(0o711)  # PostgreSQL's own account passes through
+    try:
+        yield home
+    finally:
+        _remove(home)
+
+
+def _remove(home: Path) -> None:
+    shutil.rmtree(home)
+    shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)  # mostly there is none
 
 
 def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:

@@ -101,7 +101,7 @@ class EmbeddedPostgres:
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._binaries / "postgres", "-D", data, "-c", f"config_file={self._home / 'postgresql.conf'}"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._account(),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self.account(),
             )  # fmt: skip
         self._watchdog = subprocess.Popen(
             ["/bin/sh", "-c", WATCHDOG, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
@@ -154,7 +154,7 @@ class EmbeddedPostgres:
         """Copy the cluster at `template` into `fresh`; whoever needs it first makes it."""
         if not template.exists():
             made = Path(tempfile.mkdtemp(dir=template.parent))
-            self._give(made)
+            self.give(made)
             self._initdb(made, secrets.token_urlsafe())
             try:
                 made.rename(template)
@@ -163,7 +163,7 @@ class EmbeddedPostgres:
         # As the account that owns it: root would follow its links.
         copied = subprocess.run(
             ["/bin/cp", "-R", f"{template}/.", fresh],
-            capture_output=True, text=True, check=False, **self._account(),
+            capture_output=True, text=True, check=False, **self.account(),
         )  # fmt: skip
         if copied.returncode != 0:
             raise ServerError(f"copying {TEMPLATE}={template} failed: {copied.stderr.strip()}")
@@ -171,13 +171,13 @@ class EmbeddedPostgres:
     def _initdb(self, fresh: Path, password: str) -> None:
         password_file = self._home / "initdb-password"
         write_private(password_file, password)
-        self._give(password_file)
+        self.give(password_file)
         try:
             done = subprocess.run(
                 [self._binaries / "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256",
                  f"--pwfile={password_file}",
                  "--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"],
-                capture_output=True, text=True, check=False, **self._account(),
+                capture_output=True, text=True, check=False, **self.account(),
             )  # fmt: skip
         finally:
             password_file.unlink()
@@ -190,7 +190,7 @@ class EmbeddedPostgres:
         """Run a statement on a cluster that no server serves; it stands in no command line, and in no error."""
         single = subprocess.run(
             [self._binaries / "postgres", "--single", "-D", data, "postgres"],
-            input=f"{statement}\n", capture_output=True, text=True, check=False, **self._account(),
+            input=f"{statement}\n", capture_output=True, text=True, check=False, **self.account(),
         )  # fmt: skip
         if single.returncode != 0:
             raise ServerError(f"{' '.join(statement.split()[:3])} failed: {single.stderr.strip()}")
@@ -256,7 +256,8 @@ class EmbeddedPostgres:
         tail = (self._home / "server.log").read_text(errors="replace").splitlines()[-8:]
         raise ServerError("PostgreSQL did not start; its log ends:\n  " + "\n  ".join(tail))
 
-    def _account(self) -> dict[str, Any]:
+    def account(self) -> dict[str, Any]:
+        """What has a program run as the server's account, for `subprocess`."""
         if os.geteuid() != 0:
             return {"umask": 0o077}
         account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
@@ -267,9 +268,10 @@ class EmbeddedPostgres:
     def own(self, directory: Path) -> None:
         """Make a directory, if it is not there, that belongs to the account that the server runs as."""
         directory.mkdir(mode=0o700, exist_ok=True)
-        self._give(directory)
+        self.give(directory)
 
-    def _give(self, path: Path) -> None:
+    def give(self, path: Path) -> None:
+        """Have a file or directory belong to the account that the server runs as."""
         if os.geteuid() == 0:
             account = pwd.getpwnam(ACCOUNT_FOR_ROOT)
             os.chown(path, account.pw_uid, account.pw_gid)

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -353,6 +354,7 @@ def open_clickhouse_driver(
     client = clickhouse_driver.Client(
         host=server.host, port=server.native_port, user=server.user, password=server.password, settings=settings,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
+        ca_certs=ssl.get_default_verify_paths().cafile,  # as all others, and not only whom certifi trusts
     )  # fmt: skip
     client.execute("SELECT 1")
     try:

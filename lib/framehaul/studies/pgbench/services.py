@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -18,6 +16,7 @@ from framehaul.errors import ServerError, SettingsError
 from framehaul.harness.environment import cores
 from framehaul.servers import PostgresServer
 from framehaul.servers.address import parse_postgres_dsn
+from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
 from framehaul.settings import Settings
@@ -121,7 +120,7 @@ def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Itera
     with ExitStack() as stack:
         offered: dict[str, AbstractContextManager[Service]] = {}
         if settings.servers == "embedded":
-            home = stack.enter_context(_home(settings.state_dir))
+            home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
             configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
             connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
             offered |= {example.name: _embedded(home, example, connections) for example in configured}
@@ -163,21 +162,6 @@ def _embedded(home: Path, example: Example, connections: int) -> Iterator[Servic
     finally:
         process.stop()
         shutil.rmtree(elsewhere(directory / "postgres"), ignore_errors=True)
-
-
-@contextmanager
-def _home(state_dir: Path) -> Iterator[Path]:
-    """A directory for the embedded ones, on other servers' disk; those of runs that were killed are removed."""
-    state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    for left in state_dir.glob("pgbench-*"):
-        if not psutil.pid_exists(int(left.name.split("-")[1])):
-            shutil.rmtree(left)
-    home = Path(tempfile.mkdtemp(prefix=f"pgbench-{os.getpid()}-", dir=state_dir))
-    home.chmod(0o711)  # PostgreSQL's own account passes through
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home)
 
 
 def _pairs(setting: str, text: str | None) -> dict[str, str]:

@@ -40,6 +40,7 @@ from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.summary.packages import packages_table
 from framehaul.studies.table_shapes import STUDY as SHAPES
 from framehaul.studies.table_shapes import findings as shape_findings
+from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -118,6 +119,7 @@ def choices_table(
 
     `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes.
     """
+    statements = {one.name for one in STATEMENTS}  # they are no techniques
     alike = shape_findings.for_tables_like(shape_findings.judge(shapes)) if shapes is not None else []
     rows: list[dict[str, Any]] = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
@@ -135,7 +137,7 @@ def choices_table(
             )
 
         rows += [
-            row | {"case": f"for tables like: {row['like']}", "function": row["technique"]}
+            row | {"case": f"for tables like these ({row['like']})", "function": row["technique"]}
             | {"speed": shape_findings.shares_text(row["standings"])}
             for row in alike if row["where"][:2] == (database, direction)
         ]  # fmt: skip
@@ -148,7 +150,7 @@ def choices_table(
         words("technique", "label"),
         words("function", "function", "`{}`"),
         Column("speed", "speed"),
-        words("needs", lambda row: "" if row["origin"] == "everyday" else needs(row)),
+        words("needs", lambda row: "" if row["technique"] in statements else needs(row)),
         words("locks", term("locks")),
         words("others see, while it runs", term("others_see")),
         words("a failure leaves", term("after_failure")),

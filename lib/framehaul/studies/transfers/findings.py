@@ -193,28 +193,11 @@ def choices(
         for case, found in cases.items():
             for row in found[:1]:
                 yield ", ".join(filter(None, (of, case))), row, f"{thousands(row['median_rows_per_s'])} rows/s"
-        if rows[0]["contract"] != "bulk_load":
-            yield from _networks(rows, of)
-
-
-def _networks(rows: list[dict[str, Any]], of: str) -> Iterator[tuple[str, dict[str, Any], str]]:
-    for name, bits_per_s in NETWORKS.items():
-        # A network adds the time its bytes take; how much of that overlaps differs, so nothing is assumed to.
-        timed = [
-            (1 / row["median_rows_per_s"] + 8 * row["wire_bytes"] / row["rows"] / bits_per_s, row)
-            for row in rows if row["wire_bytes"] and row["family"] != "pg_parquet"
-        ]  # fmt: skip
-        if timed:
-            seconds, row = min(timed, key=lambda pair: pair[0])
-            case = ", ".join(filter(None, (of, f"network of {name} (estimate)")))
-            yield case, row, f"about {thousands(1 / seconds)} rows/s, not measured"
 
 
 FRAMES = ("Polars", "pandas")
 USUAL_DRIVERS = {"psycopg", "http_client", "urllib"}
 """What is there without looking for it: PostgreSQL's usual driver, and Python's own HTTP clients."""
-NETWORKS = {"1 Gbit/s": 1e9, "100 Mbit/s": 1e8}
-"""Networks slower than loopback, in bits a second: what they cost is computed, not measured."""
 
 
 def takeaway(summary: pl.DataFrame) -> str:

@@ -1,0 +1,127 @@
+"""PgBouncer before the embedded PostgreSQL, in transaction mode: one server connection for each transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+
+from framehaul.errors import ServerError, UnavailableError
+from framehaul.servers import docker
+from framehaul.servers.address import PostgresServer
+from framehaul.servers.ports import choose_port
+from framehaul.servers.postgres import WATCHDOG, EmbeddedPostgres
+from framehaul.settings import Settings
+
+START_SECONDS = 20
+CONNECTIONS = 4
+"""Of the pool, at least."""
+
+# What is not said is PgBouncer's default: https://www.pgbouncer.org/config.html. A pool that nobody else uses would
+# give every transaction of a client the connection that it had before: here each gets the next one, as in a busy pool.
+# Those that were idle for long would be checked one at a time, and one of them used alone: here they are not checked.
+CONFIGURATION = """[databases]
+{database} = host=127.0.0.1 port={server_port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = {users}
+pool_mode = transaction
+server_round_robin = 1
+server_check_delay = 86400
+min_pool_size = {connections}
+logfile = {log}
+"""
+
+
+@dataclass(frozen=True)
+class Pooler:
+    """A PgBouncer: the server as it is reached through it, and its process where that is ours."""
+
+    server: PostgresServer
+    process_id: int | None
+    version: str
+
+
+@contextmanager
+def pooling(postgres: EmbeddedPostgres, server: PostgresServer, directory: Path) -> Iterator[Pooler]:
+    """PgBouncer before a server that runs, while the block lasts; what it needs is kept in a new directory.
+
+    Raises UnavailableError where it is not installed, ServerError where it does not start.
+    """
+    program = shutil.which("pgbouncer")
+    if program is None:
+        raise UnavailableError("PgBouncer is not on the PATH: install the package pgbouncer (apt, dnf, brew)")
+    postgres.own(directory)
+    port = choose_port(None, "")
+    users, log, configuration = (directory / name for name in ("users.txt", "pgbouncer.log", "pgbouncer.ini"))
+    text = CONFIGURATION.format(
+        database=server.database, server_port=server.port, port=port, users=users, log=log,
+        connections=CONNECTIONS,
+    )  # fmt: skip
+    for file, content in ((users, f'"{server.user}" "{server.password}"\n'), (configuration, text)):
+        file.touch(mode=0o600)
+        file.write_text(content)
+        postgres.give(file)
+    process = subprocess.Popen(
+        [program, "-q", configuration], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True, **(postgres.account() | {"cwd": directory}),
+    )  # fmt: skip
+    # Ends with this process, however that ends.
+    watchdog = subprocess.Popen(
+        ["/bin/sh", "-c", WATCHDOG, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        _wait_until_ready(process, port, log)
+        pooled = replace(server, port=port)
+        _fill(pooled)
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        yield Pooler(pooled, process.pid, version.splitlines()[0])
+    finally:
+        assert watchdog.stdin is not None
+        watchdog.kill()  # before its input closes: it never signals a process id that has been reused
+        watchdog.wait()
+        watchdog.stdin.close()
+        process.kill()
+        process.wait()
+
+
+def of_docker(settings: Settings) -> Pooler:
+    """The compose file's, with its pool open; raises UnavailableError where its profile is not up."""
+    pooled = docker.pooled(settings)
+    try:
+        _fill(pooled)
+    except psycopg.OperationalError:
+        raise UnavailableError("PgBouncer is not up: COMPOSE_PROFILES=pgbouncer make all SERVERS=docker") from None
+    return Pooler(pooled, None, "PgBouncer of docker-compose.yml")
+
+
+def _fill(pooled: PostgresServer) -> None:
+    """Open the connections of the pool: as many as transactions at once."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            connection = stack.enter_context(psycopg.connect(pooled.dsn()))
+            connection.execute("SELECT 1")
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+        else:
+            return
+    tail = log.read_text(errors="replace").splitlines()[-4:] if log.exists() else []
+    raise ServerError("PgBouncer did not start; its log ends:\n  " + "\n  ".join(tail))

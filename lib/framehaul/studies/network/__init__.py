@@ -1,0 +1,31 @@
+"""What the road between client and server changes: distance, bandwidth, encryption, and a pooler."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
+
+STUDY = Study(
+    "23_network",
+    "What do distance, bandwidth, encryption and a pooler change?",
+    (
+        ROWS.at(30_000, reference=300_000),
+        PASSES.at(3, reference=6),
+        WARMUP,
+        SEED,
+        Parameter(
+            "roads",
+            "few",
+            "networks, techniques and codecs that are compared: all, few, or the least that shows whether they work",
+            choices=("least", "few", "all"),
+            smoke="least",
+            reference="all",
+        ),
+    ),
+    "framehaul.studies.network.rows:Result",
+    "task",
+    "framehaul.studies.network.study:writeup_blocks",
+    shown="framehaul.studies.network.study:Roads",
+    patience="framehaul.studies.network.catalog:patience_seconds",
+    seconds=(75, 9000),
+)
+STUDIES = (STUDY,)
