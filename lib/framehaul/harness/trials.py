@@ -67,14 +67,14 @@ def all_techniques() -> list[Technique]:
 
 
 def chosen_techniques(tried: str) -> list[Technique]:
-    """Of those `all`, or of each of the `directions` and origins the first of each of its kinds of frame or `families`.
+    """Of those `all`, or of each direction and origin the first (`directions`), or the first of each of its `families`.
 
-    For `frames` only of those beyond the published ones and of the streamed moves, which are what is recommended.
+    For `frames` the first of each kind of frame that is beyond the published ones or streamed: what is recommended.
     Raises ValueError for another word than these.
     """
     kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
         "all": lambda one: (one.name,), "families": lambda one: (one.origin, one.family),
-        "directions": lambda one: (one.origin, one.frame), "frames": lambda one: (one.frame,),
+        "directions": lambda one: (one.origin,), "frames": lambda one: (one.frame,),
     }  # fmt: skip
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")

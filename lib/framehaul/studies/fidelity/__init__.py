@@ -10,6 +10,6 @@ STUDY = Study(
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:writeup_blocks",
     shown="framehaul.studies.fidelity.study:Matrix",
-    seconds=(31, 200),
+    seconds=(45, 500),
 )
 STUDIES = (STUDY,)

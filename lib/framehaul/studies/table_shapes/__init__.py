@@ -19,6 +19,6 @@ STUDY = Study(
     "framehaul.studies.table_shapes.passes:Row",
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",
-    seconds=(60, 14_400),
+    seconds=(100, 14_400),
 )
 STUDIES = (STUDY,)

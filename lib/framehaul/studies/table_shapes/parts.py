@@ -46,7 +46,7 @@ BATCH_ROWS = 10
 SENDERS = 8
 """Connections that a stream has, so that an insert that waits does not hold the next one up."""
 RATES = {"least": (20,), "few": (10, 100), "all": (1, 10, 50, 200)}
-SECONDS = {"least": 0.3, "few": 1.0, "all": 20.0}
+SECONDS = {"least": 0.3, "few": 0.6, "all": 20.0}
 LOOK_SECONDS = 0.1
 FLUSH_SECONDS = 30
 """How long a run waits for rows that the server has acknowledged and not stored yet."""

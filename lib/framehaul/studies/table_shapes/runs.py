@@ -80,7 +80,7 @@ MOST_STATEMENT_ROWS = {"least": 100, "few": 100, "all": 100_000}
 """What sends rows one at a time moves no more of them: it has lost long before."""
 CALLS = {
     "least": {1: 5, 10: 2, 100: 2},
-    "few": {1: 30, 10: 20, 100: 5},
+    "few": {1: 15, 10: 10, 100: 4},
     "all": {1: 200, 10: 100, 100: 50, 1_000: 10, 10_000: 3},
 }
 """Calls of a pass by rows, one where nothing is said: so many that it lasts some milliseconds, and has a p99."""

@@ -153,7 +153,8 @@ def _from_rows(row: Row) -> str:
     first = row["from"]
     if first is None:
         return "not with any number of rows"
-    return f"from {first.statement['rows']:,} rows on, than {first.copy['label']}"
+    rows = first.statement["rows"]
+    return f"from {f'{rows:,} rows' if rows > 1 else 'the first row'} on, than {first.copy['label']}"
 
 
 def latency_table(passes: pl.DataFrame) -> Listing:
