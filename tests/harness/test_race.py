@@ -9,7 +9,7 @@ import pytest
 
 from framehaul.harness.meter import Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
-from framehaul.harness.race import Heat, climb, heats, in_time, leaders
+from framehaul.harness.race import Heat, beside, climb, heats, in_time, leaders
 from framehaul.harness.recording import result
 from framehaul.harness.rounds import Rounds
 from framehaul.results import store
@@ -110,6 +110,7 @@ def test_who_may_take_minutes_climbs_and_others_do_not() -> None:
         (25_000, 250_000), (250_000, 1_000_000),
     ]  # fmt: skip
     assert {heat.rounds for heat, _ in climb(1_000_000, rounds, race=False)} == {Rounds(9, 0, 7)}
+    assert beside(100_000, rounds) == Heat(2_000, Rounds(3, 0, 7))  # beside the leaders, and other rows than before
     assert climb(30_000, rounds, race=True) == []  # so few take nobody minutes
 
 

@@ -49,6 +49,11 @@ def climb(rows: int, rounds: Rounds, *, race: bool) -> list[tuple[Heat, int]]:
     return [(Heat(size, few), after) for size, after in pairwise(sizes) if size >= LEAST_CLIMB_ROWS]
 
 
+def beside(rows: int, rounds: Rounds) -> Heat:
+    """Of who climbed no further, with the leaders: what one gains over the slowest is to be known as well."""
+    return Heat(rows // 50, Rounds(FIRST_ROUNDS, 0, rounds.seed))
+
+
 def in_time(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat, after: int) -> list[Technique]:
     """Who would move the rows `after` a heat within `LONGEST_PASS_SECONDS`, going by their fastest pass."""
     timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")

@@ -15,7 +15,7 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import TABLES
 from framehaul.harness.measure import record_passes
-from framehaul.harness.race import Heat, climb, heats, in_time, leaders
+from framehaul.harness.race import Heat, beside, climb, heats, in_time, leaders
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
@@ -125,17 +125,19 @@ def run(
                     profile=bool(profile),
                 )  # fmt: skip
 
-            slow = [one for one in chosen if one.origin == "everyday"]
+            climbing = everyday = [one for one in chosen if one.origin == "everyday"]
             for heat, after in climb(rows, rounds, race=bool(race)):
-                # In a race everybody moves few rows in the end, and so do those whom they are compared with.
-                measure(slow if race else [one for one in chosen if one.origin != "everyday" or one in slow], heat)
-                slow = in_time(slow, this_run.so_far(), heat, after)
-            left = [one for one in chosen if one.origin != "everyday" or one in slow]
+                # Without a race those that all of them are compared with move as few rows, too.
+                measure(climbing if race else [one for one in chosen if one not in everyday or one in climbing], heat)
+                climbing = in_time(climbing, this_run.so_far(), heat, after)
+            left = [one for one in chosen if one not in everyday or one in climbing]
             *before, last = heats(rows, rounds, race=bool(race))
             for heat in before:
                 measure(left, heat)
                 left = leaders(left, this_run.so_far(), heat)
             measure(left, last)
+            if race and (behind := [one for one in everyday if one not in climbing]):
+                measure([*behind, *left], beside(rows, rounds))
             deadline, number = time.monotonic() + budget, rounds.passes
             while precision and time.monotonic() < deadline:
                 loose = findings.known_less_than(statistics.summary(this_run.so_far()), precision)
