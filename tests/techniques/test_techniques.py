@@ -3,8 +3,10 @@ from __future__ import annotations
 import ast
 import csv
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -18,6 +20,7 @@ from framehaul.servers.tables import tables_of
 from framehaul.studies.summary import published
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.registry import Registered
 from framehaul.techniques.source import source
 from tests.conftest import call, check_each, lacks
 from tests.second_table import SECOND_TABLE
@@ -146,6 +149,16 @@ def test_techniques_can_be_had_by_database_and_direction(database: Any, directio
     wanted = [found for found in techniques() if (found.database, found.direction) == (database, direction)]
     assert wanted
     assert techniques(database, direction) == wanted
+
+
+def test_the_order_is_that_of_the_files_whatever_was_imported_first() -> None:
+    code = "import framehaul.techniques.beyond.clickhouse_read\nfrom framehaul.techniques import techniques\n"
+    code += "print(*[one.key for one in techniques()], sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(one.key) for one in techniques()]
+    assert [one.origin for one in techniques("postgres", "read")] == sorted(
+        (one.origin for one in techniques("postgres", "read")), key=get_args(Registered).index
+    )
 
 
 def function_called(name: str) -> Callable[[], None]:

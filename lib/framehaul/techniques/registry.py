@@ -160,11 +160,20 @@ def technique[F: Callable[..., Any]](
     return register
 
 
+MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read")
+
+
 def techniques(database: Database | None = None, direction: Direction | None = None) -> list[Technique]:
     """All techniques, or those of a database and direction, in the order of their source files."""
-    for name in ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read"):
+    for name in MODULES:
         for kind in get_args(Registered):
             importlib.import_module(f"framehaul.techniques.{kind}.{name}")
+
+    def place(one: Technique) -> tuple[int, int]:  # whatever was imported first
+        return MODULES.index(f"{one.database}_{one.direction}"), get_args(Registered).index(one.origin)
+
     return [
-        one for one in _TECHNIQUES.values() if database in (None, one.database) and direction in (None, one.direction)
+        one
+        for one in sorted(_TECHNIQUES.values(), key=place)
+        if database in (None, one.database) and direction in (None, one.direction)
     ]
