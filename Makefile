@@ -42,7 +42,7 @@ setup: $(ENVIRONMENT) ## make the environment; the other targets do it by themse
 .venv/.complete: pyproject.toml uv.lock setup.sh
 	@sh setup.sh
 
-all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the writeup's blocks (13 min)
+all: $(ENVIRONMENT) ## run the notebooks (NOTEBOOKS): results, figures, reports and the writeup's blocks (18 min)
 	@$(FRAMEHAUL) run $(VARIABLES)
 
 mine: $(ENVIRONMENT) ## measure a dataframe of your own: DATA=file KEY='a b' SORT='b a' ROWS=first (first answer in 2 min)
