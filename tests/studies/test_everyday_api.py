@@ -18,9 +18,10 @@ from framehaul.errors import WrongResultError
 from framehaul.results import store
 from framehaul.studies.everyday_api import STUDY, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
-from framehaul.studies.everyday_api.study import BatchedRead, Change, ReaderError, changes, grown
+from framehaul.studies.everyday_api.study import BatchedRead, Change, ReaderError, changes, grown, takes_own_codecs
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
+from framehaul.techniques.source import source
 
 ROWS = 20_000
 """Whose sums are past 32 bits."""
@@ -45,7 +46,17 @@ def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change
             assert other["frame"] == one.call["frame"]
             assert other["contract"] == one.call["contract"]
             assert other["origin"] in ("published", "beyond")
-        assert one.after.own_lines <= study.MOST_LINES
+        assert not takes_own_codecs(one.after)
+
+
+def test_own_codecs_are_told_from_conversions() -> None:
+    taking = {
+        name: takes_own_codecs(source("clickhouse", "read", {name: "http_client"}))
+        for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream")
+    }
+    assert taking == {"polars_http_client_native_decoded": True, "polars_http_client_arrow_stream": False}
+    assert takes_own_codecs(source("postgres", "write", {"polars_pgpq_presorted": "pgpq"}))
+    assert not takes_own_codecs(source("postgres", "write", {"polars_pgpq_copy_binary": "pgpq"}))
 
 
 def test_both_sides_of_a_change_are_code_and_the_diff_leads_from_one_to_the_other(found: list[Change]) -> None:

@@ -37,10 +37,10 @@ from framehaul.studies.everyday_api import STUDY
 from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
-from framehaul.techniques.source import Source, source
+from framehaul.techniques.source import OURS, Source, source
 
-MOST_LINES = 450
-"""Of checks and conversions below a technique; codecs of our own have more."""
+OWN_CODECS = ("copy_binary", "native_format", "key_order")
+"""Rooms of `codecs` that write or read a whole format, or order rows for it; the others convert values."""
 GROWS = 0.75
 """From where on memory grows with the rows: of what further rows take as Arrow, the part that it grows by."""
 LEAST_FURTHER_BYTES = 10_000_000
@@ -170,12 +170,17 @@ def changes(passes: pl.DataFrame) -> list[Change]:
             database=call["database"], direction=call["direction"], frame=call["frame"],
         ).filter(pl.col("contract").eq_missing(call["contract"]))  # fmt: skip
         ranked = [(row, _source(row)) for row in rivals.sort("rows", "median_rows_per_s", descending=True).to_dicts()]
-        short = [(row, code) for row, code in ranked if code.own_lines <= MOST_LINES]
+        short = [(row, code) for row, code in ranked if not takes_own_codecs(code)]
         if short:
             (fast, after), (fastest, _) = short[0], ranked[0]
             gain, of_fastest = (_gain(passes, one, call) for one in (fast, fastest))
             found.append(Change(call, fast, fastest, gain, of_fastest, _source(call), after))
     return found
+
+
+def takes_own_codecs(code: Source) -> bool:
+    """Whether code takes along an encoder or a decoder of ours."""
+    return any(f"# {OURS}.codecs.{room}\n" in code.text for room in OWN_CODECS)
 
 
 def _source(row: dict[str, Any]) -> Source:
