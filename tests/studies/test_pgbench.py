@@ -351,7 +351,7 @@ def test_a_study_of_one_service_of_each_kind(
     assert "127.0.0.1:1 cannot be used" in kept.filter(service="away")["reason"][0]
     given = kept.filter(service="given")
     assert set(given["status"]) == {"ok"}, given["reason"].to_list()
-    assert len(given) == 3 * 2
+    assert len(given) == len(workloads.tests("smallest")) * 2
     limited = kept.filter(service="limited_iops")
     assert set(limited["status"]) <= {"ok", "skipped"}, limited["reason"].to_list()
     for row in limited.filter(test="io_write", status="ok").to_dicts():

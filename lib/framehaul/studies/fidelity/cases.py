@@ -312,6 +312,7 @@ _VALUES: tuple[Case, ...] = (
     _case("float32: greatest, subnormal, full precision", T.FLOAT32,
           [3.4028234663852886e38, 1e-45, 0.10000000149011612, -1.5, 0.0]),
     _case("float: -0.0", T.FLOAT64, [-0.0, 0.0]),
+    _case("float: whole, past 2^53", T.FLOAT64, [4.54588716815959e16, -9007199254740994.0]),
     _case("float: NaN and infinities", T.FLOAT64, [float("nan"), float("inf"), float("-inf")]),
     _case("float: NaN against NULL", T.FLOAT64, [float("nan"), None, 1.5], nullable=True),
     _case("decimal: limits of precision and scale", T.DECIMAL,

@@ -44,6 +44,11 @@ LOSSES: tuple[Loss, ...] = (
         "Whole floats come without a point. Where all of a column are whole, pandas makes integers, which have no -0.",
     ),
     Loss(
+        r" read pandas_(.*_csv|psycopg_copy_text$)", r"float: whole", r"became -?\d+$",
+        "Whole floats come without a point, with the digits that tell them from other floats and zeros behind these. "
+        "Where all of a column are whole, pandas makes integers of them, which are others from 2^53 on.",
+    ),
+    Loss(
         r"clickhouse write pandas_", r"float: NaN and inf", r"nan became 0\.0",
         "pandas writes NaN as NULL, and ClickHouse stores the default, 0, where there may be no NULL "
         "(`input_format_null_as_default`).",

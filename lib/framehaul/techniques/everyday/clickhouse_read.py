@@ -19,10 +19,11 @@ from framehaul.techniques.registry import technique
 def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
     """pandas' own reader over a SQLAlchemy connection.
 
-    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
+    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html, as `read_sql_query`: the other asks first whether
+    the query is the name of a table, over a second connection, and does not get over some names.
     """
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
-    return pd.read_sql(query, connection)
+    return pd.read_sql_query(query, connection)
 
 
 @technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-driver")
