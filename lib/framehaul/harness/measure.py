@@ -46,6 +46,8 @@ SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
 
 type Frame = pl.DataFrame | pd.DataFrame
+IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
+"""What makes of the rows what a technique is given, by its kind of frame."""
 type Returned = Frame | int | None
 """What a technique gives back: a frame, or for a baseline that keeps nothing, how many rows or bytes there were."""
 
@@ -170,8 +172,7 @@ class _Passes:
         self._times, self._cold = times, cold
         self._server, self._table, self._expected, self._reference = server, table, expected, reference
         self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
-        convert: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
-        self._frames = {kind: convert[kind](content, table) for kind in sorted(frames & convert.keys())}
+        self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(frames & IN_FRAMES.keys())}
         self._profile, self._calls = profile, calls
         self._parts = {kind: _in_parts(frame, calls) for kind, frame in self._frames.items()}
         self._wire_bytes: dict[str, int] = {}

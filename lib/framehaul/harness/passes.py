@@ -69,6 +69,11 @@ def right[V](values: V, wrong: str | None) -> V:
     return values
 
 
+def last_line(written: str, otherwise: str) -> str:
+    """The last line that a process has written, which mostly says why it ended; `otherwise` where it wrote none."""
+    return next(reversed(written.strip().splitlines()), otherwise)
+
+
 def describe(error: BaseException) -> str:
     """One line of what went wrong, with the server's own words when it sent some."""
     text: Any = str(error)

@@ -160,6 +160,11 @@ def technique[F: Callable[..., Any]](
     return register
 
 
+def named(database: Database, direction: Direction, name: str) -> Technique:
+    """The technique of this name; raises KeyError where there is none."""
+    return {one.name: one for one in techniques(database, direction)}[name]
+
+
 MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read")
 
 

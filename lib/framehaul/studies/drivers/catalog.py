@@ -23,7 +23,7 @@ from typing import Any
 
 from framehaul.data.documents import no_number
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.passes import Ok, Pass, attempt
+from framehaul.harness.passes import Ok, Pass, attempt, last_line
 from framehaul.settings import PROJECT, Settings
 
 SOURCES = PROJECT / "drivers"
@@ -119,8 +119,8 @@ class Program:
     def _ended(self) -> ProgramError:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - ERROR_BYTES))
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return ProgramError(lines[-1][:400] if lines else "the program ended without a word")
+        written = self._errors.read().decode(errors="replace")
+        return ProgramError(last_line(written, "the program ended without a word")[:400])
 
 
 def parsed(line: bytes, fields: Mapping[str, type]) -> dict[str, Any]:

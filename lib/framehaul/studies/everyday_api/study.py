@@ -23,8 +23,8 @@ from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness.environment import server_versions
-from framehaul.harness.passes import Pass, columns_of, right
-from framehaul.harness.recording import recording
+from framehaul.harness.passes import Pass, columns_of, last_line, right
+from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
@@ -32,12 +32,14 @@ from framehaul.reporting.tables import Column, Listing, bullets, megabytes, spee
 from framehaul.results import ratios, statistics, store
 from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.store import Status
+from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
 from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
+from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
-from framehaul.techniques.source import OURS, Source, source
+from framehaul.techniques.source import OURS, Source
 
 OWN_CODECS = ("copy_binary", "native_format", "key_order")
 """Rooms of `codecs` that write or read a whole format, or order rows for it; the others convert values."""
@@ -92,34 +94,36 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
 
         def work(stop: threading.Event) -> None:
             for size in sizes:
-                content = generator.arrow_table(table, size, seed)
-                sent, arrow_bytes = sums_of(to_polars(content, table), table), content.nbytes
-
-                def row(way: Way, number: int, outcome: Pass[dict[str, Any]], size: int = size) -> BatchedRead:
-                    return BatchedRead(
-                        this_run.run_id, way.database, way.name, way.label, size, number, **columns_of(outcome)
-                    )
-
-                def read(way: Way, _: int, size: int = size, sent: dict[str, int] = sent) -> dict[str, Any]:
-                    return _read(way, size, sent) | {"arrow_bytes": arrow_bytes}  # noqa: B023  called in this turn
-
-                record, finished = this_run.passes(row)
-                try:
-                    for database in DATABASES:
-                        tables = tables_of(both.of(database))
-                        tables.create(table)
-                        tables.load(table, content)
-                        tables.quiesce()
-                    in_rounds(
-                        WAYS, rounds, read, record, stop=stop, finished=finished,
-                        progress=lambda way, _: this_run.progress(way.name),
-                    )  # fmt: skip
-                finally:
-                    for database in DATABASES:
-                        tables_of(both.of(database)).drop(table)
+                _read_all(this_run, both, table, size, rounds, stop)
 
         interruptible(work)
     return EverydayApi.load(this_run.settings)
+
+
+def _read_all(
+    this_run: Recording, both: Servers, table: Table, size: int, rounds: Rounds, stop: threading.Event
+) -> None:
+    """A table of so many rows on both servers, and every way of reading it in batches."""
+    content = generator.arrow_table(table, size, rounds.seed)
+    sent = sums_of(to_polars(content, table), table)
+
+    def row(way: Way, number: int, outcome: Pass[dict[str, Any]]) -> BatchedRead:
+        return BatchedRead(this_run.run_id, way.database, way.name, way.label, size, number, **columns_of(outcome))
+
+    record, finished = this_run.passes(row)
+    try:
+        for database in DATABASES:
+            tables = tables_of(both.of(database))
+            tables.create(table)
+            tables.load(table, content)
+            tables.quiesce()
+        in_rounds(
+            WAYS, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
+            stop=stop, progress=lambda way, _: this_run.progress(way.name), finished=finished,
+        )  # fmt: skip
+    finally:
+        for database in DATABASES:
+            tables_of(both.of(database)).drop(table)
 
 
 def _read(way: Way, rows: int, sent: dict[str, int]) -> dict[str, Any]:
@@ -127,8 +131,7 @@ def _read(way: Way, rows: int, sent: dict[str, int]) -> dict[str, Any]:
     command = [sys.executable, "-m", f"{__package__}.batches", way.name]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise ReaderError(lines[-1] if lines else f"the process of {way.name} ended with {done.returncode}")
+        raise ReaderError(last_line(done.stderr, f"the process of {way.name} ended with {done.returncode}"))
     said = json.loads(done.stdout.splitlines()[-1])
     came = said.pop("came")
     other = [name for name in sent if came.get(name) != sent[name]]
@@ -169,22 +172,18 @@ def changes(passes: pl.DataFrame) -> list[Change]:
             pl.col("origin").is_in(["published", "beyond"]), connections=1, dtypes="exact",
             database=call["database"], direction=call["direction"], frame=call["frame"],
         ).filter(pl.col("contract").eq_missing(call["contract"]))  # fmt: skip
-        ranked = [(row, _source(row)) for row in rivals.sort("rows", "median_rows_per_s", descending=True).to_dicts()]
+        ranked = [(row, code_of(row)) for row in rivals.sort("rows", "median_rows_per_s", descending=True).to_dicts()]
         short = [(row, code) for row, code in ranked if not takes_own_codecs(code)]
         if short:
             (fast, after), (fastest, _) = short[0], ranked[0]
             gain, of_fastest = (_gain(passes, one, call) for one in (fast, fastest))
-            found.append(Change(call, fast, fastest, gain, of_fastest, _source(call), after))
+            found.append(Change(call, fast, fastest, gain, of_fastest, code_of(call), after))
     return found
 
 
 def takes_own_codecs(code: Source) -> bool:
     """Whether code takes along an encoder or a decoder of ours."""
     return any(f"# {OURS}.codecs.{room}\n" in code.text for room in OWN_CODECS)
-
-
-def _source(row: dict[str, Any]) -> Source:
-    return source(row["database"], row["direction"], {row["technique"]: row["driver"]})
 
 
 def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> Ratio:
@@ -267,7 +266,7 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
     medians = statistics.medians(passes, ["database", "way", "label", "rows"]).filter(status="ok").sort("rows")
     found = []
     for group in medians.partition_by("way", maintain_order=True):
-        less, *_, more = (*group.to_dicts(), group.to_dicts()[-1])
+        less, more = group.row(0, named=True), group.row(-1, named=True)
         further = more["arrow_bytes"] - less["arrow_bytes"]
         part = (more["peak_rss_bytes"] - less["peak_rss_bytes"]) / further if further else math.nan
         said = "too few rows to say" if further < LEAST_FURTHER_BYTES else "yes" if part < GROWS else "no"
@@ -314,7 +313,7 @@ def _gains(found: list[Change]) -> Iterator[str]:
         if one.gain.logs:
             by_way.setdefault(where(one.call), []).append(one)
     for way, here in by_way.items():
-        least, *_, most = sorted([here[0], *here], key=lambda one: one.gain.ratio)
+        least, most = (of(here, key=lambda one: one.gain.ratio) for of in (min, max))
         yield (
             f"**{way}**: what libraries do gives {least.gain} over {least.call['label']}, "
             f"and {most.gain} over {most.call['label']}."

@@ -17,8 +17,8 @@ from framehaul.data.schema import Table
 from framehaul.harness.measure import called, opened
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, Server, numbers
-from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database, Direction, named
 
 WRITERS = READERS = 2
 FRAME_ROWS, STILL_ROWS = 2_000, 20_000
@@ -127,8 +127,7 @@ def _first_id(writer: int, number: int) -> int:
 
 def fast(database: Database, direction: Direction) -> Technique:
     """The technique of the load."""
-    name = (WRITER if direction == "write" else READER)[database]
-    return next(technique for technique in techniques(database, direction) if technique.name == name)
+    return named(database, direction, (WRITER if direction == "write" else READER)[database])
 
 
 def _frame(first: int, rows: int) -> pl.DataFrame:

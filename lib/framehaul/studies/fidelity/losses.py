@@ -134,7 +134,7 @@ LOSSES: tuple[Loss, ...] = (
         "among floats it is NaN. Go through Arrow.",
     ),
     Loss(
-        r" write pandas_.*_parquet", r"list of float|struct: NaN", r"became ('?\{|\[None)",
+        r" write pandas_.*(_parquet|adbc_to_sql)", r"list of float|struct: NaN", r"became ('?\{|\[None)",
         "Where Arrow takes objects of pandas it takes NaN for NULL, inside of lists as well.",
     ),
     Loss(
@@ -285,10 +285,6 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         r"postgres write .*(to_sql|write_database|executemany)", r"not UTF-8: as bytes", r"became '\\\\x",
         "Bytes are sent as `bytea`, which becomes text as its hexadecimal digits.",
-    ),
-    Loss(
-        r"postgres write pandas_adbc_to_sql", r"list of float", r"became \[None",
-        "Where Arrow takes objects of pandas it takes NaN for NULL, inside of lists as well.",
     ),
     Loss(
         r"postgres write polars_sqlalchemy_write_database", r"NaN against NULL", r"nan became NULL",

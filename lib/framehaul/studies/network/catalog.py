@@ -17,7 +17,7 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
 from framehaul.techniques.clients import HttpConnection
-from framehaul.techniques.registry import DATABASES, Database, Direction
+from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 LINKS = (
     Link("loopback", loopback=True),
@@ -106,7 +106,7 @@ class Task:
     @property
     def of(self) -> Technique:
         """The technique, with its codec."""
-        known = next(one for one in techniques(self.database, self.direction) if one.name == self.technique)
+        known = named(self.database, self.direction, self.technique)
         return with_codec(known, self.codec) if self._with_codec else known
 
     @property

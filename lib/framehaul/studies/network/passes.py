@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
 from numba.core.event import install_timer
 
 from framehaul.data import generator
-from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
-from framehaul.harness.measure import Frame, called, opened
+from framehaul.harness.measure import IN_FRAMES, called, opened
 from framehaul.harness.meter import Meter, settle
 from framehaul.harness.passes import describe, right
 from framehaul.harness.verify import Expected, dtype_drift
@@ -24,8 +22,6 @@ from framehaul.results.store import EXACT
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.network.catalog import UNVERIFIED, Task
 from framehaul.studies.network.roads import Roads
-
-IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
 
 
 @dataclass(frozen=True)

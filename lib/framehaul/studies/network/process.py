@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
+from framehaul.harness.passes import last_line
 from framehaul.studies.network.catalog import Task
 from framehaul.studies.network.wanted import Wanted
 
@@ -70,6 +71,5 @@ def _ended(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
     """How it ended, and the last that it said."""
     status = process.wait()
     errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    said = f": {lines[-1]}" if lines else ""
-    return f"the process of servers and clients has ended, with status {status}{said}"
+    said = last_line(errors.read().decode(errors="replace"), "")
+    return f"the process of servers and clients has ended, with status {status}{f': {said}' if said else ''}"

@@ -26,7 +26,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness.environment import server_versions
 from framehaul.harness.measure import record_passes
 from framehaul.harness.meter import Moved, Usage
-from framehaul.harness.passes import right
+from framehaul.harness.passes import last_line, right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.harness.verify import Expected
@@ -306,8 +306,8 @@ class _Mover:
         if not (answer := self._answers.readline()):
             self._process.wait()
             self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise MoverError(lines[-1] if lines else f"the process of {self._name} ended")
+            written = self._errors.read().decode(errors="replace")
+            raise MoverError(last_line(written, f"the process of {self._name} ended"))
         cost: dict[str, Any] = json.loads(answer)
         return cost
 

@@ -25,8 +25,8 @@ from framehaul.results.ratios import Ratio, ratio, verdicts
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import tables_of
 from framehaul.settings import load_settings
-from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Database
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database, named
 
 SCALARS = NESTED_METRICS.columns[:6]
 WITHOUT = "scalars alone"
@@ -65,8 +65,7 @@ def cost(database: Database, *, rows: int, passes: int, warmup: int, seed: int) 
     """
     check(ROWS=(rows, 1))
     rounds, found = Rounds(passes, warmup, seed), list[dict[str, object]]()
-    known = {one.name: one for one in techniques(database, "read")}
-    carrier, faster = (known[name] for name in CARRIERS[database])
+    carrier, faster = (named(database, "read", name) for name in CARRIERS[database])
     reads = [Read(carrier, added, table_with(added)) for added in ADDED] + [Read(faster, WITHOUT, table_with(WITHOUT))]
     with servers.running(load_settings()) as both:
         server = both.of(database)
