@@ -67,22 +67,24 @@ def all_techniques() -> list[Technique]:
 
 
 def chosen_techniques(tried: str) -> list[Technique]:
-    """Of those `all`, or of each direction and origin the first (`directions`), or the first of each of its `families`.
+    """Of those `all`, or the first of each direction and origin (`directions`), or the first of each of its `families`.
 
-    For `frames` the first of each kind of frame that is beyond the published ones or streamed: what is recommended.
-    Raises ValueError for another word than these.
+    Everyday calls are not among the `directions`: they take longest. The `fewest` are those of them that are beyond the
+    published ones, or streamed. Raises ValueError for another word than these.
     """
-    kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
-        "all": lambda one: (one.name,), "families": lambda one: (one.origin, one.family),
-        "directions": lambda one: (one.origin,), "frames": lambda one: (one.frame,),
-    }  # fmt: skip
+    kinds: dict[str, tuple[Callable[[Technique], str], frozenset[str]]] = {
+        "all": (lambda one: one.name, frozenset()),
+        "families": (lambda one: f"{one.origin} {one.family}", frozenset()),
+        "directions": (lambda one: one.origin, frozenset({"everyday"})),
+        "fewest": (lambda one: one.origin, frozenset({"everyday", "published"})),
+    }
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
+    kind, without = kinds[tried]
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
-        if tried == "frames" and one.origin not in ("beyond", "streamed"):
-            continue
-        first.setdefault((one.database, one.direction, *kinds[tried](one)), one)
+        if one.origin not in without:
+            first.setdefault((one.database, one.direction, kind(one)), one)
     return [*first.values()]
 
 
