@@ -11,9 +11,14 @@ from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import never
 from framehaul.harness.streams import STREAMS
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Direction
 
 DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
 """The order of pages."""
+FEWEST: dict[Direction, set[tuple[str, str]]] = {
+    "write": {("beyond", "pandas"), ("streamed", "batches")}, "read": {("beyond", "polars"), ("streamed", "batches")},
+}  # fmt: skip
+"""Origins and kinds of frame: pandas where rows are written, for its frames have an index."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +74,20 @@ def all_techniques() -> list[Technique]:
 def chosen_techniques(tried: str) -> list[Technique]:
     """Of those `all`, or the first of each direction and origin (`directions`), or the first of each of its `families`.
 
-    Everyday calls are not among the `directions`: they take longest. The `fewest` are those of them that are beyond the
-    published ones, or streamed. Raises ValueError for another word than these.
+    Everyday calls are not among the `directions`: they take longest. The `fewest` are one that is beyond the published
+    ones and one that streams. Raises ValueError for another word than these.
     """
-    kinds: dict[str, tuple[Callable[[Technique], str], frozenset[str]]] = {
-        "all": (lambda one: one.name, frozenset()),
-        "families": (lambda one: f"{one.origin} {one.family}", frozenset()),
-        "directions": (lambda one: one.origin, frozenset({"everyday"})),
-        "fewest": (lambda one: one.origin, frozenset({"everyday", "published"})),
-    }
+    kinds: dict[str, Callable[[Technique], str]] = {
+        "all": lambda one: one.name, "families": lambda one: f"{one.origin} {one.family}",
+        "directions": lambda one: "" if one.origin == "everyday" else one.origin,
+        "fewest": lambda one: one.origin if (one.origin, one.frame) in FEWEST[one.direction] else "",
+    }  # fmt: skip
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
-    kind, without = kinds[tried]
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
-        if one.origin not in without:
-            first.setdefault((one.database, one.direction, kind(one)), one)
+        if kind := kinds[tried](one):
+            first.setdefault((one.database, one.direction, kind), one)
     return [*first.values()]
 
 
