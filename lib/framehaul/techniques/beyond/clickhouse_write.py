@@ -412,7 +412,7 @@ def pandas_clickhouse_connect_insert_df_rust(
     insert_df(client, table, frame)
 
 
-NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:
