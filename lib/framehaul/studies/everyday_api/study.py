@@ -201,11 +201,11 @@ def changes_table(found: list[Change]) -> Listing:
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
         Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
         words("call instead", lambda row: f"`{row['fast']['technique']}`"),
-        Column("gains", "gain"),
+        Column("gain, what libraries do", "gain"),
         words("verdict", "said"),
         Column("checks and conversions it takes along, lines", lambda row: row["after"].own_lines),
         words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
-        Column("gains ", "gain_of_fastest"),
+        Column("gain, with codecs of ours", "gain_of_fastest"),
     ]
     return Listing(columns, [vars(one) | {"said": word} for one, word in zip(found, said, strict=True)])
 
