@@ -31,7 +31,7 @@ from framehaul.servers import Servers
 from framehaul.servers.address import parse_clickhouse_url
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.own_data import STUDY, addresses
+from framehaul.studies.own_data import STUDY, addresses, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
@@ -162,14 +162,15 @@ def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str
 
 
 def check_snippet(
-    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Expected], servers: Servers
-) -> None:
-    """Run the code of a technique and compare what it did with what was sent."""
+    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Expected], servers: Servers,
+    *, there: int = 0,
+) -> None:  # fmt: skip
+    """Run the code of a technique, into so many rows where it writes, and compare what it did with the frame."""
     tables, table = tables_of(servers.of(found.database)), derived.table
     if found.direction == "write" or len(tables.content(table)) != derived.content.num_rows:
         tables.create(table)
-        if found.direction == "read":
-            tables.load(table, derived.content)
+        if found.direction == "read" or there:
+            tables.load(table, derived.content.slice(0, there or None))
     said, result = runner.run(f"{found.database}_{found.direction}_{found.name}", code)
     if lacks(found):
         assert "pg_parquet" in said or "EXCHANGE_DIR" in said or "make tools" in said
@@ -182,10 +183,9 @@ def check_snippet(
         assert sent[found.database].difference(frame) is None, found.name
 
 
-def code_of(found: Technique, table: Table, kind: str = "parquet") -> str:
-    return snippet(
-        found, table, table.postgres_ddl if found.database == "postgres" else table.clickhouse_ddl, kind
-    ).code
+def code_of(found: Technique, table: Table, kind: str = "parquet", *, replaces: bool = False) -> str:
+    statement = table.postgres_ddl if found.database == "postgres" else table.clickhouse_ddl
+    return snippet(found, table, statement, kind, replaces=replaces).code
 
 
 SHOWN = [found for found in techniques() if found.frame != "none" and found.origin not in ("baseline", "everyday")]
@@ -218,6 +218,43 @@ def test_the_code_of_every_technique_runs_without_framehaul(
             chosen,
             lambda found: check_snippet(found, code_of(found, derived.table), runner, derived, loaded, servers),
         )
+    finally:
+        runner.close()
+
+
+REPLACING = [found for found in modes.competing(SHOWN, modes.REPLACE) if found.direction == "write"]
+REPLACING_OFTEN = {
+    "polars_pgpq_copy_binary", "pandas_asyncpg_copy_text", "polars_http_client_arrow_exchange",
+    "pandas_clickhouse_driver_native_columnar", "pandas_httpx_parquet",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(REPLACING_OFTEN, id="some"),
+        pytest.param({found.name for found in REPLACING} - REPLACING_OFTEN, id="others", marks=pytest.mark.slow),
+    ],
+)
+def test_the_code_that_replaces_rows_leaves_none_of_them(
+    database: Database, names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    data, derived = hostile
+    chosen = [found for found in SHOWN if found.key in {one.key for one in REPLACING if one.database == database}]
+    runner = Runner(servers, data, set(), tmp_path)
+
+    def check(found: Technique) -> None:
+        code = code_of(found, derived.table, replaces=True)
+        assert "Table that it replaces all rows of:" in code
+        check_snippet(found, code, runner, derived, loaded, servers, there=100)
+        if found.name == "polars_pgpq_copy_binary":  # what goes on all the same would have failed on the key
+            said, _ = runner.run("not_replacing", code_of(found, derived.table))
+            assert "UniqueViolation" in said
+
+    try:
+        check_each((found for found in chosen if found.name in names), check)
     finally:
         runner.close()
 
@@ -413,9 +450,13 @@ def test_code_connects_where_the_usual_variables_say(
         ([], "DATA is missing: give the path of a file"),
         (["--data=nowhere.parquet"], "nowhere.parquet is not there"),
         (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
-        (["--data={data}", "--key=text"], "KEY: column text holds NULL"),
+        (["--data={data}", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
         (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
         (["--data={data}", "--rows=x"], "ROWS='x'"),
+        (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
+        (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
+        (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
+        (["--data={data}", "--mode=upsert", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
     ],
 )  # fmt: skip
 def test_bad_input_to_make_mine_is_named_before_anything_starts(

@@ -68,6 +68,7 @@ def run(
     disturbance: Disturbance | None = None,
     profile: bool = False,
     calls: int = 1,
+    there: pa.Table | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -84,6 +85,8 @@ def run(
 
     One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
+
+    Writes find a new table with the rows `there`, if any; afterwards it has to hold `content` and nothing else.
     """
     progress("preparing data")
     times, disturbance = times or Times(), disturbance or Disturbance()
@@ -100,8 +103,9 @@ def run(
                 tables.quiesce()
             frames: set[str] = {technique.frame for technique in techniques}
             passes = _Passes(
-                server, table, content, expected, reference, frames, times, cold, profile=profile, calls=calls
-            )
+                server, table, content, expected, reference, frames, times, cold, there,
+                profile=profile, calls=calls,
+            )  # fmt: skip
         with asyncio.Runner() as runner:
 
             def step(technique: Technique, number: int) -> None:
@@ -130,13 +134,14 @@ def run(
 def record_passes(
     this_run: Recording, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer,
     table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
+    there: pa.Table | None = None,
 ) -> None:  # fmt: skip
     """`run`, with its passes, times and disturbances recorded as those of this run."""
     record, finished = this_run.techniques(notebook, content.num_rows)
     run(
         techniques, server, table, content, rounds, record,
         stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-        disturbance=this_run.disturbance, profile=profile,
+        disturbance=this_run.disturbance, profile=profile, there=there,
     )  # fmt: skip
 
 
@@ -166,10 +171,10 @@ class _Passes:
 
     def __init__(
         self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
-        reference: Table, frames: set[str], times: Times, cold: Container[Key],
+        reference: Table, frames: set[str], times: Times, cold: Container[Key], there: pa.Table | None,
         *, profile: bool, calls: int,
     ) -> None:  # fmt: skip
-        self._times, self._cold = times, cold
+        self._times, self._cold, self._there = times, cold, there
         self._server, self._table, self._expected, self._reference = server, table, expected, reference
         self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
         self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(frames & IN_FRAMES.keys())}
@@ -186,6 +191,8 @@ class _Passes:
         if technique.direction == "write":
             with self._times.spent("reset"):
                 self._tables.create(self._table)
+                if self._there is not None:
+                    self._tables.load(self._table, self._there)
                 self._tables.quiesce()
         compiling: list[float] = []
         with self._counting_relay(number) as (server, relay), install_timer("numba:compile", compiling.append):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-ContractKind = Literal["append", "bulk_load"]
+ContractKind = Literal["append", "bulk_load", "replace"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Contract:
 
     kind: ContractKind
     """`append`: rows come to those that are there, beside whoever else works with the table; `bulk_load`: the table is
-    empty, or replaced, or nobody's but ours meanwhile."""
+    empty, or replaced, or nobody's but ours meanwhile; `replace`: it may have rows, all of which go."""
     locks: str
     others_see: str
     """Of the rows, while it runs."""
@@ -34,3 +34,14 @@ HALVES = replace(
 LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
 REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
 IDEMPOTENT = replace(CLICKHOUSE_APPEND, after_failure="the blocks written before; tried again, each of them once")
+
+REPLACED_IN_TRANSACTION = Contract(
+    "replace",
+    "the table, against readers and writers",
+    "nothing: they wait until it commits",
+    "the rows that were there",
+)
+REPLACED_BESIDE = replace(
+    REPLACED, kind="replace", locks="nothing: what others write meanwhile is lost",
+    after_failure="the rows that were there; a table beside them where the client died",
+)  # fmt: skip

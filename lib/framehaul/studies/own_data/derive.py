@@ -503,12 +503,13 @@ WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], 
 
 def _check_key(table: Table, content: pa.Table) -> None:
     """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
-    nullable = {column.name for column in table.columns if column.nullable}
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
         for name in names:
-            if name in nullable:
+            missing = pl.Series(values=content.column(name)).is_null()
+            if missing.any():
                 raise DataError(
-                    f"{variable}: column {name} holds NULL, which neither a key nor an order may: leave it out"
+                    f"{variable}={' '.join(names)!r}: column {name} holds {missing.sum():,} NULLs, the first in row "
+                    f"{missing.arg_max():,}, which neither a key nor an order may: leave it out, or fill them"
                 )
     if not table.key:
         return

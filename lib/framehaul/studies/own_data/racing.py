@@ -22,7 +22,7 @@ from framehaul.results import statistics
 from framehaul.results.ratios import tied
 from framehaul.results.store import EXACT
 from framehaul.servers import Servers
-from framehaul.studies.own_data import STUDY
+from framehaul.studies.own_data import STUDY, modes
 from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction
@@ -46,6 +46,7 @@ class Racing:
     stop: threading.Event
     seconds: float
     """After how many of them there is a first answer."""
+    mode: str = modes.APPEND
     began: float = field(default_factory=time.monotonic)
 
     def all(self, chosen: Mapping[Path, list[Technique]]) -> None:
@@ -109,12 +110,12 @@ class Racing:
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
-        database = left[0].database
+        database, content = left[0].database, self.content.slice(0, rows)
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
             record_passes(
                 self.this_run, STUDY.notebook, left, self.both.of(database), self.tables[database],
-                self.content.slice(0, rows), rounds, self.stop,
+                content, rounds, self.stop, there=modes.there(content, self.mode),
             )  # fmt: skip
         except (psycopg.Error, ReferenceTableError) as error:
             raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error

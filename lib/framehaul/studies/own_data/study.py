@@ -37,7 +37,7 @@ from framehaul.results import statistics, store
 from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.results.store import EXACT
 from framehaul.settings import load_settings
-from framehaul.studies.own_data import STUDY, ddl, files
+from framehaul.studies.own_data import STUDY, ddl, files, modes
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
@@ -64,6 +64,8 @@ class Frame:
     """`parquet`, `csv`, `json` or `arrow`: how the code that is handed out reads such a file."""
     derived: Derived
     notes: tuple[str, ...]
+    mode: str = modes.APPEND
+    """What becomes of the rows that are there when it comes: one of `modes.MODES`."""
 
     @property
     def table(self) -> Table:
@@ -90,12 +92,16 @@ class Frame:
             display(Markdown(f"`{parameter}`"), Code(text, language="sql"))
 
 
-def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0) -> Frame:
+def open_frame(
+    data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND
+) -> Frame:  # fmt: skip
     """The first `rows` rows of a file, or all for 0, with the table that follows from them.
 
     Without `data` the file that `make mine` was given is taken, else a small example. `key` and `sort` name columns, as
-    `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried.
+    `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, and for a `mode`
+    that there is not, or that wants a key.
     """
+    modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
         raise DataError(f"ROWS={rows!r}: give a whole number of rows, or 0 for all")
     path = Path(data).expanduser() if data else load_settings().data
@@ -106,7 +112,7 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0) 
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
     derived = derive(content, name.partition(".")[0], key, sort)
-    return Frame(name, kind, derived, (*notes, *derived.notes))
+    return Frame(name, kind, derived, (*notes, *derived.notes), mode)
 
 
 def example() -> pa.Table:
@@ -146,10 +152,11 @@ def run(
     content = frame.derived.content
     check(ROWS=(content.num_rows, 1), RACE=(race, 0))
     rounds, table = Rounds(passes, warmup, seed), ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
-    chosen = {path: [one for one in techniques(*path) if one.origin != "everyday"] for path in PATHS}
+    chosen = {path: modes.competing(techniques(*path), frame.mode) for path in PATHS}
     terms = {
         **vars(rounds),
         "race": race,
+        "mode": frame.mode,
         "tables": [table.postgres_ddl, table.clickhouse_ddl],
         "content": _digest(content),
     }
@@ -160,14 +167,14 @@ def run(
         tables = ddl.as_made(table, both)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, tables, content, rounds, stop, seconds)
+            racing = Racing(this_run, both, tables, content, rounds, stop, seconds, frame.mode)
             if race:
                 racing.heats(chosen, lambda passes: this_run.say(first_answer(passes)))
             else:
                 racing.all(chosen)
 
         interruptible(work)
-        what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
+        what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {passes} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Mine.load(this_run.settings).with_code(frame.kind, tables)
 
@@ -196,7 +203,7 @@ class Choice:
     @property
     def file(self) -> str:
         """What the file with its code is called."""
-        kind = "_bulk_load" if self.best["contract"] == "bulk_load" else ""
+        kind = "" if self.best["contract"] in (modes.APPEND, None) else f"_{self.best['contract']}"
         return f"{self.technique.database}_{self.technique.direction}_{self.technique.frame}{kind}.py"
 
 
@@ -205,7 +212,6 @@ def choices(passes: pl.DataFrame) -> list[Choice]:
     chosen = []
     exact = raced(statistics.summary(passes)).filter(dtypes=EXACT)
     for database, direction in PATHS:
-        here = {technique.name: technique for technique in techniques(database, direction)}
         measured = passes.filter(database=database, direction=direction).partition_by("technique", as_dict=True)
         of_path = exact.filter(database=database, direction=direction)
         for group in (group for frame in FRAMES for group in classes(of_path.filter(frame=frame))):
@@ -214,7 +220,7 @@ def choices(passes: pl.DataFrame) -> list[Choice]:
                 row | {"ratio": ratio_at_same_rows(measured[best["technique"],], measured[row["technique"],])}
                 for row in others[:RUNNERS_UP]
             ]
-            chosen.append(Choice(here[best["technique"]], best, behind))
+            chosen.append(Choice(modes.as_measured(best)[1], best, behind))
     return chosen
 
 
@@ -272,7 +278,9 @@ class Mine(Shown):
             statement = table.postgres_ddl if choice.technique.database == "postgres" else table.clickhouse_ddl
             # Whoever has the code makes the table; its own statement need not be known to the code.
             plain = replace(table, postgres_body="", clickhouse_body="")
-            self.snippets.append(snippet(choice.technique, plain, statement, kind))
+            registered, _ = modes.as_measured(choice.best)
+            replaces = choice.best["contract"] == modes.REPLACE
+            self.snippets.append(snippet(registered, plain, statement, kind, replaces=replaces))
             (directory / choice.file).write_text(self.snippets[-1].code, "utf8")
         return self
 
