@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,20 @@ if TYPE_CHECKING:
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
 
+
+@dataclass(frozen=True)
+class Found:
+    """What writes find in their table."""
+
+    rows: pa.Table
+    after: pa.Table | None = None
+    """What has to be there afterwards, where it is not what is sent alone."""
+    made: Callable[[Technique, Table], Table] = lambda _, table: table
+    """The table as a technique asks for it."""
+    read: Callable[[Technique, Tables], Tables] = lambda _, tables: tables
+    """The tables as who reads after this technique has to."""
+
+
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
 """What makes of the rows what a technique is given, by its kind of frame."""
@@ -68,7 +82,7 @@ def run(
     disturbance: Disturbance | None = None,
     profile: bool = False,
     calls: int = 1,
-    there: pa.Table | None = None,
+    found: Found | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -86,7 +100,8 @@ def run(
     One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
 
-    Writes find a new table with the rows `there`, if any; afterwards it has to hold `content` and nothing else.
+    Writes find a new table, with the rows that are `found`, if any; afterwards it has to hold `content`, or what is
+    `found.after`, and nothing else.
     """
     progress("preparing data")
     times, disturbance = times or Times(), disturbance or Disturbance()
@@ -94,7 +109,7 @@ def run(
     tables, reference = tables_of(server), table.renamed(f"{table.name}_sent")
     try:
         with times.spent("preparation"):
-            expected = Expected(table, content)
+            expected = Expected(table, content if found is None or found.after is None else found.after)
             if "write" in directions:
                 expected.keep_reference(tables, reference)
             if "read" in directions:
@@ -103,7 +118,7 @@ def run(
                 tables.quiesce()
             frames: set[str] = {technique.frame for technique in techniques}
             passes = _Passes(
-                server, table, content, expected, reference, frames, times, cold, there,
+                server, table, content, expected, reference, frames, times, cold, found,
                 profile=profile, calls=calls,
             )  # fmt: skip
         with asyncio.Runner() as runner:
@@ -134,14 +149,14 @@ def run(
 def record_passes(
     this_run: Recording, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer,
     table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
-    there: pa.Table | None = None,
+    found: Found | None = None,
 ) -> None:  # fmt: skip
     """`run`, with its passes, times and disturbances recorded as those of this run."""
     record, finished = this_run.techniques(notebook, content.num_rows)
     run(
         techniques, server, table, content, rounds, record,
         stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-        disturbance=this_run.disturbance, profile=profile, there=there,
+        disturbance=this_run.disturbance, profile=profile, found=found,
     )  # fmt: skip
 
 
@@ -171,10 +186,10 @@ class _Passes:
 
     def __init__(
         self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
-        reference: Table, frames: set[str], times: Times, cold: Container[Key], there: pa.Table | None,
+        reference: Table, frames: set[str], times: Times, cold: Container[Key], found: Found | None,
         *, profile: bool, calls: int,
     ) -> None:  # fmt: skip
-        self._times, self._cold, self._there = times, cold, there
+        self._times, self._cold, self._found = times, cold, found
         self._server, self._table, self._expected, self._reference = server, table, expected, reference
         self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
         self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(frames & IN_FRAMES.keys())}
@@ -190,9 +205,10 @@ class _Passes:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
             with self._times.spent("reset"):
-                self._tables.create(self._table)
-                if self._there is not None:
-                    self._tables.load(self._table, self._there)
+                table = self._found.made(technique, self._table) if self._found else self._table
+                self._tables.create(table)
+                if self._found:
+                    self._tables.load(table, self._found.rows)
                 self._tables.quiesce()
         compiling: list[float] = []
         with self._counting_relay(number) as (server, relay), install_timer("numba:compile", compiling.append):
@@ -209,7 +225,7 @@ class _Passes:
         if number < 1:
             self._peak_rss_bytes[technique.name] = usage.peak_rss_bytes
         with self._times.spent("verification"):
-            dtypes = [self._checked(one) for one in returned][-1]
+            dtypes = [self._checked(one, technique) for one in returned][-1]
         usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
         return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events, latencies)
 
@@ -223,13 +239,14 @@ class _Passes:
             return {}
         return {name: int(value) for name, value in self._tables.rows("SELECT event, value FROM system.events")}
 
-    def _checked(self, returned: Returned) -> str | None:
+    def _checked(self, returned: Returned, technique: Technique) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
             # A baseline that keeps nothing tells how many rows, or bytes, there were.
             return right(None, None if returned >= self._rows else f"only {returned} of {self._rows} rows moved")
         if returned is None:
-            return right(EXACT, self._expected.difference_on_server(self._tables))
+            tables = self._found.read(technique, self._tables) if self._found else self._tables
+            return right(EXACT, self._expected.difference_on_server(tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
 
     async def _timed(
