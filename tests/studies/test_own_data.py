@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from pyarrow import orc
 
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import NESTED, ColumnType
+from framehaul.data.schema import NESTED, ColumnType, quote_clickhouse
 from framehaul.harness import measure
 from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
@@ -1023,6 +1023,22 @@ def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
     assert "duplicate key" in by_name["polars_pgpq_presorted"][1]
     assert "rows instead of 100" in by_name["polars_http_client_arrow_stream"][1]
     assert run.choices == []
+
+
+def test_what_a_killed_run_has_left_beside_its_table_is_dropped_and_nothing_else(
+    own_settings: Settings, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = ClickHouseTables(servers.clickhouse)
+    frame = mine.open_frame(rows=20, key="order_id", mode=modes.REPLACE)
+    left, others = f"{frame.table.name} 0123456789abcdef", f"{frame.table.name} of somebody"
+    tables.create(frame.table.renamed(left))
+    tables.run(f"CREATE TABLE {quote_clickhouse(others)} (id Int8) ENGINE = Memory")
+    monkeypatch.setattr(mine, "techniques", lambda *path: few(*path) if path == ("clickhouse", "write") else [])
+    try:
+        mine.run(frame, passes=1, warmup=0, seed=1)
+        assert tables.rows("SHOW TABLES LIKE 'framehaul_example%'") == [[others]]
+    finally:
+        tables.run(f"DROP TABLE {quote_clickhouse(others)}")
 
 
 def test_an_upsert_finds_keys_with_other_values_and_rows_that_it_leaves() -> None:

@@ -36,6 +36,7 @@ from framehaul.reporting.tables import (
 from framehaul.results import statistics, store
 from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.results.store import EXACT
+from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files, modes
 from framehaul.studies.own_data.derive import Derived, derive
@@ -166,6 +167,7 @@ def run(
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
+        modes.drop_left(ClickHouseTables(both.clickhouse), table)
         tables = ddl.as_made(table, both)
 
         def work(stop: threading.Event) -> None:
