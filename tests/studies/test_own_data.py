@@ -51,6 +51,7 @@ from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import fitted, read_json_lines
 from framehaul.techniques import Technique, techniques, upserts
+from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import source
@@ -127,6 +128,7 @@ CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
     "null": (pa.nulls(3), "text", "Nullable(String)", "nothing but NULL"),
 }  # fmt: skip
 
+MOMENTS = pa.list_(pa.timestamp("us"))
 # As those, of types that not every technique that carries the others has heard of.
 CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "time of seconds": (pa.array([0, 86_399, None], pa.time32("s")), "time", "Nullable(Time64(6))", "units of s"),
@@ -159,6 +161,19 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
                       "Tuple(a Nullable(Int64), `b c` Nullable(String))", "in ClickHouse what it is"),
     "struct of days": (pa.array([{"d": dt.date(2020, 1, 1)}, {"d": None}, {"d": dt.date(1900, 1, 1)}]), "jsonb",
                        "Tuple(d Nullable(Date32))", "what it is"),
+    "list of moments": (pa.array([[dt.datetime(2020, 1, 1, 1, 2, 3, 4), None], [], [LAST_MOMENT]], MOMENTS),
+                        "timestamp[]", "Array(Nullable(DateTime64(6)))", "timestamp[] in PostgreSQL"),
+    "list of days": (pa.array([[dt.date(2020, 1, 1)], [None], []]), "date[]", "Array(Nullable(Date32))",
+                     "date[] in PostgreSQL"),
+    "list of a dictionary": (pa.ListArray.from_arrays([0, 1, 2, 2], pa.array(["a", "a"]).dictionary_encode()), "text[]",
+                             "Array(Nullable(String))", ""),
+    "struct of moments": (pa.array([{"at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, {"at": None}, {"at": None}]),
+                          "jsonb", "Tuple(at Nullable(DateTime64(6, 'UTC')))", "a document in PostgreSQL"),
+    "struct of a dictionary": (pa.StructArray.from_arrays([pa.array(["a", None, "b"]).dictionary_encode()], ["of"]),
+                               "jsonb", "Tuple(of Nullable(String))", ""),
+    "map of moments": (pa.array([[("k", dt.datetime(1900, 1, 1))], [], [("", None)]],
+                                pa.map_(pa.string(), pa.timestamp("ms", "Europe/Berlin"))),
+                       "jsonb", "Map(String, Nullable(DateTime64(3, 'Europe/Berlin')))", ""),
     "list of full lists": (pa.array([[[1], []], [], [[None]]], pa.list_(pa.list_(pa.uint64()))), "jsonb",
                            "Array(Array(Nullable(UInt64)))", ""),
     "list of maps": (pa.array([[[("k", 0.1)], []], [], [[("", None)]]],
@@ -204,10 +219,13 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (pa.array([2**60], pa.duration("s")), r"column value \(duration\[s\]\)"),
         (pa.array([[1], None]), r"column value \(list<.*holds 1 NULLs in place of a list.*empty lists.*arrow.json"),
         (pa.array([{"a": [dt.date(1899, 1, 1)]}]), r"struct<.*holds dates outside 1900-01-01 to 2299-12-31"),
+        (pa.array([[dt.datetime(1899, 12, 31)]]), r"list<.*holds moments .* DateTime64 .* from 1900 to 2299.*by NULL"),
+        (pa.array([{"a": dt.datetime(2300, 1, 1)}]), r"struct<.*holds moments .* DateTime64 .* from 1900 to 2299"),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), r"list<.*not carried.*timestamps of micro- or milliseconds"),
         (pa.array([{"a": dt.date(2020, 1, 1)}, None]), r"struct<.*holds 1 NULLs in place of a struct.*Tuple"),
-        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans and text in structs.*explode"),
+        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans, text, dates.*explode"),
         (pa.array([{"a": dt.time(1)}]), r"struct<.*not carried.*unnest"),
-        (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*maps by text"),
+        (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*structs, lists and maps are"),
         (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 .*NaN or infinity, .* make it NULL"),
         (pa.array([{"a": -0.0}]), r"column value \(struct<.*row 0 .*-0.0, of which jsonb keeps no sign"),
         (pa.array([{"a": "\0"}]), r"column value \(struct<.*u0000"),

@@ -323,7 +323,7 @@ def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, 
 
 ONE_OF_EACH = (
     "time", "duration", "list", "list of text", "fixed-size list", "fixed binary", "enum", "json", "struct of all",
-    "list of full lists", "map of numbers",
+    "list of full lists", "map of numbers", "list of moments", "struct of moments",
 )  # fmt: skip
 
 

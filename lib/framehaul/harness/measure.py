@@ -308,22 +308,29 @@ def _wait_for_server(tables: Tables, reason: str) -> None:
             return
 
 
+class PanicError(RuntimeError):
+    """A driver in Rust panicked, which in Python is an error that no `except Exception` sees."""
+
+
 async def called(technique: Technique, *arguments: object) -> Any:
-    """What the technique returns, awaited where it is asynchronous."""
-    returned = technique.function(*arguments)
-    return await returned if inspect.isawaitable(returned) else returned
+    """What the technique returns, awaited where it is asynchronous; raises PanicError, and what it raises."""
+    try:
+        returned = technique.function(*arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(describe(error)) from error
 
 
 async def attempted(technique: Technique, *arguments: object) -> tuple[Any, str | None]:
     """What the technique returned, or, in one line, what it raised."""
     try:
         return await called(technique, *arguments), None
+    except PanicError as error:
+        return None, f"panic: {error}"
     except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
         return None, describe(error)
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust: no Exception, but an error that a caller sees
-            raise
-        return None, f"panic: {describe(error)}"
 
 
 @asynccontextmanager

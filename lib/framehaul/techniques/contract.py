@@ -46,7 +46,6 @@ REPLACED_BESIDE = replace(
     REPLACED, kind="replace", locks="nothing: what others write meanwhile is lost",
     after_failure="the rows that were there; a table beside them where the client died",
 )  # fmt: skip
-
 UPSERT = Contract("upsert", "rows that it changes", "nothing until it commits", "nothing")
 UPSERT_SNAPSHOT = replace(UPSERT, after_failure="nothing; of two at once that bring the same new key, one fails")
 UPSERT_SWAP = replace(UPSERT, locks="the table against writers, and at its end against readers")
