@@ -35,7 +35,7 @@ from framehaul.studies.own_data import STUDY, addresses, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import check_each, lacks, mostly_slow, run_command
 from tests.installed import canonical, distributions_for, modules_beside, owners_of_modules
@@ -259,6 +259,44 @@ def test_the_code_that_replaces_rows_leaves_none_of_them(
         runner.close()
 
 
+UPSERTING = [one for database in DATABASES for one in upserts(database)]
+UPSERTING_OFTEN = {"polars_pgpq_temporary_on_conflict", "polars_http_client_replacing", "polars_http_client_collapsing"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(UPSERTING_OFTEN, id="some"),
+        pytest.param({found.name for found in UPSERTING} - UPSERTING_OFTEN, id="others", marks=pytest.mark.slow),
+    ],
+)
+def test_the_code_of_upserts_changes_what_is_there_and_leaves_the_rest(
+    names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
+) -> None:
+    table = hostile[1].table
+    sent, kept = modes.parted(hostile[1].content)
+    assert kept.num_rows
+    data = tmp_path / "sent.parquet"
+    pq.write_table(sent, data)
+    runner = Runner(servers, data, set(), tmp_path)
+
+    def check(one: Technique) -> None:
+        server = servers.of(one.database)
+        found, tables = modes.before_upsert(sent, kept, table, server), tables_of(server)
+        made = found.made(one, table)
+        tables.create(made)
+        tables.load(made, found.rows)
+        code = code_of(one, made)
+        assert "Table that it adds rows to or changes, by its key:" in code
+        assert runner.run(f"{one.database}_{one.name}", code)[0] == "ran"
+        assert loaded[one.database].difference_on_server(found.read(one, tables)) is None
+
+    try:
+        check_each((one for one in UPSERTING if one.name in names), check)
+    finally:
+        runner.close()
+
+
 def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, tmp_path: Path) -> None:
     data = tmp_path / "fewer types.parquet"
     values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items()}
@@ -456,6 +494,9 @@ def test_code_connects_where_the_usual_variables_say(
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
         (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
         (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
+        (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
+        (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULLs, the first in row 1"),
+        (["--data={data}", "--mode=upsert", "--key=one"], "KEY='one' is not unique: 1 of its values repeat, first one"),
         (["--data={data}", "--mode=upsert", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
     ],
 )  # fmt: skip
@@ -463,7 +504,9 @@ def test_bad_input_to_make_mine_is_named_before_anything_starts(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "x.parquet"
-    pq.write_table(SMALL, data)
+    pq.write_table(
+        SMALL.append_column("ratio", pa.array([0.5, 1.5, 2.5])).append_column("one", pa.array([1, 1, 1])), data
+    )
     for name in ("OUT", "STATE_DIR", "DATA"):
         monkeypatch.setenv(f"FRAMEHAUL_{name}", "" if name == "DATA" else str(tmp_path / name.lower()))
     given = [argument.format(data=data) for argument in arguments]
@@ -504,19 +547,18 @@ def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: 
 def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, servers: Servers) -> None:
     rows = store.read(page / "results" / "own_data.csv")
     assert set(zip(rows["database"], rows["direction"], rows["technique"], strict=True)) == {
-        found.key for found in techniques() if found.origin != "everyday"
+        found.key
+        for found in techniques()
+        if found.origin != "everyday" and (found.contract is None or found.contract.kind == "append")
     }
     assert set(rows.filter(status="skipped")["technique"]) <= {found.name for found in techniques() if lacks(found)}
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     assert 'href="20_own_data.html"' in (page / "reports" / "index.html").read_text()
     files = {path.stem for path in (page / "reports" / "20_own_data").glob("*.py")}
-    bulk = {name for name in files if name.endswith("_bulk_load")}
-    assert files - bulk == {
+    assert files == {
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")
     }  # fmt: skip
-    # Whoever loads in bulk has an answer of its own.
-    assert {"postgres_write_polars_bulk_load", "clickhouse_write_polars_bulk_load"} <= bulk
     assert len(list((page / "figures").glob("own_data_*.svg"))) == 4
     assert not list((page / "reports" / "failed").iterdir())
 

@@ -52,6 +52,21 @@ SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
 
 type Server = PostgresServer | ClickHouseServer
+
+
+@dataclass(frozen=True)
+class Found:
+    """What writes find in their table."""
+
+    rows: pa.Table
+    after: pa.Table | None = None
+    """What has to be there afterwards, where it is not what is sent alone."""
+    made: Callable[[Technique, Table], Table] = lambda _, table: table
+    """The table as a technique asks for it."""
+    read: Callable[[Technique, Tables], Tables] = lambda _, tables: tables
+    """The tables as who reads after this technique has to."""
+
+
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
 """What makes of the rows what a technique is given, by its kind of frame."""
@@ -75,7 +90,7 @@ def run(
     disturbance: Disturbance | None = None,
     profile: bool = False,
     calls: int = 1,
-    there: pa.Table | None = None,
+    found: Found | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -93,7 +108,8 @@ def run(
     One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
 
-    Writes find a new table with the rows `there`, if any; afterwards it has to hold `content` and nothing else.
+    Writes find a new table, with the rows that are `found`, if any; afterwards it has to hold `content`, or what is
+    `found.after`, and nothing else.
     """
     progress("preparing data")
     disturbance = disturbance or Disturbance()
@@ -101,7 +117,7 @@ def run(
     try:
         with (
             Passes(
-                server, table, content, directions, frames, times, cold, there, profile=profile, calls=calls
+                server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls
             ) as passes,
             asyncio.Runner() as runner,
         ):
@@ -128,14 +144,14 @@ def run(
 def record_passes(
     this_run: Recording, notebook: str, techniques: list[Technique], server: Server,
     table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
-    there: pa.Table | None = None,
+    found: Found | None = None,
 ) -> None:  # fmt: skip
     """`run`, with its passes, times and disturbances recorded as those of this run."""
     record, finished = this_run.techniques(notebook, content.num_rows)
     run(
         techniques, server, table, content, rounds, record,
         stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-        disturbance=this_run.disturbance, profile=profile, there=there,
+        disturbance=this_run.disturbance, profile=profile, found=found,
     )  # fmt: skip
 
 
@@ -177,16 +193,16 @@ class Passes:
 
     def __init__(
         self, server: Server, table: Table, content: pa.Table, directions: Collection[str], frames: Collection[str],
-        times: Times | None = None, cold: Container[Key] = (), there: pa.Table | None = None, *, profile: bool = False,
+        times: Times | None = None, cold: Container[Key] = (), found: Found | None = None, *, profile: bool = False,
         calls: int = 1,
     ) -> None:  # fmt: skip
         self.tables = tables_of(server)
-        self._times, self._cold, self._there = times or Times(), cold, there
+        self._times, self._cold, self._found = times or Times(), cold, found
         self._server, self._table, self._content, self._directions = server, table, content, directions
         self._reference = table.renamed(f"{table.name}_sent")
         self._rows, self._meter = content.num_rows, Meter(server.process_id)
         with self._times.spent("preparation"):
-            self._expected = Expected(table, content)
+            self._expected = Expected(table, content if found is None or found.after is None else found.after)
             self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(IN_FRAMES.keys() & frames)}
             self._parts = {kind: _in_parts(frame, calls) for kind, frame in self._frames.items()}
         self._profile, self._calls = profile, calls
@@ -225,9 +241,10 @@ class Passes:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
             with self._times.spent("reset"):
-                self.tables.create(self._table)
-                if self._there is not None:
-                    self.tables.load(self._table, self._there)
+                table = self._found.made(technique, self._table) if self._found else self._table
+                self.tables.create(table)
+                if self._found:
+                    self.tables.load(table, self._found.rows)
                 self.tables.quiesce()
         compiling: list[float] = []
         with (
@@ -245,7 +262,7 @@ class Passes:
         if number < 1:
             self._peak_rss_bytes[technique.name] = usage.peak_rss_bytes
         with self._times.spent("verification"):
-            dtypes = [self._checked(one) for one in returned][-1]
+            dtypes = [self._checked(one, technique) for one in returned][-1]
         usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
         return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events, latencies)
 
@@ -259,13 +276,14 @@ class Passes:
             return {}
         return {name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")}
 
-    def _checked(self, returned: Returned) -> str | None:
+    def _checked(self, returned: Returned, technique: Technique) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
             # A baseline that keeps nothing tells how many rows, or bytes, there were.
             return right(None, None if returned >= self._rows else f"only {returned} of {self._rows} rows moved")
         if returned is None:
-            return right(EXACT, self._expected.difference_on_server(self.tables))
+            tables = self._found.read(technique, self.tables) if self._found else self.tables
+            return right(EXACT, self._expected.difference_on_server(tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
 
     async def _timed(

@@ -82,7 +82,7 @@ def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
 
     https://clickhouse.com/docs/sql-reference/statements/exchange
     """
-    new = table.renamed(f"{table.name}_{secrets.token_hex(8)}")
+    new = table.renamed(f"{table.name} {secrets.token_hex(8)}")
     connection.post(f"CREATE TABLE {new.clickhouse_name} AS {table.clickhouse_name}").read()
     try:
         yield new

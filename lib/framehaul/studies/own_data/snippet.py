@@ -93,13 +93,16 @@ def bundled(program: str) -> Uses:
     return used
 
 
+DOES = {"replace": "replaces all rows of", "upsert": "adds rows to or changes, by its key"}
+
+
 def _heading(
     technique: Technique, table: Table, ddl: str, requirements: tuple[str, ...], *, replaces: bool
 ) -> str:  # fmt: skip
     """The docstring: what it is, what it needs, how it is run."""
-    does = "replaces all rows of" if replaces else "fills" if technique.direction == "write" else "reads"
-    label = replacing(technique).label if replaces else technique.label
-    writes = technique.direction == "write"
+    found = replacing(technique) if replaces else technique
+    writes = found.contract is not None
+    does = DOES.get(found.contract.kind, "fills") if found.contract else "reads"
     usage = f"python this_file.py {table.name.removeprefix('framehaul_')}.parquet" if writes else "python this_file.py"
     exchange = (
         ", and EXCHANGE_DIR, a directory that the server reaches too"
@@ -108,7 +111,7 @@ def _heading(
     )
     text = "\n\n".join(
         [
-            f"{label}.",
+            f"{found.label}.",
             f"Needs Python 3.12 and: pip install {' '.join(f'"{name}"' for name in requirements)}",
             textwrap.fill(f"Connects by {ENVIRONMENT[technique.database]}{exchange}.", 118),
             f"Run it: {usage}. In code of your own: {'write(frame)' if writes else 'frame = read()'}"

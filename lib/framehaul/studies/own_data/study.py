@@ -36,6 +36,7 @@ from framehaul.reporting.tables import (
 from framehaul.results import statistics, store
 from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.results.store import EXACT
+from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files, modes
 from framehaul.studies.own_data.derive import Derived, derive
@@ -45,6 +46,7 @@ from framehaul.studies.own_data.snippet import Snippet, snippet
 from framehaul.studies.transfers.findings import classes, raced
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
+from framehaul.techniques.upsert.rows import target
 
 PATHS: tuple[tuple[Database, Direction], ...] = (
     ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
@@ -112,7 +114,8 @@ def open_frame(
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
     derived = derive(content, name.partition(".")[0], key, sort)
-    return Frame(name, kind, derived, (*notes, *derived.notes), mode)
+    modes.check_key(derived.table, mode)
+    return Frame(name, kind, derived, (*notes, *derived.notes, modes.said(mode)), mode)
 
 
 def example() -> pa.Table:
@@ -149,7 +152,7 @@ def run(
     does not hold the frame, ValueError for a parameter that makes no sense, ServerError when a server cannot be had,
     ResultsError when the file cannot be written.
     """
-    content = frame.derived.content
+    content, kept = modes.parted(frame.derived.content) if frame.mode == modes.UPSERT else (frame.derived.content, None)
     check(ROWS=(content.num_rows, 1), RACE=(race, 0))
     rounds, table = Rounds(passes, warmup, seed), ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
     chosen = {path: modes.competing(techniques(*path), frame.mode) for path in PATHS}
@@ -164,10 +167,11 @@ def run(
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
+        modes.drop_left(ClickHouseTables(both.clickhouse), table)
         tables = ddl.as_made(table, both)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, tables, content, rounds, stop, seconds, frame.mode)
+            racing = Racing(this_run, both, tables, content, rounds, stop, seconds, frame.mode, kept)
             if race:
                 racing.heats(chosen, lambda passes: this_run.say(first_answer(passes)))
             else:
@@ -275,7 +279,8 @@ class Mine(Shown):
             old.unlink()
         for choice in self.choices:
             table = tables[choice.technique.database]
-            statement = table.postgres_ddl if choice.technique.database == "postgres" else table.clickhouse_ddl
+            made = target(choice.technique, table)
+            statement = made.postgres_ddl if choice.technique.database == "postgres" else made.clickhouse_ddl
             # Whoever has the code makes the table; its own statement need not be known to the code.
             plain = replace(table, postgres_body="", clickhouse_body="")
             registered, _ = modes.as_measured(choice.best)
@@ -295,7 +300,7 @@ class Mine(Shown):
 
     def recommendation(self) -> Markdown:
         """The technique to take for each path and frame, what it needs, and what the runners-up cost."""
-        return Markdown(recommendation_text(self.choices, self.snippets))
+        return Markdown(recommendation_text(self.choices, self.snippets, self.passes))
 
     def code(self) -> HTML:
         """The code of each recommended technique, folded; also as files beside the page."""
@@ -321,7 +326,7 @@ class Mine(Shown):
         return statistics.summary(self.passes.filter(database=database, direction=direction))
 
 
-def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
+def recommendation_text(chosen: list[Choice], snippets: list[Snippet], passes: pl.DataFrame) -> str:
     """A table of the choices and what each needs, a line on the runners-up of each, and where there is no choice."""
     table = Listing(
         [
@@ -345,11 +350,13 @@ def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
     said = verdicts([(row["ratio"], 1) for row in behind])
     near = [row for row, one in zip(behind, said, strict=True) if one != "holds"]
     lines = [f"**{choice.path}**: {_behind_text(choice, near)}" for choice in chosen]
+    tried = {*passes.select("database", "direction", "frame").rows()}
     with_choice = {(choice.technique.database, choice.technique.direction, choice.technique.frame) for choice in chosen}
     lines += [
         f"{DATABASES[database]} {direction}, {frame}: no technique carries this frame exactly; "
         "the table below says what stands in the way."
-        for database, direction in PATHS for frame in FRAMES if (database, direction, frame) not in with_choice
+        for database, direction in PATHS for frame in FRAMES
+        if (database, direction, frame) in tried - with_choice
     ]  # fmt: skip
     unstable = any(choice.best["unstable"] for choice in chosen)
     note = "\n\n±: its passes vary by more than 10%, read with care." if unstable else ""
