@@ -102,13 +102,11 @@ def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame
     """Frames of two writers: of each a third is its own, and the rest has the other's keys, in another order."""
     first = incoming(there, case, seed, mark=1)
     known = there.join(first, on=KEY, how="anti")
-    own = incoming(known, Case(len(known), case.rows // 3, case.share), seed + 7, mark=2)
-    # New ids begin behind all that are there, which for the second is behind the first's as well.
-    moved = pl.when(pl.col("id").is_in(known["id"].implode())).then("id").otherwise(pl.col("id") + 10 * len(there))
-    shared = first[case.rows // 3 :].with_columns(
+    case = Case(len(known), case.rows // 3, case.share)
+    own = incoming(known, case, seed + 7, mark=2, first=len(there) + len(first))
+    shared = first[case.rows :].with_columns(
         pl.lit(2, pl.Int32).alias("mark"), pl.col("label") + " of the second", amount=pl.col("amount") + 1
     )
-    own = own.with_columns(moved)
     return first, pl.concat([own, shared]).reverse()
 
 

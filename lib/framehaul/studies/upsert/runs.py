@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,8 +16,10 @@ from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting.study import TRIED
 from framehaul.servers import Servers
+from framehaul.servers.relay import relayed
 from framehaul.settings import Settings
 from framehaul.studies.upsert import STUDY, faults
+from framehaul.studies.upsert.faults import Road, TurnsRelay
 from framehaul.studies.upsert.frames import Case, cases, check_sizes
 from framehaul.studies.upsert.measure import bench_of, timed, together, two_frames, watched
 from framehaul.studies.upsert.passes import Part, Row, identity_of
@@ -25,6 +28,7 @@ from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
+type Fault = Callable[[Bench, Technique, pl.DataFrame, Road], dict[str, Any]]
 type Measured = Callable[[Technique, int], dict[str, Any]]
 
 
@@ -39,7 +43,7 @@ def run(
     for name, given, least in (("TARGETS", targets, 1), ("INCOMING", incoming, 1), ("SHARES", shares, 0)):
         for one in given:
             check(**{name: (one, least)})
-    check_sizes(targets, shares)
+    check_sizes({"targets": targets, "shares": shares})
     rounds = Rounds(passes, warmup, seed)
     broken = {database: chosen(database, tried) for database in BOTH}
     terms = {"tried": tried, "targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
@@ -122,11 +126,17 @@ def _safety(
             return together(bench, technique, two_frames(bench.there, case, rounds.seed + number))
 
         _rounds(this_run, "writers", ways, case, two, Rounds(rounds.passes, 0, rounds.seed), stop)
-        for part, fault in FAULTS.items():
-            _rounds(this_run, part, ways, case, lambda one, _, fault=fault: fault(bench, one, come), once, stop)  # type: ignore[misc]
+        with relayed(place.server, TurnsRelay) as road:
+            for part, fault in FAULTS.items():
+                broken = partial(_broken, fault, bench, come, road)
+                _rounds(this_run, part, ways, case, broken, once, stop)
 
 
-FAULTS: dict[Part, Callable[[Bench, Technique, pl.DataFrame], dict[str, Any]]] = {
+def _broken(fault: Fault, bench: Bench, come: pl.DataFrame, road: Road, technique: Technique, _: int) -> dict[str, Any]:
+    return fault(bench, technique, come, road)
+
+
+FAULTS: dict[Part, Fault] = {
     "sent twice": faults.sent_twice, "connection cut": faults.cut, "client killed": faults.killed,
 }  # fmt: skip
 """What breaks, and what makes it break."""
