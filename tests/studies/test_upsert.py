@@ -71,7 +71,7 @@ def test_cases() -> None:
     "given", [{"targets": [0]}, {"incoming": [0]}, {"shares": [-1]}, {"tried": "some"}, {"passes": 0}]
 )
 def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
-    usual = {
+    usual: dict[str, Any] = {
         "targets": [5], "incoming": [5], "shares": [5], "tried": "all", "passes": 1, "warmup": 0, "seed": 1,
     }  # fmt: skip
     with pytest.raises(ValueError, match=next(iter(given)).upper()):
@@ -91,13 +91,16 @@ def test_a_run_tries_all_and_is_right(out: Path) -> None:
         assert not timed[column].null_count(), column
 
 
+COUNTED: dict[Database, tuple[str, ...]] = {
+    "postgres": ("polars_pgpq_temporary_on_conflict", "polars_pgpq_table_swap"),
+    "clickhouse": ("polars_http_client_replacing", "polars_http_client_rebuild_exchange"),
+}
+
+
 def test_what_is_counted_is_what_was_done(servers: Servers) -> None:
-    found = {}
-    for database, names in (
-        ("postgres", ("polars_pgpq_temporary_on_conflict", "polars_pgpq_table_swap")),
-        ("clickhouse", ("polars_http_client_replacing", "polars_http_client_rebuild_exchange")),
-    ):
-        here, come = bench(servers, database)  # type: ignore[arg-type]
+    found: dict[str, dict[str, Any]] = {}
+    for database, names in COUNTED.items():
+        here, come = bench(servers, database)
         with here:
             found |= {name: measure.timed(here, BY_NAME[name], come) for name in names}
     assert found["polars_pgpq_temporary_on_conflict"]["dead_rows"] == CASE.existing
@@ -243,7 +246,7 @@ def test_an_address_that_nothing_can_be_put_before_is_skipped(servers: Servers) 
 def row(part: str, technique: str, **values: Any) -> dict[str, Any]:
     way = BY_NAME[technique]
     usual = {"target_rows": 1000, "rows": 100, "share": 90, "pass_": 1}
-    return asdict(Row("run", part, way.database, technique, way.label, **(usual | values)))  # type: ignore[arg-type]
+    return asdict(Row("run", part, way.database, technique, way.label, **(usual | values)))
 
 
 def passes_of(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -259,7 +262,7 @@ def good(technique: str, seconds: float, **changed: Any) -> list[dict[str, Any]]
             grown_bytes=0, dead_rows=0, read_before_s=0.01, read_s=0.02)
         for number in (1, 2, 3)
     ]  # fmt: skip
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "reader": {"seen": "old 5; new 1", "longest_read_s": 0.03, "read_before_s": 0.01, "reads": 6},
         "writers": {"retries": 0, "errors": "", "lost_rows": 0, "doubled_rows": 0, "mixed_rows": 0},
         "sent twice": {"again": "right"},
@@ -298,15 +301,13 @@ def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
     passes = passes_of(*[one for one in good(FAST, 0.1) if one["part"] == "speed"])
     assert all(not one.safe for one in study.advice(passes))
     assert "nobody was told to be all or nothing" in study.answer_text(passes)
-    failed = [one | {"status": "failed", "reason": "no"} if one["part"] == "reader" else one for one in good(FAST, 0.1)]
-    failed = [one | {"seen": None} if one["part"] == "reader" else one for one in failed]
-    (one,) = study.manners(passes_of(*failed))
-    assert (one.whole, one.reasons) == (False, "no")
-    skipped = [
-        one | {"status": "skipped", "reason": "no driver", "seconds": None, "rows_per_s": None}
-        for one in passes.to_dicts()
-    ]
-    listing = str(study.speed_table(pl.DataFrame(skipped, schema=passes.schema), "postgres"))
+    wrong = {"status": "failed", "reason": "no", "seen": None}
+    failed = [row | wrong if row["part"] == "reader" else row for row in good(FAST, 0.1)]
+    (found,) = study.manners(passes_of(*failed))
+    assert (found.whole, found.reasons) == (False, "no")
+    none = {"status": "skipped", "reason": "no driver", "seconds": None, "rows_per_s": None}
+    skipped = pl.DataFrame([row | none for row in passes.to_dicts()], schema=passes.schema)
+    listing = str(study.speed_table(skipped, "postgres"))
     assert "skipped" in listing and "no driver" in listing
 
 

@@ -81,6 +81,7 @@ def test_hostile_names_nulls_and_a_second_time(way: Technique, servers: Servers)
     check_way(way, servers, SECOND_TABLE.renamed('framehaul upsert "t" `x` 100% a.b'))
 
 
+@pytest.mark.slow
 def test_a_table_of_keys_alone(servers: Servers) -> None:
     check_each(WAYS, lambda way: check_way(way, servers, KEY_ALONE))
 
@@ -101,8 +102,9 @@ def test_who_does_not_take_lists_says_so(servers: Servers) -> None:
             assert difference(BY_NAME[name], servers, table, there) is None
 
 
-def test_into_an_empty_table_and_all_rows_there(servers: Servers) -> None:
-    for there, come, both in ((0, 20, 0), (20, 20, 20), (20, 1, 1)):
+@pytest.mark.slow
+def test_into_an_empty_table_and_one_row(servers: Servers) -> None:
+    for there, come, both in ((0, 20, 0), (20, 1, 1)):
         before, rows = frames(KEY_ALONE, there, come, both)
 
         def check(way: Technique, before: pl.DataFrame = before, rows: pl.DataFrame = rows) -> None:
