@@ -16,7 +16,7 @@ from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
-from framehaul.studies.upsert.passes import Row
+from framehaul.studies.upsert.passes import BOTH, Row
 from framehaul.studies.upsert.places import Bench, place_of
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
@@ -82,7 +82,7 @@ def test_a_run_tries_all_and_is_right(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, Row)
     assert passes.filter(pl.col("status") != "ok").select("part", "technique", "reason").rows() == []
     assert set(passes.filter(part="speed")["technique"]) == set(BY_NAME)
-    tried = {one.name for database in runs.BOTH for one in runs.chosen(database, values_of(out, STUDY)["tried"])}
+    tried = {one.name for database in BOTH for one in runs.chosen(database, values_of(out, STUDY)["tried"])}
     for part in ("reader", "writers", *runs.FAULTS):
         assert set(passes.filter(part=part)["technique"]) == tried
     timed = passes.filter(part="speed")
@@ -286,21 +286,24 @@ SAFE, FAST = "polars_pgpq_temporary_on_conflict", "polars_pgpq_temporary_merge"
 def test_what_is_recommended_is_all_or_nothing(wrong: dict[str, Any]) -> None:
     passes = passes_of(*good(SAFE, 0.2), *good(FAST, 0.1, **wrong))
     every = study.advice(passes)
-    assert {one.situation for one in every if one.every} == {
+    assert {one.situation for one in every} == {
         "few rows into a large table", "many rows, most of them there", "many rows, most of them new",
     }  # fmt: skip
     for one in every:
         assert one.database == "postgres"
         assert one.every[0]["technique"] == FAST
-        assert one.safe[0]["technique"] == (SAFE if wrong else FAST)
+        rude = {"whole": {"seen", "left"} & {*wrong}, "shared": {"lost_rows", "doubled_rows"} & {*wrong}}
+        for of, why in rude.items():
+            assert getattr(one, of)[0]["technique"] == (SAFE if why else FAST), of
     text = study.answer_text(passes)
-    assert ("faster, but not all or nothing" in text) == bool(wrong)
+    assert ("; all or nothing: " in text) == bool({"seen", "left"} & {*wrong})
+    assert ("; for several writers: " in text) == bool({"lost_rows", "doubled_rows"} & {*wrong})
 
 
 def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
     passes = passes_of(*[one for one in good(FAST, 0.1) if one["part"] == "speed"])
-    assert all(not one.safe for one in study.advice(passes))
-    assert "nobody was told to be all or nothing" in study.answer_text(passes)
+    assert all(not one.whole and not one.shared for one in study.advice(passes))
+    assert "none was told to be all or nothing" in study.answer_text(passes)
     wrong = {"status": "failed", "reason": "no", "seen": None}
     failed = [row | wrong if row["part"] == "reader" else row for row in good(FAST, 0.1)]
     (found,) = study.manners(passes_of(*failed))
@@ -318,7 +321,7 @@ def test_situations_are_of_the_cases_that_were_measured() -> None:
 
 
 def test_nothing_is_left_on_the_servers(out: Path, servers: Servers) -> None:
-    assert [place_of(servers.of(database)).beside() for database in runs.BOTH] == [0, 0]
+    assert [place_of(servers.of(database)).beside() for database in BOTH] == [0, 0]
 
 
 def test_no_two_outcomes_share_a_name() -> None:

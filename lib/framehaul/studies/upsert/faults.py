@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import multiprocessing
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.synchronize import Event
 from typing import Any
 
 import polars as pl
@@ -21,8 +19,8 @@ from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY
 from framehaul.studies.upsert.measure import again
 from framehaul.studies.upsert.places import Bench, Server, opened, upsert
-from framehaul.techniques import Technique, upserts
-from framehaul.techniques.registry import DATABASES, Database
+from framehaul.studies.upsert.processes import POLL_SECONDS, processes, writes
+from framehaul.techniques import Technique
 
 LAST_TURNS = 5
 """Of the messages of a client, before how many of the last ones the connection is cut, each in a trial of its own."""
@@ -154,20 +152,19 @@ def killed(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -
     table = bench.fresh(technique)
     after = next((turn + 1 for turn in turns[-2:] if turn), int(size * MIDDLE))
     held, until = threading.Event(), threading.Event()
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in DATABASES)])
+    context = processes()
     with clear(road) as (through, relay):
-        ready, go = processes.Event(), processes.Event()
-        child = processes.Process(
-            target=client_process, args=(technique.database, technique.name, through, table, come, ready, go)
+        ready, go = context.Event(), context.Event()
+        child = context.Process(
+            target=writes, args=(technique.database, technique.name, through, table, come, ready, go)
         )
         child.start()
         try:
-            while not ready.wait(0.05) and child.is_alive():
+            while not ready.wait(POLL_SECONDS) and child.is_alive():
                 pass
             relay.hold(after, in_client_bytes=True, held=held, until=until)
             go.set()
-            while not held.wait(0.02) and child.is_alive():
+            while not held.wait(POLL_SECONDS) and child.is_alive():
                 pass
         finally:
             child.kill()
@@ -177,17 +174,3 @@ def killed(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -
         raise RuntimeError(f"{technique.name} was over before it could be killed")
     state, beside, said = aftermath(bench, technique, table, come)
     return outcome_of(collections.Counter([state]), beside, [said] if said != "right" else [])
-
-
-def client_process(
-    database: Database, name: str, server: Server, table: Table, come: pl.DataFrame, ready: Event, go: Event
-) -> None:
-    """A client in a process of its own, which says when it is connected and begins when it is told to."""
-    technique = next(one for one in upserts(database) if one.name == name)
-    with opened(technique, server) as client:
-        ready.set()
-        parent = multiprocessing.parent_process()
-        while not go.wait(1):
-            if parent is None or not parent.is_alive():
-                return
-        technique.function(client, table, come)

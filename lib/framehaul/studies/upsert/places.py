@@ -58,8 +58,8 @@ class Place(Protocol):
     def excess(self, table: Table, rows: int) -> dict[str, int]:
         """What is in the table beside these rows, for who looks closer."""
 
-    def reader(self, table: Table, technique: Technique) -> AbstractContextManager[Read]:
-        """What reads the rows, over a connection of its own."""
+    def reader(self, table: Table, *, final: bool) -> AbstractContextManager[Read]:
+        """What reads the rows, over a connection of its own, with FINAL or without."""
 
     def wait(self, table: Table) -> None:
         """Until nobody works on the table, nor beside it."""
@@ -99,7 +99,7 @@ class PostgresPlace:
         return {"dead_rows": int(dead)}
 
     @contextmanager
-    def reader(self, table: Table, technique: Technique) -> Iterator[Read]:  # noqa: ARG002  all read alike
+    def reader(self, table: Table, *, final: bool) -> Iterator[Read]:  # noqa: ARG002  all read alike
         query = f"SELECT count(*), coalesce(sum(mark), 0) FROM {table.postgres_name}".encode()
         with open_psycopg(self._postgres) as connection:
 
@@ -159,8 +159,8 @@ class ClickHousePlace:
         return {"dead_rows": int(stored) - rows, "surplus_rows": int(plain) - rows}
 
     @contextmanager
-    def reader(self, table: Table, technique: Technique) -> Iterator[Read]:
-        query = f"SELECT count(), sum(mark) FROM {table.clickhouse_name}{' FINAL' if technique.final else ''}"
+    def reader(self, table: Table, *, final: bool) -> Iterator[Read]:
+        query = f"SELECT count(), sum(mark) FROM {table.clickhouse_name}{' FINAL' if final else ''}"
         with open_http_client(self._clickhouse) as connection:
 
             def read() -> tuple[int, int]:
