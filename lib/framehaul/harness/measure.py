@@ -106,6 +106,7 @@ def run(
     progress("preparing data")
     times, disturbance = times or Times(), disturbance or Disturbance()
     directions = {technique.direction for technique in techniques}
+    found = found if "write" in directions else None
     tables, reference = tables_of(server), table.renamed(f"{table.name}_sent")
     try:
         with times.spent("preparation"):
