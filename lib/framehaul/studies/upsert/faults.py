@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import multiprocessing
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.synchronize import Event
 from typing import Any
 
 import polars as pl
@@ -17,15 +15,14 @@ from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import quiet_drivers
 from framehaul.harness.passes import right
-from framehaul.servers.relay import relayed
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY
 from framehaul.studies.upsert.measure import again
 from framehaul.studies.upsert.places import Bench, Server, opened, upsert
-from framehaul.techniques import Technique, upserts
-from framehaul.techniques.registry import DATABASES, Database
+from framehaul.studies.upsert.processes import POLL_SECONDS, processes, writes
+from framehaul.techniques import Technique
 
-LAST_TURNS = 6
+LAST_TURNS = 5
 """Of the messages of a client, before how many of the last ones the connection is cut, each in a trial of its own."""
 MIDDLE = 0.5
 """Of the bytes, after which it is cut as well."""
@@ -42,6 +39,13 @@ class TurnsRelay(BreakingRelay):
         self.turns: list[int] = []
         self._answered = True
 
+    def renew(self) -> None:
+        """Break nothing, as if nothing had been broken."""
+        self.mend()
+        self.struck, self._answered = False, True
+        self.turns.clear()
+        self.count()
+
     def _lets_through(self, count: int, *, from_client: bool) -> bool:
         if from_client and self._answered:
             self.turns.append(self.from_client_bytes)
@@ -49,59 +53,63 @@ class TurnsRelay(BreakingRelay):
         return super()._lets_through(count, from_client=from_client)
 
 
+type Road = tuple[Server, TurnsRelay | None]
+"""The server as it is reached through a relay, and that, or as it is, where nothing can be between."""
+
+
 @contextmanager
-def broken(server: Server) -> Iterator[tuple[Server, TurnsRelay]]:
-    """The server as it is reached through a relay that breaks; raises UnavailableError where none can be between."""
-    with relayed(server, TurnsRelay) as (through, relay):
-        if relay is None:
-            raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
+def clear(road: Road) -> Iterator[tuple[Server, TurnsRelay]]:
+    """The road with nothing broken on it; raises UnavailableError where nothing can be broken."""
+    through, relay = road
+    if relay is None:
+        raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
+    relay.renew()
+    try:
         yield through, relay
-
-
-def turns_of(bench: Bench, technique: Technique, come: pl.DataFrame) -> tuple[list[int], int]:
-    """Where each message of an upsert begins that nothing breaks, and how many bytes there are."""
-    table = bench.fresh(technique)
-    with broken(bench.place.server) as (through, relay), opened_counting(technique, through, relay) as client:
-        technique.function(client, table, come)
-        return [*relay.turns], relay.from_client_bytes
+    finally:
+        relay.mend()
 
 
 @contextmanager
-def opened_counting(technique: Technique, server: Server, relay: TurnsRelay) -> Iterator[Any]:
-    """The client of a technique, whose bytes are counted from here."""
-    with contextlib.ExitStack() as stack:
-        client = stack.enter_context(opened(technique, server))
-        relay.count()
-        relay.turns.clear()
-        yield client
+def opened_counting(technique: Technique, road: Road) -> Iterator[tuple[Any, TurnsRelay]]:
+    """The client of a technique, and the relay, which counts from here."""
+    with clear(road) as (through, relay), contextlib.ExitStack() as stack:
+        client = stack.enter_context(opened(technique, through))
+        relay.renew()
+        yield client, relay
         with contextlib.suppress(Exception):  # closing what is broken says nothing new
             stack.close()
 
 
-def sent_twice(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, Any]:
+def turns_of(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> tuple[list[int], int]:
+    """Where each message of an upsert begins that nothing breaks, and how many bytes there are."""
+    table = bench.fresh(technique)
+    with opened_counting(technique, road) as (client, relay):
+        technique.function(client, table, come)
+        return [*relay.turns], relay.from_client_bytes
+
+
+def sent_twice(bench: Bench, technique: Technique, come: pl.DataFrame, _: Road) -> dict[str, Any]:
     """The same frame a second time; raises WrongResultError where the table is then another."""
     table = bench.fresh(technique)
     upsert(technique, bench.place.server, table, come, come)
     return right({"again": "right"}, bench.difference(technique))
 
 
-def cut(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, Any]:
+def cut(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> dict[str, Any]:
     """The connection ends in the midst, and before each of the last messages: what is left each time, and sent again.
 
     Raises WrongResultError where sending it again leaves something else than the update.
     """
-    turns, size = turns_of(bench, technique, come)
+    turns, size = turns_of(bench, technique, come, road)
     left: collections.Counter[str] = collections.Counter()
     beside = 0
     wrong: list[str] = []
     # The connection is cut when a byte more than those before a message comes.
     for after in sorted({int(size * MIDDLE), *(turn + 1 for turn in turns[-LAST_TURNS:] if turn)}):
         table = bench.fresh(technique)
-        with (
-            broken(bench.place.server) as (through, relay), quiet_drivers(),
-            # Whatever it raises: what counts is what is left.
-            contextlib.suppress(Exception), opened_counting(technique, through, relay) as client,
-        ):  # fmt: skip
+        # Whatever it raises: what counts is what is left.
+        with quiet_drivers(), contextlib.suppress(Exception), opened_counting(technique, road) as (client, relay):
             relay.strike("cut", after, in_client_bytes=True)
             technique.function(client, table, come)
         state, beside_now, said = aftermath(bench, technique, table, come)
@@ -138,26 +146,25 @@ def state_of(found: pl.DataFrame, bench: Bench) -> str:
     return "rows missing" if len(before.join(here, on=KEY, how="anti")) else "a part"
 
 
-def killed(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, Any]:
+def killed(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> dict[str, Any]:
     """The client's process is killed while it sends the last but one of its messages: it can tidy up nothing."""
-    turns, size = turns_of(bench, technique, come)
+    turns, size = turns_of(bench, technique, come, road)
     table = bench.fresh(technique)
     after = next((turn + 1 for turn in turns[-2:] if turn), int(size * MIDDLE))
     held, until = threading.Event(), threading.Event()
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in DATABASES)])
-    with broken(bench.place.server) as (through, relay):
-        ready, go = processes.Event(), processes.Event()
-        child = processes.Process(
-            target=client_process, args=(technique.database, technique.name, through, table, come, ready, go)
+    context = processes()
+    with clear(road) as (through, relay):
+        ready, go = context.Event(), context.Event()
+        child = context.Process(
+            target=writes, args=(technique.database, technique.name, through, table, come, ready, go)
         )
         child.start()
         try:
-            while not ready.wait(0.05) and child.is_alive():
+            while not ready.wait(POLL_SECONDS) and child.is_alive():
                 pass
             relay.hold(after, in_client_bytes=True, held=held, until=until)
             go.set()
-            while not held.wait(0.02) and child.is_alive():
+            while not held.wait(POLL_SECONDS) and child.is_alive():
                 pass
         finally:
             child.kill()
@@ -167,17 +174,3 @@ def killed(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, 
         raise RuntimeError(f"{technique.name} was over before it could be killed")
     state, beside, said = aftermath(bench, technique, table, come)
     return outcome_of(collections.Counter([state]), beside, [said] if said != "right" else [])
-
-
-def client_process(
-    database: Database, name: str, server: Server, table: Table, come: pl.DataFrame, ready: Event, go: Event
-) -> None:
-    """A client in a process of its own, which says when it is connected and begins when it is told to."""
-    technique = next(one for one in upserts(database) if one.name == name)
-    with opened(technique, server) as client:
-        ready.set()
-        parent = multiprocessing.parent_process()
-        while not go.wait(1):
-            if parent is None or not parent.is_alive():
-                return
-        technique.function(client, table, come)

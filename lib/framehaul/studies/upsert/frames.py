@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -48,8 +49,9 @@ class Case:
         return min(self.target, round(self.rows * self.share / PER_CENT))
 
 
-def check_sizes(targets: Sequence[int], shares: Sequence[int], **_: object) -> None:
-    """Raises ValueError for a share that is none."""
+def check_sizes(values: Mapping[str, Any]) -> None:
+    """Raises ValueError for a share that is none, and for a table that is given twice."""
+    targets, shares = values["targets"], values["shares"]
     for share in shares:
         if not 0 <= share <= PER_CENT:
             raise ValueError(f"SHARES={share}: give whole per cent, 0 to 100")
@@ -84,10 +86,13 @@ def days_of(ids: pl.Series) -> pl.Series:
     return (ids % DAYS + start).cast(pl.Int32).cast(pl.Date).alias("day")
 
 
-def incoming(there: pl.DataFrame, case: Case, seed: int, mark: int = 1) -> pl.DataFrame:
-    """Rows that come: of what is there some with other values, and new ones, in no order."""
+def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:
+    """Rows that come: of what is there some with other values, and new ones, in no order.
+
+    New ids begin with `first`; behind as many as are there, unless it is given.
+    """
     known = there.select(KEY).sample(case.existing, seed=seed)
-    fresh = base(case.rows - case.existing, seed + 1, len(there), mark)
+    fresh = base(case.rows - case.existing, seed + 1, len(there) if first is None else first, mark)
     changed = base(case.existing, seed + 2, 0, mark).with_columns(known["id"], known["day"])
     return pl.concat([changed, fresh]).sample(fraction=1, shuffle=True, seed=seed)
 

@@ -6,8 +6,6 @@ import collections
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-from statistics import median
 from typing import Any
 
 import polars as pl
@@ -15,11 +13,10 @@ import polars as pl
 from framehaul.data.schema import Table
 from framehaul.harness.passes import right
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, incoming, updated
-from framehaul.studies.upsert.places import Bench, Place, Read, upsert
+from framehaul.studies.upsert.places import Bench, Place, upsert
+from framehaul.studies.upsert.processes import read_seconds, reading
 from framehaul.techniques import Technique
 
-LOOKS = 3
-"""How often a query over the whole table is made to know how long it takes."""
 TRIES = 4
 """How often a writer that got an error sends its frame, at most."""
 
@@ -35,12 +32,12 @@ def timed(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, A
     """One pass: the columns of its row; raises WrongResultError when something else is there afterwards."""
     place, table = bench.place, bench.fresh(technique)
     place.tables(technique).quiesce()
-    with place.reader(table, technique) as read:
-        read_before_s = _read_seconds(read)
+    with place.reader(table, final=technique.final) as read:
+        read_before_s = read_seconds(read)
         before = place.counted(table)
         seconds = upsert(technique, place.server, table, come)
         after = place.counted(table)
-        read_s = _read_seconds(read)
+        read_s = read_seconds(read)
     values = {
         "seconds": seconds, "rows_per_s": len(come) / seconds, "read_before_s": read_before_s, "read_s": read_s,
         **{name: after[name] - before[name] for name in after}, **place.excess(table, len(bench.expected)),
@@ -48,42 +45,19 @@ def timed(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, A
     return right(values, bench.difference(technique))
 
 
-def _read_seconds(read: Read) -> float:
-    ends = [time.perf_counter()]
-    for _ in range(LOOKS):
-        read()
-        ends.append(time.perf_counter())
-    return median(end - begin for begin, end in pairwise(ends))
-
-
 def watched(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, Any]:
-    """What another connection sees that counts the rows for as long as an upsert runs."""
+    """What another process sees that counts the rows for as long as an upsert runs."""
     place, table = bench.place, bench.fresh(technique)
     old = (len(bench.there), 0)
     new = (len(bench.expected), len(come))
+    with reading(place.server, table, final=technique.final) as found:
+        seconds = upsert(technique, place.server, table, come)
+    (looks,) = found
     seen: collections.Counter[str] = collections.Counter()
-    ended, begun = threading.Event(), threading.Event()
-    waits = [0.0]
-
-    def look(read: Read) -> None:
-        while not ended.is_set():
-            begin = time.perf_counter()
-            seen[_state(read(), old, new)] += 1
-            waits.append(time.perf_counter() - begin)
-            begun.set()
-
-    with place.reader(table, technique) as read, ThreadPoolExecutor(1) as pool:
-        read_before_s = _read_seconds(read)
-        looking = pool.submit(look, read)
-        try:
-            while not begun.wait(0.01) and not looking.done():
-                pass
-            seconds = upsert(technique, place.server, table, come)
-        finally:
-            ended.set()
-        looking.result()
+    for one, times in looks.found.items():
+        seen[_state(one, old, new)] += times
     values = {
-        "seconds": seconds, "read_before_s": read_before_s, "longest_read_s": max(waits), "reads": seen.total(),
+        "seconds": seconds, "read_before_s": looks.before_s, "longest_read_s": looks.longest_s, "reads": seen.total(),
         "seen": "; ".join(f"{what} {count}" for what, count in seen.most_common()),
     }  # fmt: skip
     return right(values, bench.difference(technique))
@@ -102,13 +76,11 @@ def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame
     """Frames of two writers: of each a third is its own, and the rest has the other's keys, in another order."""
     first = incoming(there, case, seed, mark=1)
     known = there.join(first, on=KEY, how="anti")
-    own = incoming(known, Case(len(known), case.rows // 3, case.share), seed + 7, mark=2)
-    # New ids begin behind all that are there, which for the second is behind the first's as well.
-    moved = pl.when(pl.col("id").is_in(known["id"].implode())).then("id").otherwise(pl.col("id") + 10 * len(there))
-    shared = first[case.rows // 3 :].with_columns(
+    case = Case(len(known), case.rows // 3, case.share)
+    own = incoming(known, case, seed + 7, mark=2, first=len(there) + len(first))
+    shared = first[case.rows :].with_columns(
         pl.lit(2, pl.Int32).alias("mark"), pl.col("label") + " of the second", amount=pl.col("amount") + 1
     )
-    own = own.with_columns(moved)
     return first, pl.concat([own, shared]).reverse()
 
 

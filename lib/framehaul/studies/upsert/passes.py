@@ -8,7 +8,9 @@ from typing import Any, Literal
 from framehaul.results.store import Status
 from framehaul.studies.upsert.frames import Case
 from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database
 
+BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 type Part = Literal["speed", "reader", "writers", "sent twice", "connection cut", "client killed"]
 
 

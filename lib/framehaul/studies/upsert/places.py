@@ -19,7 +19,7 @@ from framehaul.data.schema import (
 from framehaul.errors import ServerError
 from framehaul.harness.verify import Expected
 from framehaul.servers import ClickHouseServer, PostgresServer
-from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables, tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables
 from framehaul.studies.upsert.frames import TABLE
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS, open_http_client, open_psycopg
@@ -44,6 +44,7 @@ class Place(Protocol):
     """What the study needs of a database."""
 
     server: Server
+    plain: Tables
 
     def tables(self, technique: Technique) -> Tables:
         """The tables as who reads after this technique has to."""
@@ -57,8 +58,8 @@ class Place(Protocol):
     def excess(self, table: Table, rows: int) -> dict[str, int]:
         """What is in the table beside these rows, for who looks closer."""
 
-    def reader(self, table: Table, technique: Technique) -> AbstractContextManager[Read]:
-        """What reads the rows, over a connection of its own."""
+    def reader(self, table: Table, *, final: bool) -> AbstractContextManager[Read]:
+        """What reads the rows, over a connection of its own, with FINAL or without."""
 
     def wait(self, table: Table) -> None:
         """Until nobody works on the table, nor beside it."""
@@ -73,6 +74,7 @@ class PostgresPlace:
     def __init__(self, server: PostgresServer) -> None:
         self.server: Server = server
         self._postgres, self._tables = server, PostgresTables(server)
+        self.plain: Tables = self._tables
 
     def tables(self, technique: Technique) -> Tables:  # noqa: ARG002  all read alike
         return self._tables
@@ -97,7 +99,7 @@ class PostgresPlace:
         return {"dead_rows": int(dead)}
 
     @contextmanager
-    def reader(self, table: Table, technique: Technique) -> Iterator[Read]:  # noqa: ARG002  all read alike
+    def reader(self, table: Table, *, final: bool) -> Iterator[Read]:  # noqa: ARG002  all read alike
         query = f"SELECT count(*), coalesce(sum(mark), 0) FROM {table.postgres_name}".encode()
         with open_psycopg(self._postgres) as connection:
 
@@ -126,6 +128,7 @@ class ClickHousePlace:
     def __init__(self, server: ClickHouseServer) -> None:
         self.server: Server = server
         self._clickhouse, self._tables, self._final = server, ClickHouseTables(server), FinalTables(server)
+        self.plain: Tables = self._tables
 
     def tables(self, technique: Technique) -> Tables:
         return self._final if technique.final else self._tables
@@ -156,8 +159,8 @@ class ClickHousePlace:
         return {"dead_rows": int(stored) - rows, "surplus_rows": int(plain) - rows}
 
     @contextmanager
-    def reader(self, table: Table, technique: Technique) -> Iterator[Read]:
-        query = f"SELECT count(), sum(mark) FROM {table.clickhouse_name}{' FINAL' if technique.final else ''}"
+    def reader(self, table: Table, *, final: bool) -> Iterator[Read]:
+        query = f"SELECT count(), sum(mark) FROM {table.clickhouse_name}{' FINAL' if final else ''}"
         with open_http_client(self._clickhouse) as connection:
 
             def read() -> tuple[int, int]:
@@ -194,17 +197,24 @@ class Bench:
 
     def __init__(self, place: Place, there: pl.DataFrame, expected: pl.DataFrame) -> None:
         self.place, self.there, self.expected = place, there, expected
-        self._plain = tables_of(place.server)
+        self._plain, self._stack = place.plain, contextlib.ExitStack()
         self._source, self._reference = (TABLE.renamed(f"{TABLE.name}_{name}") for name in ("before", "after"))
         self._right = Expected(TABLE, from_polars(expected, TABLE))
 
     def __enter__(self) -> Self:
-        self._plain.create(self._source)
-        self._plain.load(self._source, from_polars(self.there, TABLE))
-        self._right.keep_reference(self._plain, self._reference)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._plain.kept())
+            stack.callback(self._drop)
+            self._plain.create(self._source)
+            self._plain.load(self._source, from_polars(self.there, TABLE))
+            self._right.keep_reference(self._plain, self._reference)
+            self._stack = stack.pop_all()  # from here on it is for the end of the block
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _drop(self) -> None:
         # Where the server is gone for good, the next run drops what is ours.
         with contextlib.suppress(ServerError):
             for table in (TABLE, self._source, self._reference):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,16 +16,20 @@ from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting.study import TRIED
 from framehaul.servers import Servers
+from framehaul.servers.relay import relayed
 from framehaul.settings import Settings
 from framehaul.studies.upsert import STUDY, faults
+from framehaul.studies.upsert.faults import Road, TurnsRelay
 from framehaul.studies.upsert.frames import Case, cases, check_sizes
 from framehaul.studies.upsert.measure import bench_of, timed, together, two_frames, watched
-from framehaul.studies.upsert.passes import Part, Row, identity_of
+from framehaul.studies.upsert.passes import BOTH, Part, Row, identity_of
 from framehaul.studies.upsert.places import Bench, place_of
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 
-BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
+MOST_ROWS = 2_000
+"""Of a table that is read whole, here, after each trial."""
+type Fault = Callable[[Bench, Technique, pl.DataFrame, Road], dict[str, Any]]
 type Measured = Callable[[Technique, int], dict[str, Any]]
 
 
@@ -39,7 +44,7 @@ def run(
     for name, given, least in (("TARGETS", targets, 1), ("INCOMING", incoming, 1), ("SHARES", shares, 0)):
         for one in given:
             check(**{name: (one, least)})
-    check_sizes(targets, shares)
+    check_sizes({"targets": targets, "shares": shares})
     rounds = Rounds(passes, warmup, seed)
     broken = {database: chosen(database, tried) for database in BOTH}
     terms = {"tried": tried, "targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
@@ -114,6 +119,7 @@ def _safety(
     bench, come = bench_of(place, case, rounds.seed)
     with bench:
         _rounds(this_run, "reader", ways, case, lambda one, _: watched(bench, one, come), once, stop)
+    target = min(target, MOST_ROWS)
     case = Case(target, max(1, target // 10), share)
     bench, come = bench_of(place, case, rounds.seed)
     with bench:
@@ -122,11 +128,17 @@ def _safety(
             return together(bench, technique, two_frames(bench.there, case, rounds.seed + number))
 
         _rounds(this_run, "writers", ways, case, two, Rounds(rounds.passes, 0, rounds.seed), stop)
-        for part, fault in FAULTS.items():
-            _rounds(this_run, part, ways, case, lambda one, _, fault=fault: fault(bench, one, come), once, stop)  # type: ignore[misc]
+        with relayed(place.server, TurnsRelay) as road:
+            for part, fault in FAULTS.items():
+                broken = partial(_broken, fault, bench, come, road)
+                _rounds(this_run, part, ways, case, broken, once, stop)
 
 
-FAULTS: dict[Part, Callable[[Bench, Technique, pl.DataFrame], dict[str, Any]]] = {
+def _broken(fault: Fault, bench: Bench, come: pl.DataFrame, road: Road, technique: Technique, _: int) -> dict[str, Any]:
+    return fault(bench, technique, come, road)
+
+
+FAULTS: dict[Part, Fault] = {
     "sent twice": faults.sent_twice, "connection cut": faults.cut, "client killed": faults.killed,
 }  # fmt: skip
 """What breaks, and what makes it break."""

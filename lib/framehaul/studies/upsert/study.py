@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,12 @@ from framehaul.reporting.charts import FAMILY_COLOURS
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.sources import show_source
 from framehaul.reporting.tables import (
+    MILLION,
     UNSTABLE,
     Column,
     Listing,
     Row,
     bullets,
-    megabytes,
-    rivals_text,
     thousands,
     words,
 )
@@ -30,13 +30,18 @@ from framehaul.results import statistics, store
 from framehaul.results.ratios import tied
 from framehaul.studies.upsert import STUDY, runs
 from framehaul.studies.upsert.frames import Case
+from framehaul.studies.upsert.passes import BOTH
 from framehaul.studies.upsert.passes import Row as Result
 from framehaul.techniques import upserts
 from framehaul.techniques.registry import DATABASES, Database
 
 CASE = ["target_rows", "rows", "share"]
+TITLES = {
+    "every": "fastest", "whole": "fastest that is all or nothing", "shared": "fastest for several writers at once",
+}  # fmt: skip
 WHOLE = {"old", "new"}
 """What a reader may see of an upsert that is all or nothing,"""
+YES = {True: "yes", False: "no", None: ""}
 CLEAN = {"nothing", "all"}
 """and what it may leave when it breaks."""
 
@@ -76,14 +81,17 @@ class Manners:
 
     @property
     def whole(self) -> bool | None:
-        """Whether others saw all of it or nothing, two at once lost nothing, and it broke without a trace in the table.
-
-        None where that was not tried.
-        """
-        found = [_names(self.seen) - WHOLE, _names(self.cut) - CLEAN, _names(self.killed) - CLEAN]
-        if None in (self.seen, self.lost_rows, self.cut, self.killed):
+        """Whether it is all or nothing: so a reader saw it, and so it broke. None where that was not tried."""
+        if None in (self.seen, self.cut, self.killed):
             return False if self.reasons else None
-        return not (any(found) or self.lost_rows or self.doubled_rows)
+        return not (_names(self.seen) - WHOLE or (_names(self.cut) | _names(self.killed)) - CLEAN)
+
+    @property
+    def shared(self) -> bool | None:
+        """Whether two at once lose nothing and double nothing. None where that was not tried."""
+        if self.lost_rows is None:
+            return False if self.reasons else None
+        return not (self.lost_rows or self.doubled_rows)
 
 
 def _names(counted: str | None) -> set[str]:
@@ -91,8 +99,17 @@ def _names(counted: str | None) -> set[str]:
     return {one.rpartition(" ")[0] for one in (counted or "").split("; ") if one}
 
 
+def _summed(texts: Iterable[str]) -> str:
+    """Errors of all rounds, counted by name: each round says `DeadlockDetected 1, UniqueViolation 2`."""
+    counted: collections.Counter[str] = collections.Counter()
+    for one in (one for text in texts for one in text.split(", ") if one):
+        name, _, count = one.rpartition(" ")
+        counted[name] += int(count)
+    return ", ".join(f"{name} {count}" for name, count in sorted(counted.items()))
+
+
 def manners(passes: pl.DataFrame) -> list[Manners]:
-    """Of each way that was tried so."""
+    """Of each way that was tried so, in their own order."""
     found = []
     for (database, technique, label), group in passes.group_by("database", "technique", "label", maintain_order=True):
         parts = {str(name): rows.to_dicts() for (name,), rows in group.group_by("part", maintain_order=True)}
@@ -109,7 +126,7 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
             Manners(
                 str(database), str(technique), str(label), reader.get("seen"), reader.get("longest_read_s"),
                 reader.get("read_before_s"), len(writers), sum(row["retries"] for row in writers) if writers else None,
-                ", ".join(sorted({row["errors"] for row in writers if row["errors"]})),
+                _summed(row["errors"] or "" for row in writers),
                 max((row["lost_rows"] for row in writers), default=None),
                 max((row["doubled_rows"] for row in writers), default=None),
                 cut.get("left"), killed.get("left"), max(besides, default=None),
@@ -117,7 +134,9 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
                 "; ".join(dict.fromkeys(bad)),
             )
         )  # fmt: skip
-    return found
+    ways = [one for database in BOTH for one in upserts(database)]
+    order: dict[tuple[str, str], int] = {(one.database, one.name): at for at, one in enumerate(ways)}
+    return sorted(found, key=lambda one: order[one.database, one.technique])
 
 
 def manners_table(passes: pl.DataFrame) -> Listing:
@@ -136,14 +155,15 @@ def manners_table(passes: pl.DataFrame) -> Listing:
             words("client killed: left", lambda row: (row["one"].killed or "").rpartition(" ")[0]),
             Column("tables left beside", lambda row: row["one"].beside),
             words("sent again it is right", lambda row: row["one"].again),
-            words("all or nothing", lambda row: {True: "yes", False: "no", None: ""}[row["one"].whole]),
+            words("all or nothing", lambda row: YES[row["one"].whole]),
+            words("for several writers", lambda row: YES[row["one"].shared]),
             words("reason", lambda row: row["one"].reasons),
         ],
         [{"one": one} for one in manners(passes)],
         "Of two at once, rows are those of the worst round: lost is what neither would have left so. The connection "
         "is cut in the midst of the bytes and before each of the last messages, the client killed at one of them. All "
-        "or nothing: others saw the table as it was or as it is, two at once lost nothing and doubled nothing, and "
-        "what broke left all of it or nothing.",
+        "or nothing: a reader saw the table as it was or as it is, and what broke left all of it or nothing. For "
+        "several writers: two at once lost nothing and doubled nothing.",
     )  # fmt: skip
 
 
@@ -156,6 +176,11 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
+def bytes_text(value: float) -> str:
+    """Bytes as a reader says them."""
+    return f"{value / 1e6:,.1f} MB" if abs(value) >= MILLION else f"{value / 1e3:,.0f} kB"
+
+
 def speed_table(passes: pl.DataFrame, database: Database) -> Listing:
     """What every way takes and writes on one server, the fastest of a case first."""
     rows = medians(passes).filter(database=database)
@@ -166,8 +191,8 @@ def speed_table(passes: pl.DataFrame, database: Database) -> Listing:
         Column("takes", "seconds", milliseconds),
         UNSTABLE,
         Column("rows/s", "rows_per_s", thousands),
-        Column("written to files" if clickhouse else "written to the log", "written_bytes", megabytes),
-        Column("table grown by", "grown_bytes", megabytes),
+        Column("written to files" if clickhouse else "written to the log", "written_bytes", bytes_text),
+        Column("table grown by", "grown_bytes", bytes_text),
         Column("rows stored beyond those there" if clickhouse else "dead rows", "dead_rows", "{:,.0f}"),
         *(
             [
@@ -189,13 +214,14 @@ def _next_read(row: Row) -> float | None:
 
 @dataclass(frozen=True)
 class Advice:
-    """For one situation: the fastest way of those that are all or nothing, and the fastest of all."""
+    """For one situation the ways, fastest first: all, those that are all or nothing, those for several writers."""
 
     database: str
     situation: str
     case: Case
-    safe: list[dict[str, Any]]
     every: list[dict[str, Any]]
+    whole: list[dict[str, Any]]
+    shared: list[dict[str, Any]]
 
 
 def situations(every: Iterable[Case]) -> dict[str, Case]:
@@ -214,14 +240,16 @@ def situations(every: Iterable[Case]) -> dict[str, Case]:
 
 def advice(passes: pl.DataFrame) -> list[Advice]:
     """What to take, by server and situation."""
-    by_case, whole = medians(passes), {(one.database, one.technique): one.whole for one in manners(passes)}
+    by_case, known = medians(passes), {(one.database, one.technique): one for one in manners(passes)}
     found = []
-    for database in DATABASES:
+    for database in BOTH:
         here = by_case.filter(database=database)
         for situation, case in situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).items():
             ranked = [row for row in here.filter(**case_columns(case)).to_dicts() if row["rows_per_s"]]
-            safe = [row for row in ranked if whole.get((database, row["technique"]))]
-            found.append(Advice(database, situation, case, safe, ranked))
+            asked = [(row, known.get((database, row["technique"]))) for row in ranked]
+            whole = [row for row, one in asked if one and one.whole]
+            shared = [row for row, one in asked if one and one.shared]
+            found.append(Advice(database, situation, case, ranked, whole, shared))
     return found
 
 
@@ -231,25 +259,29 @@ def case_columns(case: Case) -> dict[str, int]:
 
 
 def advice_table(passes: pl.DataFrame) -> Listing:
-    """The fastest by server and situation, of all and of those that are all or nothing."""
+    """The fastest by server and situation: of all, of those that are all or nothing, of those for several writers."""
 
-    def first(rows: list[dict[str, Any]]) -> str:
-        return rows[0]["label"] if rows else "none was told to be"
+    def first(of: str) -> list[Column]:
+        def takes(row: Row) -> float | None:
+            ways = getattr(row["one"], of)
+            return ways[0]["seconds"] if ways else None
 
-    def takes(rows: list[dict[str, Any]]) -> float | None:
-        return rows[0]["seconds"] if rows else None
+        def tied_with(row: Row) -> str:
+            others = len(tied(ways)) if (ways := getattr(row["one"], of)) else 0
+            return f"{ways[0]['label']}{f' (not told apart from {others})' if others else ''}" if ways else "none"
+
+        return [words(TITLES[of], tied_with), Column("takes", takes, milliseconds)]
 
     return Listing(
         [
             words("server", lambda row: DATABASES[row["one"].database]),
             words("you have", lambda row: f"{row['one'].situation} ({row['one'].case.label})"),
-            words("fastest that is all or nothing", lambda row: first(row["one"].safe)),
-            words("not told apart from it", lambda row: rivals_text(row["one"].safe) if row["one"].safe else ""),
-            Column("takes", lambda row: takes(row["one"].safe), milliseconds),
-            words("fastest of all", lambda row: first(row["one"].every)),
-            Column("takes ", lambda row: takes(row["one"].every), milliseconds),
+            *first("every"),
+            *first("whole"),
+            *first("shared"),
         ],
         [{"one": one} for one in advice(passes)],
+        "In brackets: of how many others the rule of all pages does not tell it apart.",
     )
 
 
@@ -275,20 +307,23 @@ def _advised(found: list[Advice]) -> Iterator[str]:
     for one in found:
         if not one.every:
             continue
-        fastest = one.every[0]
-        text = f"**{DATABASES[one.database]}, {one.situation}** ({one.case.label}): "
-        if not one.safe:
-            yield f"{text}{_takes(fastest)}; nobody was told to be all or nothing."
-            continue
-        ties = len(tied(one.safe))
-        text += _takes(one.safe[0]) + (f", not told apart from {ties} other{'s' * (ties > 1)}" if ties else "")
-        if fastest["technique"] != one.safe[0]["technique"]:
-            text += f"; faster, but not all or nothing: {_takes(fastest)}"
+        ties = len(tied(one.every))
+        text = f"**{DATABASES[one.database]}, {one.situation}** ({one.case.label}): {_takes(one.every[0])}"
+        text += f", not told apart from {ties} other{'s' * (ties > 1)}" if ties else ""
+        for of, what in (("whole", "all or nothing"), ("shared", "for several writers")):
+            ways = getattr(one, of)
+            if not ways:
+                text += f"; none was told to be {what}"
+            elif ways[0]["technique"] != one.every[0]["technique"]:
+                text += f"; {what}: {_takes(ways[0])}"
         yield f"{text}."
 
 
 def _takes(row: Row) -> str:
     return f"{row['label']}, {milliseconds(row['seconds'])}"
+
+
+HATCHED = "median of passes (whiskers: fastest and slowest); hatched: not all or nothing"
 
 
 def seconds_figure(passes: pl.DataFrame, database: Database) -> Figure:
@@ -309,13 +344,13 @@ def seconds_figure(passes: pl.DataFrame, database: Database) -> Figure:
                         hatch=None if whole.get(way.name) in (True, None) else "////",
                     )  # fmt: skip
             charts.name_lines(axes, [way.label.removeprefix("http.client ") for way in ways], size=8)
-            longest = max((row["seconds"] or 0 for row in here.values()), default=0) or 1.0
-            axes.set_xlim(0, longest * 1.4)
-            charts.quantities(axes.xaxis, milliseconds)
+            longest = max((_in_seconds(row)["max_seconds"] or 0 for row in here.values()), default=0) or 1.0
+            axes.set_xlim(0, longest * 1.2)
+            charts.quantities(axes.xaxis, lambda value: f"{value * 1e3:g} ms")
             charts.title(axes, f"{DATABASES[database]}: {case_of(case).label}", 9)
         used = charts.families({way.family for way in ways})
         charts.legend(
-            figure, used, loc="outside lower left", ncols=4, fontsize=8, title="hatched: not all or nothing",
+            figure, used, loc="outside lower left", ncols=4, fontsize=8, title=HATCHED,
             alignment="left",
         )  # fmt: skip
     return figure
@@ -334,8 +369,8 @@ def _in_seconds(row: Row) -> dict[str, Any]:
 def cost_figure(passes: pl.DataFrame) -> Figure:
     """Bytes that a way writes for each row that comes, of the case of many rows most of which are there."""
     rows = medians(passes)
-    with charts.panels(1, len(DATABASES), height=4.6, width=13) as (figure, drawn):
-        for axes, database in zip(drawn, DATABASES, strict=True):
+    with charts.panels(len(BOTH), height=6.2) as (figure, drawn):
+        for axes, database in zip(drawn, BOTH, strict=True):
             here = rows.filter(database=database)
             case = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).get(
                 "many rows, most of them there"
@@ -350,7 +385,7 @@ def cost_figure(passes: pl.DataFrame) -> Figure:
             charts.quantities(axes.xaxis)
             axes.set_xlim(0, 1.35 * max((row["written_bytes"] / row["rows"] for row in timed), default=1))
             what = "log" if database == "postgres" else "files"
-            charts.title(axes, f"{DATABASES[database]}: bytes of {what}, a row\n{case.label if case else ''}", 9)
+            charts.title(axes, f"{DATABASES[database]}: bytes of {what}, a row ({case.label if case else ''})", 9)
     return figure
 
 

@@ -45,7 +45,8 @@ def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
 @contextmanager
 def beside(connection: HttpConnection, table: Table, definition: str) -> Iterator[Table]:
     """A table beside another, under a name of its own, for as long as the block lasts; a client that dies leaves it."""
-    staging = table.renamed(f"{table.name} {secrets.token_hex(8)}")
+    # joinGet takes what is before a dot for a database, in quotes as well.
+    staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
     run(connection, f"CREATE TABLE {staging.clickhouse_name} {definition}")
     try:
         yield staging

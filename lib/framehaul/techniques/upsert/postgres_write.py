@@ -270,6 +270,8 @@ def conflict_text(table: Table) -> str:
 def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
     """DuckDB fetches every key of the table and joins here; then it sends what is changed and what is new.
 
+    Columns that the frame does not have are NULL in new rows, whatever their defaults.
+
     https://github.com/duckdb/duckdb-postgres/issues/575
     """
     check_keys(frame, table)
