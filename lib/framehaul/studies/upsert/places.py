@@ -205,6 +205,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._plain.kept())
             stack.callback(self._drop)
+            self.place.beside()  # what a run has left that was killed
             self._plain.create(self._source)
             self._plain.load(self._source, from_polars(self.there, TABLE))
             self._right.keep_reference(self._plain, self._reference)
