@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 import yaml
 
-from framehaul.servers import docker
-from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS
+from framehaul.errors import ServerError, UnavailableError
+from framehaul.servers import Servers, docker
+from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, of_docker
+from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.scale_out.clickhouse import CLUSTER
@@ -74,6 +79,74 @@ def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
     assert service["profiles"] == ["pgbouncer"]
     postgres, pooler = ((PROJECT / "docker" / name / "Dockerfile").read_text() for name in ("postgres", "pgbouncer"))
     assert re.findall(r"^FROM .*$", postgres, re.MULTILINE) == re.findall(r"^FROM .*$", pooler, re.MULTILINE)
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Gives what a `docker` in the place of the real one was asked to do, with the profiles of its environment."""
+    log, program = tmp_path / "asked.txt", tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+test "$1 $2 $4 $6" = "compose --project-directory --project-name --env-file" && test -s "$7" || exit 9
+shift 7
+echo "${{COMPOSE_PROFILES:-none}}: $*" >> '{log}'
+case "$*" in *ps*) cat '{tmp_path}/up' 2>/dev/null;; *broken*) echo no such service >&2; exit 1;; esac
+exit 0
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.delenv("COMPOSE_PROFILES", raising=False)
+    return lambda: log.read_text().splitlines()
+
+
+def test_profiles_of_the_environment_start_with_the_others_and_all_that_were_started_end(
+    tmp_path: Path, asked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(servers="docker", state_dir=tmp_path / "state")
+    monkeypatch.setenv("COMPOSE_PROFILES", "pgbouncer")
+    with docker.running(settings) as both:
+        pooled = docker.pooled(settings)
+        assert (pooled.port, pooled.password) == (docker.PGBOUNCER_PORT, both.postgres.password)
+    monkeypatch.delenv("COMPOSE_PROFILES")
+    docker.remove(settings)
+    assert asked() == [
+        "pgbouncer: ps --quiet --status=running", "pgbouncer: up --detach --build --wait",
+        "pgbouncer: --profile * ps --quiet --all", "pgbouncer: --profile * down", "none: --profile * down --volumes",
+    ]  # fmt: skip
+
+
+def test_services_that_were_up_stay_up(tmp_path: Path, asked: Callable[[], list[str]]) -> None:
+    (tmp_path / "up").write_text("0123456789ab\n")
+    with docker.running(Settings(servers="docker", state_dir=tmp_path / "state")):
+        pass
+    assert [line.split()[1] for line in asked()] == ["ps", "up"]
+
+
+def test_what_compose_says_of_a_failure_is_told(tmp_path: Path, asked: Callable[[], list[str]]) -> None:
+    with pytest.raises(ServerError, match="docker compose broken failed: no such service"):
+        docker._compose(Settings(servers="docker", state_dir=tmp_path / "state"), "broken")
+    assert asked() == ["none: broken"]
+
+
+def test_a_pooler_that_is_up_is_found_and_one_that_is_not_says_how_to_have_it(
+    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(servers="docker", state_dir=_state(tmp_path))
+    monkeypatch.setattr(docker, "PGBOUNCER_PORT", choose_port(None, ""))
+    with pytest.raises(UnavailableError, match="COMPOSE_PROFILES=pgbouncer make all SERVERS=docker"):
+        of_docker(settings)
+    # PostgreSQL answers as PgBouncer would.
+    monkeypatch.setattr(docker, "pooled", lambda _: servers.postgres)
+    assert of_docker(settings).server == servers.postgres
+
+
+def test_the_pooler_leaves_no_volume_of_its_image() -> None:
+    [mounted] = COMPOSE["services"]["pgbouncer"]["volumes"]
+    assert mounted == {"type": "tmpfs", "target": "/var/lib/postgresql"}
+    data = next(volume for volume in COMPOSE["services"]["postgres"]["volumes"] if isinstance(volume, str))
+    assert data.endswith(f":{mounted['target']}")
 
 
 def _state(directory: Path) -> Path:

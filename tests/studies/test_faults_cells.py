@@ -20,7 +20,7 @@ from framehaul.servers.tables import tables_of
 from framehaul.studies.faults import STUDY as FAULTS_STUDY
 from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, Fault, Frames, SourceError, run_cells
+from framehaul.studies.faults.trial import FAULTS, Cell, Fault, Frames, SourceError, run_cells, verdict_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
@@ -80,7 +80,7 @@ def test_no_path_loses_rows_without_a_word(cells: pl.DataFrame) -> None:
 
 def test_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
     beyond = cells.filter(pl.col("origin") == "beyond", database="postgres", direction="write")
-    left = beyond.filter(~pl.col("verdict").is_in(["safe", "unaffected"]))
+    left = beyond.filter(~pl.col("verdict").is_in(["safe", "unaffected"]) & ~pl.col("rows").is_in(["none", "all"]))
     several = [found.name for found in techniques("postgres", "write") if found.connections > 1]
     assert left.filter(~pl.col("technique").is_in(several)).select("technique", "fault", "rows").rows() == []
 
@@ -99,6 +99,9 @@ def test_a_failure_leaves_no_more_than_the_contract_says(cells: pl.DataFrame) ->
 @WHOLE
 def test_the_safe_ways_into_clickhouse_are_safe(cells: pl.DataFrame) -> None:
     here = cells.filter(database="clickhouse", direction="write").filter(pl.col("fault") != "duplicate key")
+    idle = here.filter(pl.col("fault").is_in([fault.name for fault in FAULTS if fault.idles]))
+    assert set(idle["rows"]) <= {"none", "all"}
+    here = here.join(idle, on=["technique", "fault"], how="anti")
     exchange = here.filter(technique="polars_http_client_arrow_exchange")
     assert set(exchange["verdict"]) == {"safe"}
     lost = here.filter(fault="answer lost, tried again")
@@ -135,8 +138,36 @@ def test_faults_reach_what_they_are_aimed_at(broken: BreakableServers) -> None:
         assert words in found[key].detail, found[key]
     for cell in found.values():
         assert cell.verdict != "silent", cell
-        if cell.direction == "read":
+        if cell.direction == "read" and cell.fault != "idle, then dropped":
             assert cell.verdict == "safe", cell
+
+
+def test_what_a_client_does_with_a_connection_that_was_given_up_is_told(broken: BreakableServers) -> None:
+    idle = tuple(fault for fault in FAULTS if fault.idles and fault.direction == "read")
+    every = verdicts(
+        broken, named("postgres", "read", "polars_psycopg_copy_text"),
+        named("clickhouse", "read", "polars_clickhouse_driver_native_columnar"),
+        named("clickhouse", "read", "polars_urllib_csv"), faults=idle,
+    )  # fmt: skip
+    assert {key: (cell.verdict, cell.usable) for key, cell in every.items()} == {
+        ("polars_psycopg_copy_text", "idle, then reset"): ("safe", "no"),
+        ("polars_psycopg_copy_text", "idle, then dropped"): ("hangs", "no"),
+        ("polars_clickhouse_driver_native_columnar", "idle, then reset"): ("unaffected", ""),
+        ("polars_clickhouse_driver_native_columnar", "idle, then dropped"): ("hangs", ""),
+        ("polars_urllib_csv", "idle, then reset"): ("unaffected", ""),
+        ("polars_urllib_csv", "idle, then dropped"): ("unaffected", ""),
+    }
+    assert all("1 new connection" in cell.detail for cell in every.values() if cell.rows == "all")
+
+
+def test_a_client_that_forgets_rows_after_idling_is_found() -> None:
+    [idle, *_] = [fault for fault in FAULTS if fault.idles]
+    assert verdict_of(idle, "part", reported=False, hung=True) == "silent"
+    assert verdict_of(idle, "none", reported=False) == "silent"
+    assert verdict_of(idle, "doubled", reported=True, hung=True) == "doubled"
+    assert verdict_of(idle, "none", reported=True, hung=True) == "hangs"
+    assert verdict_of(idle, "none", reported=True) == "safe"
+    assert verdict_of(idle, "all", reported=False) == "unaffected"
 
 
 def test_a_path_that_says_nothing_is_found(broken: BreakableServers) -> None:

@@ -466,6 +466,26 @@ def test_recommendations_are_exact_and_near_where_they_are_farthest_behind() -> 
     )
 
 
+def test_an_exact_technique_that_is_far_behind_is_recommended_with_who_is_faster_and_what_that_loses() -> None:
+    def recommended(exact: float) -> dict[str, Any]:
+        speeds = {("a", "standard", 1): noisy(exact), ("p", "standard", 1): noisy(100)}
+        passes = of(speeds, direction="read")
+        drifts = pl.when(technique="p").then(pl.lit("key:Object;n:Int64;m:Int64")).otherwise("dtypes").alias("dtypes")
+        page = findings.judge(passes.with_columns(drifts))
+        [small] = [row for row in findings.for_tables_like(page) if row["like"] == "small batches"]
+        said = findings.faster_text(small["faster"])
+        assert said in str(study.like_table(page))
+        return small | {"said": said}
+
+    far, near = recommended(16), recommended(90)
+    assert far["technique"] == near["technique"] == "a"
+    assert far["said"] == "P: 1.00x, but key as Object, n as Int64 and 1 more"
+    assert near["said"] == "", "within reach"
+    speeds = {("a", "standard", 1): [100.0, 10, 300], ("p", "standard", 1): [90.0, 400, 20]}
+    [small, *_] = findings.for_tables_like(findings.judge(of(speeds, direction="read")))
+    assert findings.faster_text(small["faster"]) == "", "not told apart"
+
+
 def test_the_standard_order_is_compared_with_that_of_other_tables() -> None:
     names = ("a", "b", "p")
     same = {(name, "standard", 10): noisy(10 * at) for at, name in enumerate(names, 1)}

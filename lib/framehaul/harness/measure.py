@@ -10,11 +10,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 import polars as pl
@@ -45,6 +51,22 @@ if TYPE_CHECKING:
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
 
+type Server = PostgresServer | ClickHouseServer
+
+
+@dataclass(frozen=True)
+class Found:
+    """What writes find in their table."""
+
+    rows: pa.Table
+    after: pa.Table | None = None
+    """What has to be there afterwards, where it is not what is sent alone."""
+    made: Callable[[Technique, Table], Table] = lambda _, table: table
+    """The table as a technique asks for it."""
+    read: Callable[[Technique, Tables], Tables] = lambda _, tables: tables
+    """The tables as who reads after this technique has to."""
+
+
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
 """What makes of the rows what a technique is given, by its kind of frame."""
@@ -54,7 +76,7 @@ type Returned = Frame | int | None
 
 def run(
     techniques: list[Technique],
-    server: PostgresServer | ClickHouseServer,
+    server: Server,
     table: Table,
     content: pa.Table,
     rounds: Rounds,
@@ -68,6 +90,7 @@ def run(
     disturbance: Disturbance | None = None,
     profile: bool = False,
     calls: int = 1,
+    found: Found | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -84,25 +107,20 @@ def run(
 
     One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
+
+    Writes find a new table, with the rows that are `found`, if any; afterwards it has to hold `content`, or what is
+    `found.after`, and nothing else.
     """
     progress("preparing data")
-    times, disturbance = times or Times(), disturbance or Disturbance()
-    directions = {technique.direction for technique in techniques}
-    tables, reference = tables_of(server), table.renamed(f"{table.name}_sent")
+    disturbance = disturbance or Disturbance()
+    directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
     try:
-        with times.spent("preparation"):
-            expected = Expected(table, content)
-            if "write" in directions:
-                expected.keep_reference(tables, reference)
-            if "read" in directions:
-                tables.create(table)
-                tables.load(table, content)
-                tables.quiesce()
-            frames: set[str] = {technique.frame for technique in techniques}
-            passes = _Passes(
-                server, table, content, expected, reference, frames, times, cold, profile=profile, calls=calls
-            )
-        with asyncio.Runner() as runner:
+        with (
+            Passes(
+                server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls
+            ) as passes,
+            asyncio.Runner() as runner,
+        ):
 
             def step(technique: Technique, number: int) -> None:
                 progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
@@ -110,7 +128,7 @@ def run(
             def ended(outcome: Pass[Moved]) -> None:
                 settle()  # warm-ups import what techniques use
                 if isinstance(outcome, Failed):
-                    _wait_for_server(tables, outcome.reason)
+                    _wait_for_server(passes.tables, outcome.reason)
 
             def measure(technique: Technique, number: int) -> Moved:
                 return _least_disturbed(lambda: runner.run(passes.one(technique, number)), number, disturbance, stop)
@@ -121,22 +139,19 @@ def run(
             )  # fmt: skip
     finally:
         gc.unfreeze()
-        # Where the server is gone for good, the next run drops what is ours.
-        with contextlib.suppress(ServerError):
-            for ours in (table, reference):
-                tables.drop(ours)
 
 
 def record_passes(
-    this_run: Recording, notebook: str, techniques: list[Technique], server: PostgresServer | ClickHouseServer,
+    this_run: Recording, notebook: str, techniques: list[Technique], server: Server,
     table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
+    found: Found | None = None,
 ) -> None:  # fmt: skip
     """`run`, with its passes, times and disturbances recorded as those of this run."""
     record, finished = this_run.techniques(notebook, content.num_rows)
     run(
         techniques, server, table, content, rounds, record,
         stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-        disturbance=this_run.disturbance, profile=profile,
+        disturbance=this_run.disturbance, profile=profile, found=found,
     )  # fmt: skip
 
 
@@ -161,48 +176,93 @@ def _least_disturbed(
     return kept
 
 
-class _Passes:
-    """Makes passes of techniques over one table and content."""
+@dataclass(frozen=True)
+class Way:
+    """How the client of a pass reaches the server; what is on the clock is surrounded by `counting`."""
+
+    server: Server
+    meter: Meter
+    counting: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+class Passes:
+    """Makes passes of techniques over one table and content, for as long as the block lasts.
+
+    What is read is there then, and what is written is compared with it; `frames` are the kinds that are written.
+    """
 
     def __init__(
-        self, server: PostgresServer | ClickHouseServer, table: Table, content: pa.Table, expected: Expected,
-        reference: Table, frames: set[str], times: Times, cold: Container[Key],
-        *, profile: bool, calls: int,
+        self, server: Server, table: Table, content: pa.Table, directions: Collection[str], frames: Collection[str],
+        times: Times | None = None, cold: Container[Key] = (), found: Found | None = None, *, profile: bool = False,
+        calls: int = 1,
     ) -> None:  # fmt: skip
-        self._times, self._cold = times, cold
-        self._server, self._table, self._expected, self._reference = server, table, expected, reference
-        self._rows, self._tables, self._meter = content.num_rows, tables_of(server), Meter(server.process_id)
-        self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(frames & IN_FRAMES.keys())}
+        self.tables = tables_of(server)
+        self._times, self._cold, self._found = times or Times(), cold, found
+        self._server, self._table, self._content, self._directions = server, table, content, directions
+        self._reference = table.renamed(f"{table.name}_sent")
+        self._rows, self._meter = content.num_rows, Meter(server.process_id)
+        with self._times.spent("preparation"):
+            self._expected = Expected(table, content if found is None or found.after is None else found.after)
+            self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(IN_FRAMES.keys() & frames)}
+            self._parts = {kind: _in_parts(frame, calls) for kind, frame in self._frames.items()}
         self._profile, self._calls = profile, calls
-        self._parts = {kind: _in_parts(frame, calls) for kind, frame in self._frames.items()}
         self._wire_bytes: dict[str, int] = {}
         self._peak_rss_bytes: dict[str, int | None] = {}
 
-    async def one(self, technique: Technique, number: int) -> Moved:
-        """Reset, connect, run on the clock, verify; raises what `attempt` takes for the end of a pass."""
+    def __enter__(self) -> Self:
+        try:
+            with self._times.spent("preparation"):
+                if "write" in self._directions:
+                    self._expected.keep_reference(self.tables, self._reference)
+                if "read" in self._directions:
+                    self.tables.create(self._table)
+                    self.tables.load(self._table, self._content)
+                    self.tables.quiesce()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Where the server is gone for good, the next run drops what is ours.
+        with contextlib.suppress(ServerError):
+            for ours in (self._table, self._reference):
+                self.tables.drop(ours)
+
+    async def one(
+        self, technique: Technique, number: int, way: Callable[[], AbstractContextManager[Way]] | None = None
+    ) -> Moved:
+        """Reset, connect, run on the clock, verify; raises what `attempt` takes for the end of a pass.
+
+        The client is opened and used within `way`, all else outside; numbers below 1 are warm-ups.
+        """
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
             with self._times.spent("reset"):
-                self._tables.create(self._table)
-                self._tables.quiesce()
+                table = self._found.made(technique, self._table) if self._found else self._table
+                self.tables.create(table)
+                if self._found:
+                    self.tables.load(table, self._found.rows)
+                self.tables.quiesce()
         compiling: list[float] = []
-        with self._counting_relay(number) as (server, relay), install_timer("numba:compile", compiling.append):
-            async with opened(technique, server) as client:
-                bytes_before = relay.total_bytes if relay else 0
-                counted = self._counted()
-                returned, seconds, latencies, usage = await self._timed(technique, client, number)
-                events = _since(counted, self._counted())
-                if relay:
-                    self._wire_bytes[technique.name] = relay.total_bytes - bytes_before
+        with (
+            way() if way else self._usual_way(technique, number) as there,
+            install_timer("numba:compile", compiling.append),
+        ):
+            async with opened(technique, there.server) as client:
+                with there.counting():
+                    counted = self._counted()
+                    returned, seconds, latencies, usage = await self._timed(technique, client, number, there.meter)
+                    events = _since(counted, self._counted())
         if compiling:
             self._times.move("clock", "compilation", sum(compiling))
-            return await self.one(technique, number)  # what a machine does once is no part of a path: time or memory
+            return await self.one(technique, number, way)  # what a machine does once is no part of a path
         if number < 1:
             self._peak_rss_bytes[technique.name] = usage.peak_rss_bytes
         with self._times.spent("verification"):
-            dtypes = [self._checked(one) for one in returned][-1]
+            dtypes = [self._checked(one, technique) for one in returned][-1]
         usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
         return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events, latencies)
 
@@ -212,21 +272,22 @@ class _Passes:
         Of all queries: while a pass runs there are no others, but for what the server does by itself.
         https://clickhouse.com/docs/operations/system-tables/events
         """
-        if not self._profile or not isinstance(self._tables, ClickHouseTables):
+        if not self._profile or not isinstance(self.tables, ClickHouseTables):
             return {}
-        return {name: int(value) for name, value in self._tables.rows("SELECT event, value FROM system.events")}
+        return {name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")}
 
-    def _checked(self, returned: Returned) -> str | None:
+    def _checked(self, returned: Returned, technique: Technique) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
             # A baseline that keeps nothing tells how many rows, or bytes, there were.
             return right(None, None if returned >= self._rows else f"only {returned} of {self._rows} rows moved")
         if returned is None:
-            return right(EXACT, self._expected.difference_on_server(self._tables))
+            tables = self._found.read(technique, self.tables) if self._found else self.tables
+            return right(EXACT, self._expected.difference_on_server(tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
 
     async def _timed(
-        self, technique: Technique, client: object, number: int
+        self, technique: Technique, client: object, number: int, meter: Meter
     ) -> tuple[list[Returned], float, tuple[float, ...], Usage]:
         """What the calls of a pass gave, a write but once; the seconds of all and of each; and what they used."""
         arguments: list[tuple[object, ...]] = [(client, self._table)] * self._calls
@@ -235,24 +296,32 @@ class _Passes:
             arguments = [(client, self._table, part) for part in sent]
         returned: list[Returned] = []
         ends: list[float] = []
-        self._meter.start(memory=number < 1, cold=technique.key in self._cold)
+        meter.start(memory=number < 1, cold=technique.key in self._cold)
         with self._times.spent("clock"):
             start = time.perf_counter()
             for each in arguments:
                 returned.append(await called(technique, *each))
                 ends.append(time.perf_counter())
-        usage = self._meter.stop()
+        usage = meter.stop()
         latencies = tuple(end - begin for begin, end in pairwise([start, *ends]))
         return returned[-1:] if technique.direction == "write" else returned, ends[-1] - start, latencies, usage
 
     @contextmanager
-    def _counting_relay(self, number: int) -> Iterator[tuple[PostgresServer | ClickHouseServer, Relay | None]]:
-        """In the warm-up the way to the server leads through a relay, where it can."""
-        if number < 1:
-            with relayed(self._server, Relay) as counted:
-                yield counted
-        else:
-            yield self._server, None
+    def _usual_way(self, technique: Technique, number: int) -> Iterator[Way]:
+        """As the server says; in the warm-up through a relay that counts, where it can."""
+        if number > 0:
+            yield Way(self._server, self._meter)
+            return
+        with relayed(self._server, Relay) as (server, relay):
+
+            @contextmanager
+            def counting() -> Iterator[None]:
+                before = relay.total_bytes if relay else 0
+                yield
+                if relay:
+                    self._wire_bytes[technique.name] = relay.total_bytes - before
+
+            yield Way(server, self._meter, counting)
 
 
 def _in_parts(frame: Frame, calls: int) -> list[Frame]:
@@ -284,26 +353,33 @@ def _wait_for_server(tables: Tables, reason: str) -> None:
             return
 
 
+class PanicError(RuntimeError):
+    """A driver in Rust panicked, which in Python is an error that no `except Exception` sees."""
+
+
 async def called(technique: Technique, *arguments: object) -> Any:
-    """What the technique returns, awaited where it is asynchronous."""
-    returned = technique.function(*arguments)
-    return await returned if inspect.isawaitable(returned) else returned
+    """What the technique returns, awaited where it is asynchronous; raises PanicError, and what it raises."""
+    try:
+        returned = technique.function(*arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(describe(error)) from error
 
 
 async def attempted(technique: Technique, *arguments: object) -> tuple[Any, str | None]:
     """What the technique returned, or, in one line, what it raised."""
     try:
         return await called(technique, *arguments), None
+    except PanicError as error:
+        return None, f"panic: {error}"
     except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
         return None, describe(error)
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust: no Exception, but an error that a caller sees
-            raise
-        return None, f"panic: {describe(error)}"
 
 
 @asynccontextmanager
-async def opened(technique: Technique, server: PostgresServer | ClickHouseServer) -> AsyncIterator[object]:
+async def opened(technique: Technique, server: Server) -> AsyncIterator[object]:
     """The technique's client, whichever kind of context manager opens it."""
     opening = CLIENTS[technique.client](server)
     if isinstance(opening, AbstractAsyncContextManager):

@@ -224,7 +224,7 @@ def ratio_text(row: Row) -> str:
     return "" if row["ratio"] is None else f"{row['ratio']:.2f}x ({interval_text(row)})"
 
 
-CLASSES = {"append": "append", "bulk_load": "bulk load", None: ""}
+CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "upsert": "upsert", None: ""}
 """The classes of writes, of their contracts' kinds; reads have none."""
 
 

@@ -26,6 +26,8 @@ SHARD_HTTP_PORTS = (58124, 58125)
 PGBOUNCER_PORT = 56432
 """Of the pooler that the profile `pgbouncer` adds."""
 EXCHANGE_ON_SERVER = "/framehaul-exchange"
+EVERY_PROFILE = ("--profile", "*")
+"""Else what an earlier command has started with a profile stays up: https://github.com/docker/compose/issues/13647"""
 
 
 @contextmanager
@@ -48,15 +50,15 @@ def start(settings: Settings) -> Servers:
 
 def stop(settings: Settings) -> bool:
     """`docker compose down`; the volumes stay. False when nothing was up."""
-    were_up = bool(_compose(settings, "ps", "--quiet", "--all").strip())
-    _compose(settings, "down")
+    were_up = bool(_compose(settings, *EVERY_PROFILE, "ps", "--quiet", "--all").strip())
+    _compose(settings, *EVERY_PROFILE, "down")
     return were_up
 
 
 def remove(settings: Settings) -> None:
     """`docker compose down --volumes`: containers and data go, as they must before their passwords do."""
     if (settings.state_dir / "docker" / "compose.env").exists():
-        _compose(settings, "down", "--volumes")
+        _compose(settings, *EVERY_PROFILE, "down", "--volumes")
 
 
 def _servers(settings: Settings) -> Servers:

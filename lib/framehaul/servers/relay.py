@@ -134,12 +134,16 @@ class Relay:
                     self.total_bytes += count
                 if self._lets_through(count, from_client=from_client):
                     sink.sendall(buffer[:count])
-            sink.shutdown(socket.SHUT_WR)
+            self._pass_end(sink)
         except BaseException as error:
             _end(source)  # either side is gone: so is the connection
             _end(sink)
             if not isinstance(error, OSError):
                 raise
+
+    def _pass_end(self, sink: socket.socket) -> None:
+        """Tell one side that the other has sent its last."""
+        sink.shutdown(socket.SHUT_WR)
 
     def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  for relays that interfere
         """Whether these bytes go on; raises OSError to cut the connection."""

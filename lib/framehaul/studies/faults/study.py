@@ -38,6 +38,7 @@ VERDICTS = {
     "partial": Outcome("#E69F00", "p", "error reported, a part committed"),
     "doubled": Outcome("#D55E00", "d", "rows are there twice"),
     "silent": Outcome("#882255", "!", "no error, and rows are missing or changed"),
+    "hangs": Outcome("#332288", "h", "waits for an answer that does not come"),
 }
 SAFE_WAYS = ("all or nothing", "idempotent")
 """Of the ablations: what each safe way changes."""

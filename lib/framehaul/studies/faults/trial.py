@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack
@@ -36,12 +37,12 @@ from framehaul.studies.faults.breakable import (
     numbers,
     run_on,
 )
-from framehaul.studies.faults.wire import Break, BreakingRelay
+from framehaul.studies.faults.wire import Break, BreakingRelay, Forget
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Direction
 
 type Sent = pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]
-type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent"]
+type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent", "hangs"]
 
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
 FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwIf(id = {last}) = 0"}
@@ -54,8 +55,14 @@ WAITING = 8
 """How many may wait at once."""
 BATCH_ROWS = 1_000
 """Of a record batch, where those are sent."""
+IDLE_SECONDS = 0.2
+"""After so long a connection is given up on the way. Load balancers wait for minutes; what follows is the same."""
+NOTICE_SECONDS = 0.05
+"""For the event loop of a client to see that its connection has ended."""
+HANG_SECONDS = 2
+"""How long nothing may come before a client is said to wait for an answer that does not come."""
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
-"""Rows of a trial: for ClickHouse, several of its blocks."""
+"""Rows of a trial: for ClickHouse, several of its blocks, and of the batches of any client: half as many look safe."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,24 @@ class Fault:
     """What happens to the connection,"""
     after: tuple[float, ...] = (0.0,)
     """after this share of the bytes; after the next, where a pass turns out to have fewer bytes."""
+    idles: Forget | None = None
+    """What happens to a connection that is used, idle, and used again."""
     waits: bool = False
     """Most of what happens is waiting."""
 
 
 NO_FAULT = Fault("", "write", "")
+
+
+def _idle(direction: Direction) -> tuple[Fault, Fault]:
+    how = f"between two transfers the connection is idle for {IDLE_SECONDS} s, and a load balancer "
+    return (
+        Fault("idle, then reset", direction, f"{how}resets it", idles="reset", waits=True),
+        Fault("idle, then dropped", direction, f"{how}drops it: it leads nowhere, and nobody is told", idles="drop",
+              waits=True),
+    )  # fmt: skip
+
+
 FAULTS = (
     Fault("source fails", "write", sends="failing",
           how="a value of the frame, two thirds down, cannot be turned into text; or the batch there does not come"),
@@ -101,11 +121,13 @@ FAULTS = (
     Fault("answer lost, tried again", "write",
           "the server has everything, its answer is lost, it is written again",
           strikes="swallow", after=(0.99, 0.9, 0.7), waits=True),
+    *_idle("write"),
     Fault("query fails", "read", "the last row raises an error on the server"),
     Fault("connection cut", "read", "the connection ends after half of the bytes",
           strikes="cut", after=(0.5, 0.3), waits=True),
     Fault("server killed", "read", "the server is killed when half of the bytes have gone out",
           strikes="hold", after=(0.5,)),
+    *_idle("read"),
 )  # fmt: skip
 
 
@@ -313,7 +335,7 @@ class Path:
             target = self._target(fault)
             with self._relayed() as (server, relay):
                 cell = asyncio.run(self._outcome(server, relay, fault, target, share))
-            if relay.struck or not fault.strikes:
+            if relay.struck or not (fault.strikes or fault.idles):
                 break
         else:
             raise RuntimeError(f"{fault.name}: {self.technique.name} was over before it could happen")
@@ -325,12 +347,16 @@ class Path:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(opened(self.technique, server))
             self._arm(relay, fault, share)
-            returned, error = await self._try(client, target, fault)
+            hung, said = False, ""
+            if fault.idles:
+                returned, error, hung, said = await self._after_idling(client, relay, target, fault)
+            else:
+                returned, error = await self._try(client, target, fault)
             if fault.strikes == "hold":
                 self.held.set()  # or it was over before
                 self.server_is_back.wait()
             relay.mend()
-            detail = error or ""
+            detail = f"{said}{error or ('no error' if said else '')}"
             if fault.strikes == "swallow":
                 detail = f"{error or 'no error'}; then: {await self._error_of_another(target) or 'no error'}"
             usable = ""
@@ -343,8 +369,24 @@ class Path:
             rows = self._stored()
         else:
             rows = "none" if returned is None else "all" if len(returned) == self._frames.rows else "part"
-        verdict = verdict_of(fault, rows, reported=error is not None)
+        verdict = verdict_of(fault, rows, reported=error is not None, hung=hung)
         return replace(self._cell(fault), verdict=verdict, rows=rows, usable=usable, detail=detail)
+
+    async def _after_idling(
+        self, client: object, relay: BreakingRelay, target: Table, fault: Fault
+    ) -> tuple[Any, str | None, bool, str]:
+        """A transfer, then nothing for a while: what the next gave, or raised, whether it hung, and when it ended."""
+        assert fault.idles is not None
+        await called(self.technique, client, self._target(NO_FAULT, self._another), *self._sent(NO_FAULT))
+        await asyncio.to_thread(relay.forget, fault.idles, IDLE_SECONDS)
+        await asyncio.sleep(NOTICE_SECONDS)
+        connections, start = relay.connections, time.monotonic()
+        with relay.patience(HANG_SECONDS) as hung:
+            returned, error = await self._try(client, target, fault)
+        seconds, more = time.monotonic() - start, relay.connections - connections
+        over = f", {more} new connection{'s' if more > 1 else ''}" if more else ""
+        when = f"when that was ended after {HANG_SECONDS} s" if hung.is_set() else f"after {seconds:.1f} s"
+        return returned, error, hung.is_set(), f"{when}{over}: "
 
     def _arm(self, relay: BreakingRelay, fault: Fault, share: float) -> None:
         write = fault.direction == "write"
@@ -420,8 +462,10 @@ class Path:
         return "none" if not rows else "all" if rows == self._frames.rows else "part"
 
 
-def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
-    """What it comes to, for who only knows whether there was an error."""
+def verdict_of(fault: Fault, rows: str, *, reported: bool, hung: bool = False) -> Verdict:
+    """What it comes to, for who only knows whether there was an error, or nothing."""
+    if hung and rows in ("none", "all"):
+        return "hangs"
     if fault.direction == "read":
         return "safe" if reported else "unaffected" if rows == "all" else "silent"
     verdicts: dict[str, Verdict] = {"all": "unaffected", "doubled": "doubled"}

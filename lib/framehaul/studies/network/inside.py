@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
 
 from framehaul.errors import ServerError, UnavailableError
@@ -51,7 +50,7 @@ def _serve(roads: Roads, wanted: Wanted, runner: asyncio.Runner, answers: IO[str
         print(json.dumps(roads.found), file=answers, flush=True)
         for line in sys.stdin:
             task = Task(**json.loads(line))
-            outcome = attempt(lambda: asdict(runner.run(passes.one(task))))  # noqa: B023
+            outcome = attempt(lambda: runner.run(passes.one(task)))  # noqa: B023
             print(json.dumps(columns_of(outcome)), file=answers, flush=True)
 
 

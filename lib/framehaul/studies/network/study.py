@@ -24,6 +24,7 @@ from framehaul.studies.network.catalog import Task
 from framehaul.studies.network.process import Inside
 from framehaul.studies.network.rows import Result
 from framehaul.studies.network.wanted import AS_IT_IS, NAMESPACES, RELAY, Wanted
+from framehaul.techniques.registry import Database
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int, roads: str) -> Roads:
@@ -59,7 +60,7 @@ def _started(
 ) -> tuple[Inside, str]:
     """The process inside, over the best road that this system gives."""
     frames: list[str] = sorted({task.of.frame for task in planned})
-    databases: list[str] = sorted({task.database for task in planned})
+    databases: list[Database] = sorted({task.database for task in planned})
     wanted = Wanted(rows, seed, NAMESPACES, [link.name for link in links], frames, databases)
     if links == (catalog.AS_IT_IS,):
         return stack.enter_context(process.started(replace(wanted, road=AS_IT_IS))), AS_IT_IS
@@ -101,7 +102,8 @@ def _row(
     one, measured = task.of, found["links"].get(task.network, {})
     ended = columns_of(outcome)
     return Result(
-        **which(one), run_id=run_id, driver=one.driver, connections=one.connections, codec=task.codec,
+        **which(one), run_id=run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
+        contract=one.contract.kind if one.contract else None, codec=task.codec,
         network=task.network, encryption=task.encryption, via=task.via, task=task.words, how=found["how"],
         asked_rtt_ms=link.rtt_ms or None, asked_mbit_per_s=link.mbit_per_s or None, rtt_ms=measured.get("rtt_ms"),
         mbit_per_s=measured.get("mbit_per_s"), rows=rows, pass_=number, **ended,

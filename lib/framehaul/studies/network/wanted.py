@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from framehaul.techniques.registry import Database
 
 NAMESPACES, RELAY, AS_IT_IS = "namespaces", "relay", "as it is"
 """What the road is made of."""
@@ -17,4 +21,4 @@ class Wanted:
     road: str
     links: list[str]
     frames: list[str]
-    databases: list[str]
+    databases: list[Database]

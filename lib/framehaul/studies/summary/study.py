@@ -138,7 +138,7 @@ def choices_table(
 
         rows += [
             row | {"case": f"for tables like these ({row['like']})", "function": row["technique"]}
-            | {"speed": shape_findings.shares_text(row["standings"])}
+            | {"speed": _speed_of(row)}
             for row in alike if row["where"][:2] == (database, direction)
         ]  # fmt: skip
 
@@ -158,6 +158,13 @@ def choices_table(
     if fidelity is not None:
         columns.append(words("edge cases", lambda row: counts.survival(fidelity, dict(row))))
     return Listing(columns, rows)
+
+
+def _speed_of(row: Row) -> str:
+    """How fast what is recommended for a kind of table is, and who is faster with other dtypes."""
+    faster = shape_findings.faster_text(row["faster"])
+    shares = shape_findings.shares_text(row["standings"])
+    return f"{shares} (faster, with other dtypes: {faster})" if faster else shares
 
 
 def _terms(row: Row) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ REACH = 0.8
 """Of the fastest's rows/s: who is within 20% of it everywhere is robust."""
 SMALL_ROWS = (1, 10, 100)
 """Numbers of rows of a call that are small batches; of them the first and the last that were measured are points."""
+FEW_DRIFTS = 2
+"""So many columns that come with another dtype are named; more are counted."""
 LEAST_RANKED = 3
 """Two ranks always agree or disagree wholly."""
 LIKE = {
@@ -281,18 +283,39 @@ def shares_text(some: Iterable[Standing]) -> str:
     return "; ".join(f"{one.share:.2f}x of the fastest at {label_of(one.point)}" for one in some if one.share)
 
 
+def faster_text(some: Sequence[Standing]) -> str:
+    """Who is faster with other dtypes, by how much, and which dtypes those are; nothing where nobody is."""
+    if not some:
+        return ""
+    shares = " and ".join(f"{one.share:.2f}x" for one in some)
+    drifts = dict.fromkeys(drift for one in some for drift in one.row["dtypes"].split(";"))
+    named = ", ".join(" as ".join(drift.split(":", 1)) for drift in [*drifts][:FEW_DRIFTS])
+    more = f" and {len(drifts) - FEW_DRIFTS} more" if len(drifts) > FEW_DRIFTS else ""
+    return f"{some[0].row['label']}: {shares}, but {named}{more}"
+
+
 def _best(every: list[Standing], wanted: list[Point]) -> dict[str, Any] | None:
-    """Who is nearest to the fastest where it is farthest behind it, and who is not told from the fastest there."""
+    """Of exact ones who is nearest to the fastest where it is farthest behind it, and who is not told from the fastest.
+
+    `faster` is who comes nearer with other dtypes, where the best exact one is told to be slower and is out of reach.
+    """
     by_name: dict[str, list[Standing]] = {}
     for one in every:
-        if one.point in wanted and one.rank and one.row["dtypes"] == EXACT:
+        if one.point in wanted and one.rank:
             by_name.setdefault(one.row["technique"], []).append(one)
-    whole = {name: some for name, some in by_name.items() if len(some) == len(wanted)}
-    if not wanted or not whole:
+    whole = sorted((some for some in by_name.values() if len(some) == len(wanted)), key=_worst_share, reverse=True)
+    exact = [some for some in whole if all(one.row["dtypes"] == EXACT for one in some)]
+    if not wanted or not exact:
         return None
-    ranked = sorted(whole.values(), key=lambda some: -min(one.share or 0 for one in some))
-    tied = [some[0].row["label"] for some in ranked[1:] if not any(one.slower for one in some)]
-    return {**ranked[0][0].row, "standings": ranked[0], "tied": tied}
+    best = exact[0]
+    behind = any(one.slower and (one.share or 0) < REACH for one in best)
+    faster = whole[0] if behind and _worst_share(whole[0]) > _worst_share(best) else []
+    tied = [some[0].row["label"] for some in exact[1:] if not any(one.slower for one in some)]
+    return {**best[0].row, "standings": best, "tied": tied, "faster": faster}
+
+
+def _worst_share(some: list[Standing]) -> float:
+    return min(one.share or 0 for one in some)
 
 
 def stream(passes: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:

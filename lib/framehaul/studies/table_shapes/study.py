@@ -118,6 +118,7 @@ def like_table(page: Page) -> Listing:
             words("take", "technique", "`{}`"),
             words("not told apart from the fastest either", "tied", _ties),
             Column("rows/s", "standings", findings.shares_text),
+            words("faster, with other dtypes", "faster", findings.faster_text),
         ],
         findings.for_tables_like(page),
     )
