@@ -163,7 +163,7 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
     An UPDATE takes values of another table from one of the engine Join alone.
     https://clickhouse.com/docs/sql-reference/statements/update
     """
-    joined = f"({table.clickhouse_structure}) ENGINE = Join(ANY, LEFT, {keys(table)})"
+    joined = like(table, f"Join(ANY, LEFT, {keys(table)})")
     with staged(connection, table, frame, like(table, "Memory")) as staging, beside(connection, table, joined) as join:
         if without_key(table):
             insert_staged(connection, join, staging)
