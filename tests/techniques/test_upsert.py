@@ -17,7 +17,7 @@ from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, NESTED_METRICS, Column, ColumnType, Table
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import ClickHouseTables, tables_of
 from framehaul.studies.upsert.places import place_of
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.source import source
@@ -28,6 +28,7 @@ from tests.second_table import SECOND_TABLE
 WAYS = [*upserts("postgres"), *upserts("clickhouse")]
 BY_NAME = {one.name: one for one in WAYS}
 KEY_ALONE = Table("framehaul_keys", (Column("id", ColumnType.INT64), Column("label", ColumnType.TEXT)), ("label", "id"))
+KEY_AND_VALUE = Table("framehaul_value", (Column("id", ColumnType.INT64), Column("value", ColumnType.INT64)), ("id",))
 NO_LISTS = {"polars_psycopg_unnest_on_conflict", "polars_duckdb_on_conflict"}
 THERE, COME, BOTH = 120, 80, 50
 
@@ -208,6 +209,22 @@ def test_a_key_in_another_partition_is_refused(servers: Servers) -> None:
             call(way, servers, wanted, come)
         assert difference(way, servers, wanted, there) is None
     assert place_of(servers.clickhouse).beside() == 0
+
+
+def test_rows_that_were_there_before_come_back_where_the_table_deduplicates_inserts(servers: Servers) -> None:
+    """A table that drops blocks which it has had, as replicated ones do, must not drop an update back."""
+    there, come = frames(KEY_AND_VALUE)
+    other = come.with_columns(value=pl.col("value") + 1)
+
+    def check(way: Technique) -> None:
+        with filled(way, servers, KEY_AND_VALUE, there) as table:
+            window = "MODIFY SETTING non_replicated_deduplication_window = 1000"
+            ClickHouseTables(servers.clickhouse).run(f"ALTER TABLE {table.clickhouse_name} {window}")
+            for frame in (come, other, come, come):
+                call(way, servers, table, frame)
+                assert difference(way, servers, table, merged(there, frame, KEY_AND_VALUE)) is None
+
+    check_each(upserts("clickhouse"), check)
 
 
 def test_ways_are_no_rivals_of_appends_and_say_their_terms() -> None:

@@ -62,8 +62,8 @@ UPSERT_PARTITIONS = replace(
     after_failure="the partitions replaced before; a table beside, when the client died",
 )  # fmt: skip
 UPSERT_PATCHED = Contract(
-    "upsert", "nothing", "new rows first, then those that change",
-    "maybe the new rows alone; a table beside, when the client died",
+    "upsert", "nothing", "rows that change first, then new ones",
+    "maybe the changed rows alone; tables beside, when the client died",
 )  # fmt: skip
 UPSERT_DELETED = Contract(
     "upsert", "nothing", "rows that change are missing for a while",

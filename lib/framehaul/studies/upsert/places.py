@@ -12,8 +12,8 @@ import polars as pl
 
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import (
+    COMMENT,
     Table,
-    quote_clickhouse,
     quote_postgres_text,
 )
 from framehaul.errors import ServerError
@@ -179,11 +179,12 @@ class ClickHousePlace:
 
     def beside(self) -> int:
         found = self._tables.rows(
-            "SELECT name FROM system.tables WHERE database = currentDatabase() AND startsWith(name, {staging:String})",
-            staging=f"{TABLE.name} ",
-        )
+            "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
+            "AND startsWith(name, {staging:String})",
+            ours=COMMENT, staging=f"{TABLE.name} ",
+        )  # fmt: skip
         for (name,) in found:
-            self._tables.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
+            self._tables.drop_named(name)
         return len(found)
 
 
@@ -205,6 +206,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._plain.kept())
             stack.callback(self._drop)
+            self.place.beside()  # what a run has left that was killed
             self._plain.create(self._source)
             self._plain.load(self._source, from_polars(self.there, TABLE))
             self._right.keep_reference(self._plain, self._reference)

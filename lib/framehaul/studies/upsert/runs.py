@@ -23,7 +23,7 @@ from framehaul.studies.upsert.faults import Road, TurnsRelay
 from framehaul.studies.upsert.frames import Case, cases, check_sizes
 from framehaul.studies.upsert.measure import bench_of, timed, together, two_frames, watched
 from framehaul.studies.upsert.passes import BOTH, Part, Row, identity_of
-from framehaul.studies.upsert.places import Bench, place_of
+from framehaul.studies.upsert.places import Bench, Place, place_of
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 
@@ -101,9 +101,17 @@ def _rounds(
     )  # fmt: skip
 
 
+def _is_left(this_run: Recording, part: Part, ways: list[Technique], case: Case, passes: int) -> bool:
+    """Whether an interrupted run has not finished this part: else no table has to be made for it."""
+    rows = (Row(**identity_of("", part, one, case, at)) for one in ways for at in range(1, passes + 1))
+    return not all(map(this_run.finished, rows))
+
+
 def _speed(
     this_run: Recording, both: Servers, database: Database, case: Case, rounds: Rounds, stop: threading.Event
 ) -> None:
+    if not _is_left(this_run, "speed", upserts(database), case, rounds.passes):
+        return
     bench, come = bench_of(place_of(both.of(database)), case, rounds.seed)
     with bench:
         _rounds(this_run, "speed", upserts(database), case, lambda one, _: timed(bench, one, come), rounds, stop)
@@ -116,22 +124,31 @@ def _safety(
     """What others see of the smallest table, what two writers do to each other, and what a failure leaves."""
     place, once = place_of(both.of(database)), Rounds(1, 0, rounds.seed)
     case = Case(target, target, share)
-    bench, come = bench_of(place, case, rounds.seed)
-    with bench:
-        _rounds(this_run, "reader", ways, case, lambda one, _: watched(bench, one, come), once, stop)
+    if _is_left(this_run, "reader", ways, case, 1):
+        bench, come = bench_of(place, case, rounds.seed)
+        with bench:
+            _rounds(this_run, "reader", ways, case, lambda one, _: watched(bench, one, come), once, stop)
     target = min(target, MOST_ROWS)
-    case = Case(target, max(1, target // 10), share)
+    _trials(this_run, place, ways, Case(target, max(1, target // 10), share), rounds, stop)
+
+
+def _trials(
+    this_run: Recording, place: Place, ways: list[Technique], case: Case, rounds: Rounds, stop: threading.Event
+) -> None:
+    once, passes = Rounds(1, 0, rounds.seed), Rounds(rounds.passes, 0, rounds.seed)
+    broken = [part for part in FAULTS if _is_left(this_run, part, ways, case, 1)]
+    if not broken and not _is_left(this_run, "writers", ways, case, rounds.passes):
+        return
     bench, come = bench_of(place, case, rounds.seed)
     with bench:
 
         def two(technique: Technique, number: int) -> dict[str, Any]:
             return together(bench, technique, two_frames(bench.there, case, rounds.seed + number))
 
-        _rounds(this_run, "writers", ways, case, two, Rounds(rounds.passes, 0, rounds.seed), stop)
+        _rounds(this_run, "writers", ways, case, two, passes, stop)
         with relayed(place.server, TurnsRelay) as road:
-            for part, fault in FAULTS.items():
-                broken = partial(_broken, fault, bench, come, road)
-                _rounds(this_run, part, ways, case, broken, once, stop)
+            for part in broken:
+                _rounds(this_run, part, ways, case, partial(_broken, FAULTS[part], bench, come, road), once, stop)
 
 
 def _broken(fault: Fault, bench: Bench, come: pl.DataFrame, road: Road, technique: Technique, _: int) -> dict[str, Any]:

@@ -37,9 +37,18 @@ def with_keys_of(table: Table, other: Table, word: str = "IN") -> str:
     return f"({keys(table)}) {word} (SELECT {keys(table)} FROM {other.clickhouse_name})"
 
 
+def own_token() -> dict[str, str]:
+    """The setting with which an INSERT is no other's: a table that drops blocks which it has had keeps this one.
+
+    Replicated tables do so by default. An update back to what was there before is such a block.
+    https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
+    """
+    return {"insert_deduplication_token": secrets.token_hex(16)}
+
+
 def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
     """What a query answers, as text."""
-    return connection.post(query, settings=INSERT | settings).read().decode()
+    return connection.post(query, settings=INSERT | own_token() | settings).read().decode()
 
 
 @contextmanager
@@ -60,7 +69,7 @@ def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, defini
     check_keys(frame, table)
     content = to_arrow(frame, table)
     with beside(connection, table, definition) as staging:
-        insert_arrow(connection, staging, content)
+        insert_arrow(connection, staging, content, **own_token())
         yield staging
 
 
@@ -89,7 +98,7 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
     https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
     """
     check_keys(frame, table)
-    insert_arrow(connection, table, to_arrow(frame, table))
+    insert_arrow(connection, table, to_arrow(frame, table), **own_token())
 
 
 @technique(
@@ -102,7 +111,7 @@ def polars_http_client_replacing_optimized(connection: HttpConnection, table: Ta
     https://clickhouse.com/docs/sql-reference/statements/optimize
     """
     check_keys(frame, table)
-    insert_arrow(connection, table, to_arrow(frame, table))
+    insert_arrow(connection, table, to_arrow(frame, table), **own_token())
     run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
 
 
@@ -154,7 +163,7 @@ def polars_http_client_lightweight_update(connection: HttpConnection, table: Tab
     An UPDATE takes values of another table from one of the engine Join alone.
     https://clickhouse.com/docs/sql-reference/statements/update
     """
-    joined = f"({table.clickhouse_structure}) ENGINE = Join(ANY, LEFT, {keys(table)})"
+    joined = like(table, f"Join(ANY, LEFT, {keys(table)})")
     with staged(connection, table, frame, like(table, "Memory")) as staging, beside(connection, table, joined) as join:
         if without_key(table):
             insert_staged(connection, join, staging)
