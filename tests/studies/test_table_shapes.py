@@ -38,7 +38,13 @@ from tests.conftest import call, check_each, mostly_slow, values_of
 from tests.second_table import SECOND_TABLE
 
 ROWS = 30
-NOT_CARRIED = {("polars_psycopg_unnest", "nested")}
+NOT_CARRIED = {
+    ("polars_psycopg_unnest", "nested"),
+    *((name, "structs") for name in (
+        "polars_psycopg_unnest", "polars_psycopg_execute", "polars_psycopg_executemany", "polars_psycopg_pipeline",
+        "polars_psycopg_insert_many_values", "polars_asyncpg_executemany", "polars_clickhouse_driver_rows",
+    )),
+}  # fmt: skip
 """What says that it does not move a shape."""
 BY_NAME = {shape.name: shape for shape in (*SHAPES, *WIDE)}
 
@@ -338,6 +344,12 @@ def test_a_stream_arrives_whole_and_is_looked_at(
     assert outcome.values.looks[-1][2] == 5 * parts.BATCH_ROWS
     assert outcome.values.looks[-1][1] >= 1
     assert values["p99_s"] >= values["p50_s"] > 0
+
+
+def test_who_waits_for_flushes_has_connections_for_what_is_due_meanwhile() -> None:
+    found = {(mode.name, rate): parts.Stream(mode, rate).senders for mode in parts.MODES for rate in (1, 200)}
+    assert found.pop(("insert_async", 200)) == 80
+    assert {*found.values()} == {parts.SENDERS}
 
 
 def test_a_stream_that_lost_rows_is_a_failure(servers: Servers, stream: tuple[ClickHouseTables, pa.Table]) -> None:

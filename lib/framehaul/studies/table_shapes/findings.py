@@ -24,7 +24,7 @@ LEAST_RANKED = 3
 """Two ranks always agree or disagree wholly."""
 LIKE = {
     "narrow": ("integers",), "wide": ("hits", "narrow"), "text": ("texts",), "mostly NULL": ("nulls",),
-    "lists and JSON": ("nested",), "small batches": (),
+    "lists and JSON": ("nested",), "structs and maps": ("structs",), "small batches": (),
 }  # fmt: skip
 """What a reader's table may be like, and the shapes that stand for it; small batches are of the standard table."""
 

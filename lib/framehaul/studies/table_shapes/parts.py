@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -44,7 +45,12 @@ RESULTS = "table_shapes_parts.csv"
 BUFFER = f"{STANDARD.table.name}_buffer"
 BATCH_ROWS = 10
 SENDERS = 8
-"""Connections that a stream has, so that an insert that waits does not hold the next one up."""
+"""Connections that a stream has at least, so that an insert that waits does not hold the next one up."""
+FLUSH_AFTER_SECONDS = 0.2
+"""How long the queue of asynchronous inserts keeps rows at most, by default (`async_insert_busy_timeout_max_ms`).
+
+https://clickhouse.com/docs/operations/settings/settings#async_insert_busy_timeout_max_ms
+"""
 RATES = {"least": (20,), "few": (10, 100), "all": (1, 10, 50, 200)}
 SECONDS = {"least": 0.3, "few": 0.6, "all": 20.0}
 LOOK_SECONDS = 0.1
@@ -85,6 +91,12 @@ class Stream:
 
     mode: Mode
     rate: int
+
+    @property
+    def senders(self) -> int:
+        """Connections: who waits for a flush has as many as batches are due meanwhile, and as many again."""
+        waits = self.mode.settings.get("wait_for_async_insert") == 1
+        return max(SENDERS, math.ceil(2 * FLUSH_AFTER_SECONDS * self.rate)) if waits else SENDERS
 
     @property
     def name(self) -> str:
@@ -148,7 +160,10 @@ def _streams(
 
     def row(one: Stream, number: int, outcome: Pass[Streamed]) -> Row:
         values = columns_of(Ok(outcome.values.values) if isinstance(outcome, Ok) else within_limits(outcome))
-        return _row(this_run.run_id, one.mode.name, one.mode.label, STREAM, BATCH_ROWS, number, batches, rate, values)
+        return _row(
+            this_run.run_id, one.mode.name, one.mode.label, STREAM, BATCH_ROWS, number, batches, rate, values,
+            connections=one.senders,
+        )  # fmt: skip
 
     def record(one: Stream, number: int, outcome: Pass[Streamed]) -> None:
         for second, parts, rows in outcome.values.looks if isinstance(outcome, Ok) else ():
@@ -199,7 +214,7 @@ def _stream(
     query = f"INSERT INTO {quote_clickhouse(name)} ({table.clickhouse_columns}) FORMAT ArrowStream"
     meter, latencies = Meter(server.process_id), [0.0] * len(bodies)
     with ExitStack() as stack:
-        connections = [stack.enter_context(open_http_client(server)) for _ in range(SENDERS)]
+        connections = [stack.enter_context(open_http_client(server)) for _ in range(one.senders)]
         meter.start()
         looks = stack.enter_context(_looking(server))
         numbers, start = itertools.count(), time.perf_counter()
@@ -211,7 +226,7 @@ def _stream(
                 connection.post(query, body=bodies[number], settings={**ARROW, **mode.settings}).read()
                 latencies[number] = time.perf_counter() - due
 
-        with ThreadPoolExecutor(SENDERS) as pool:
+        with ThreadPoolExecutor(one.senders) as pool:
             list(pool.map(send, connections))
         # The last batch has its time as well, where it is answered sooner.
         seconds = max(time.perf_counter() - start, len(bodies) / one.rate)
@@ -328,10 +343,10 @@ def _inserts(this_run: Recording, server: ClickHouseServer, columns: int, stop: 
 
 def _row(
     run_id: str, name: str, label: str, shape: str, rows: int, number: int, calls: int, rate: int | None,
-    values: Mapping[str, Any],
+    values: Mapping[str, Any], connections: int = 1,
 ) -> Row:  # fmt: skip
     return Row(
         run_id=run_id, notebook=STUDY.notebook, database="clickhouse", direction="write", technique=name, label=label,
         origin="everyday", family="insert_rows", driver="http_client", frame="none", rows=rows, pass_=number,
-        connections=SENDERS if rate else 1, contract="append", shape=shape, calls=calls, rate=rate, **values,
+        connections=connections, contract="append", shape=shape, calls=calls, rate=rate, **values,
     )  # fmt: skip

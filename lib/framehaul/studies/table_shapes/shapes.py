@@ -17,6 +17,7 @@ from framehaul.data.schema import (
     Table,
     enum_types,
     list_types,
+    struct_types,
 )
 
 type Content = Callable[[Table, int, int], pa.Table]
@@ -139,6 +140,11 @@ NESTED = _table(
     "nested", ID, Column("at", T.TIMESTAMP), Column("kind", T.ENUM, exactly=enum_types("view", "click", "buy")),
     Column("numbers", T.LIST), Column("words", T.LIST, exactly=list_types(T.TEXT.value)), Column("document", T.JSON),
 )  # fmt: skip
+STRUCTS = _table(
+    "structs", ID, Column("at", T.TIMESTAMP), Column("kind", T.TEXT), Column("place", T.STRUCT, exactly=struct_types(
+        {"name": T.TEXT.value, "latitude": T.FLOAT64.value, "code": T.INT32.value}
+    )), Column("counts", T.MAP), Column("items", T.NESTED_LIST),
+)  # fmt: skip
 
 STREAM = "stream"
 """What stands for the shape of a steady stream of small batches, which are of the standard table."""
@@ -151,6 +157,7 @@ SHAPES = (
     Shape("texts", "2 long texts", LONG_TEXTS, with_long_texts),
     Shape("nulls", "mostly NULL", NULLS, with_many_nulls),
     Shape("nested", "lists and JSON", NESTED),
+    Shape("structs", "structs, maps, nested lists", STRUCTS),
 )
 """What is measured. A table with other columns is a line here."""
 

@@ -198,8 +198,8 @@ def stream_table(passes: pl.DataFrame, samples: pl.DataFrame) -> Listing:
             words("reason", "reason"),
         ],
         findings.stream(passes, samples),
-        f"Batches of {parts.BATCH_ROWS} rows of the standard table, over {parts.SENDERS} connections, due at a fixed "
-        "rate; p50 and p99 from when one was due.",
+        f"Batches of {parts.BATCH_ROWS} rows of the standard table, over {parts.SENDERS} connections (more where they "
+        "wait for flushes), due at a fixed rate; p50 and p99 from when one was due.",
     )  # fmt: skip
 
 
