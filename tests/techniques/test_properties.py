@@ -38,7 +38,7 @@ VALUES: dict[ColumnType, st.SearchStrategy[Any]] = {
 
 # Types that some paths do not carry, with the cases of the matrix that tell which do.
 FURTHER: dict[ColumnType, tuple[st.SearchStrategy[Any], tuple[str, ...]]] = {
-    ColumnType.BOOL: (st.booleans(), ("bool",)),
+    ColumnType.BOOL: (st.booleans(), ("bool", "bool: all of them false")),
     ColumnType.BYTES: (st.binary(max_size=20), ("bytes",)),
     ColumnType.DECIMAL: (
         st.decimals(-(10**28) + 1, 10**28 - 1, places=10, allow_nan=False),

@@ -192,10 +192,11 @@ class Passes:
     """
 
     def __init__(
-        self, server: Server, table: Table, content: pa.Table, directions: Collection[str], frames: Collection[str],
-        times: Times | None = None, cold: Container[Key] = (), found: Found | None = None, *, profile: bool = False,
-        calls: int = 1,
+        self, server: Server, table: Table, content: pa.Table, directions: Collection[str],
+        frames: Collection[str] = (), times: Times | None = None, cold: Container[Key] = (), found: Found | None = None,
+        *, profile: bool = False, calls: int = 1,
     ) -> None:  # fmt: skip
+        found = found if "write" in directions else None
         self.tables = tables_of(server)
         self._times, self._cold, self._found = times or Times(), cold, found
         self._server, self._table, self._content, self._directions = server, table, content, directions

@@ -396,6 +396,7 @@ _VALUES: tuple[Case, ...] = (
           [Decimal("9" * 28 + "." + "9" * 10), Decimal("-" + "9" * 28 + "." + "9" * 10), Decimal("0.0000000001"),
            Decimal("1.1"), Decimal(0), None], nullable=True),
     _case("bool", T.BOOL, [True, False, None], nullable=True),
+    _case("bool: all of them false", T.BOOL, [False, False, False]),
     _case("bytes", T.BYTES, [bytes(range(256)), b"", b"\\x41", None, b"\xff\xfe"], nullable=True),
     _case("uuid", T.UUID,
           ["00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",

@@ -33,7 +33,7 @@ class Passes:
             server = roads.both.of(name)
             read = table.renamed(f"{table.name}_read")
             self._of[name, "write"] = measure.Passes(server, table, content, ["write"], frames)
-            self._of[name, "read"] = measure.Passes(server, read, content, ["read"], [])
+            self._of[name, "read"] = measure.Passes(server, read, content, ["read"])
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

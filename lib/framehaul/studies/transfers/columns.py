@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -15,15 +13,12 @@ from IPython.display import Markdown
 from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import NESTED_METRICS, Column, ColumnType, Table
-from framehaul.harness.measure import called, opened
-from framehaul.harness.passes import Pass, columns_of, right
+from framehaul.harness.measure import Passes
+from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.harness.verify import Expected
 from framehaul.reporting import tables
 from framehaul.reporting.tables import Listing, words
 from framehaul.results.ratios import Ratio, ratio, verdicts
-from framehaul.servers import ClickHouseServer, PostgresServer
-from framehaul.servers.tables import tables_of
 from framehaul.settings import load_settings
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, named
@@ -51,11 +46,10 @@ CARRIERS: dict[Database, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Read:
-    """A technique, and the table that it reads."""
+    """A technique, and what stands in the table that it reads beside the scalars."""
 
     technique: Technique
     added: str
-    table: Table
 
 
 def cost(database: Database, *, rows: int, passes: int, warmup: int, seed: int) -> Costs:
@@ -66,7 +60,7 @@ def cost(database: Database, *, rows: int, passes: int, warmup: int, seed: int) 
     check(ROWS=(rows, 1))
     rounds, found = Rounds(passes, warmup, seed), list[dict[str, object]]()
     carrier, faster = (named(database, "read", name) for name in CARRIERS[database])
-    reads = [Read(carrier, added, table_with(added)) for added in ADDED] + [Read(faster, WITHOUT, table_with(WITHOUT))]
+    reads = [*(Read(carrier, added) for added in ADDED), Read(faster, WITHOUT)]
     with servers.running(load_settings()) as both:
         server = both.of(database)
 
@@ -75,10 +69,17 @@ def cost(database: Database, *, rows: int, passes: int, warmup: int, seed: int) 
             found.append({**who, "pass": number, "seconds": None, "rows_per_s": None, **columns_of(outcome)})
 
         def work(stop: threading.Event) -> None:
-            with loaded(server, rows, seed) as sent, asyncio.Runner() as runner:
+            with ExitStack() as stack, asyncio.Runner() as runner:
+                passes_of = {
+                    added: stack.enter_context(
+                        Passes(server, table, generator.arrow_table(table, rows, seed), ["read"])
+                    )
+                    for added, table in ((added, table_with(added)) for added in ADDED)
+                }
 
-                def measure(read: Read, _: int) -> dict[str, float]:
-                    return runner.run(timed(read, server, sent[read.added]))
+                def measure(read: Read, number: int) -> dict[str, float]:
+                    seconds = runner.run(passes_of[read.added].one(read.technique, number)).seconds
+                    return {"seconds": seconds, "rows_per_s": rows / seconds}
 
                 in_rounds(reads, rounds, measure, record, stop=stop)
 
@@ -90,33 +91,6 @@ def table_with(added: str) -> Table:
     """The table that has this beside the scalars."""
     name = f"{NESTED_METRICS.name}_{'_'.join(added.lower().split())}"
     return replace(NESTED_METRICS, name=name, columns=(*SCALARS, *ADDED[added]))
-
-
-@contextmanager
-def loaded(server: PostgresServer | ClickHouseServer, rows: int, seed: int) -> Iterator[dict[str, Expected]]:
-    """All the tables, filled, for as long as the block lasts; and what each holds."""
-    ours, sent = tables_of(server), dict[str, Expected]()
-    try:
-        for added in ADDED:
-            table = table_with(added)
-            content = generator.arrow_table(table, rows, seed)
-            ours.create(table)
-            ours.load(table, content)
-            sent[added] = Expected(table, content)
-        ours.quiesce()
-        yield sent
-    finally:
-        for added in ADDED:
-            ours.drop(table_with(added))
-
-
-async def timed(read: Read, server: PostgresServer | ClickHouseServer, sent: Expected) -> dict[str, float]:
-    """The seconds that a read takes; raises WrongResultError where another frame comes than was loaded."""
-    async with opened(read.technique, server) as client:
-        start = time.perf_counter()
-        frame = await called(read.technique, client, read.table)
-        seconds = time.perf_counter() - start
-    return right({"seconds": seconds, "rows_per_s": len(frame) / seconds}, sent.difference(frame))
 
 
 class Costs:

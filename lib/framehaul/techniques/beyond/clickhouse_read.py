@@ -323,13 +323,19 @@ def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, tab
     return query_df(client, table)
 
 
-def query_in_utc(table: Table) -> str:
-    """SELECT of a table, moments without a zone in UTC: of others the driver gives the clock in the server's zone."""
+def query_for_driver(table: Table) -> str:
+    """SELECT of a table whose blocks clickhouse-driver makes Arrow of.
+
+    Moments without a zone are in UTC: of others it gives the clock in the server's zone. And booleans are not sparse:
+    of a column that is mostly false, as a server sends such, it makes integers, and of those no Arrow
+    (https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49).
+    """
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
+    replaced = [f"materialize({name}) AS {name}" for name, kind in kinds.items() if pa.types.is_boolean(kind)]
     naive = [name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is None]
-    in_utc = ", ".join(f"toTimeZone({name}, 'UTC') AS {name}" for name in naive)
-    return f"SELECT * REPLACE ({in_utc}) FROM ({query})" if naive else query
+    replaced += [f"toTimeZone({name}, 'UTC') AS {name}" for name in naive]
+    return f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})" if replaced else query
 
 
 NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
@@ -339,7 +345,7 @@ NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NES
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
     refuse(table, NOT_DRIVEN, "which clickhouse-driver does not make Arrow of: read it over HTTP", "clickhouse")
-    query = query_in_utc(table)
+    query = query_for_driver(table)
     content: Any = client.query_arrow(query, settings=NATIVE)
     return to_polars(content, table)
 
