@@ -23,6 +23,7 @@ from framehaul.reporting.tables import (
     Listing,
     Row,
     bullets,
+    milliseconds,
     thousands,
     words,
 )
@@ -169,11 +170,6 @@ def manners_table(passes: pl.DataFrame) -> Listing:
 
 def _over(one: Manners) -> float | None:
     return one.longest_read_s / one.read_before_s if one.longest_read_s and one.read_before_s else None
-
-
-def milliseconds(seconds: float) -> str:
-    """A time as a reader says it."""
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def bytes_text(value: float) -> str:
