@@ -33,6 +33,7 @@ ENVIRONMENT: dict[Database, str] = {
 }
 ALSO_NEEDED = {
     "chdb": {"chdb-core"},
+    "duckdb": {"duckdb-extension-postgres-scanner"},
     "clickhouse_sqlalchemy": {"clickhouse-sqlalchemy", "clickhouse-driver"},
     "clickhouse_connect_rust": {"clickhouse-connect-core"},
     "sqlalchemy": {"psycopg"},
