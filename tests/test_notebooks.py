@@ -97,7 +97,7 @@ def test_environment_is_recorded(out: Path) -> None:
         "01_postgres_write", "02_postgres_read", "03_clickhouse_write", "04_clickhouse_read", "06_scaling",
         "08_fidelity", "09_faults", "10_postgres_drivers", "11_clickhouse_clients",
         "12_warehouse", "13_parquet", "14_json_parquet",
-        "15_pgbench", "16_noise", "17_table_shapes", "18_everyday_api", "21_scale_out", "23_network",
+        "15_pgbench", "16_noise", "17_table_shapes", "18_everyday_api", "19_upsert", "21_scale_out", "23_network",
     }  # fmt: skip
     assert metadata["runs"]["01_postgres_write"]["server"]["settings"]["fsync"] == "on"
     assert metadata["runs"]["03_clickhouse_write"]["server"]["settings"]["async_insert"] == "0"
@@ -131,6 +131,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "scale_out_partitions.svg", "scale_out_workers.svg", "network.svg",
         "table_shapes_clickhouse_read.svg", "table_shapes_clickhouse_write.svg", "table_shapes_parts.svg",
         "table_shapes_postgres_read.svg", "table_shapes_postgres_write.svg", "table_shapes_small.svg",
+        "upsert_clickhouse.svg", "upsert_postgres.svg", "upsert_written.svg",
     ])  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     values = registry.values(STUDY, settings.preset, vars(arguments) | {"data": None})
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
-        frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"])
+        frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"],
+                           mode=values["mode"])  # fmt: skip
     except DataError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
@@ -209,6 +210,7 @@ OPTIONS = {
     "data": "of mine: a file, Parquet, CSV, JSON lines or Arrow IPC",
     "key": "of mine: columns of the primary key",
     "sort": "of mine: columns that ClickHouse sorts by, where they differ",
+    "mode": "of mine: what becomes of rows that are there: append, replace or upsert",
     "a": "of compare: the run before",
     "b": "of compare: the run after",
     "techniques": "of compare: words that a technique's name holds, or column=value",
@@ -222,7 +224,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
-    defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text"}
+    defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text", "mode": "append"}
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
         # In capitals as well, as make has them.

@@ -32,7 +32,7 @@ from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, to_polars, validated
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, timestamp_types
+from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, enum_types, timestamp_types
 from framehaul.settings import PROJECT
 from tests.codecs.test_copy_binary import encoded
 from tests.codecs.test_native_format import Trickle, block
@@ -63,6 +63,7 @@ MORE_TYPES = Table(
         Column("date32", T.DATE, exactly=DATE32),
         Column("nanoseconds", T.TIMESTAMP_NS, nullable=True),
         Column("milliseconds", T.TIMESTAMP, exactly=timestamp_types("ms")),
+        Column("state", T.ENUM, nullable=True, exactly=enum_types("new", "it's", "é" * 20)),
         Column("low", T.TEXT, low_cardinality=True),
         Column("low_nullable", T.TEXT, nullable=True, low_cardinality=True),
     ),

@@ -14,7 +14,8 @@ import pytest
 from framehaul.codecs import native_format
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.data.frames import enum_values
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, enum_types
 from tests.second_table import SECOND_TABLE
 
 NARROW = Table("narrow", (Column("t", ColumnType.TEXT, nullable=True),), ("t",))
@@ -56,6 +57,8 @@ def plain(column: Column, values: pa.ChunkedArray) -> list[Any]:
     if column.type is ColumnType.DECIMAL:
         scale = column.types.arrow.scale
         return [None if value is None else int(value.scaleb(scale)) for value in values.to_pylist()]
+    if column.type is ColumnType.ENUM:  # numbered from 1 on
+        return [None if text is None else enum_values(column).index(text) + 1 for text in values.to_pylist()]
     if column.type is ColumnType.DATE:
         values = values.cast(pa.int32())
     return list((values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist())
@@ -67,6 +70,8 @@ def encoded_field(column: Column, value: Any) -> bytes:
         return (value or 0).to_bytes(4 if digits <= 9 else 8 if digits <= 18 else 16, "little", signed=True)
     if column.types.clickhouse == "Date32":
         return struct.pack("<i", value or 0)
+    if column.type is ColumnType.ENUM:
+        return struct.pack("<b" if column.types.clickhouse.startswith("Enum8") else "<h", value or 0)
     return field(column.type, value)
 
 
@@ -156,6 +161,27 @@ def test_dictionaries_of_every_index_type(index_type: int, nullable: bool) -> No
     found = read_native(io.BytesIO(body + dictionary(table.columns[0], values, index_type)), table)
     found.validate(full=True)
     assert found["t"].to_pylist() == values
+
+
+@pytest.mark.parametrize("texts", [("a", "it's", "é" * 20), tuple(f"text {at}" for at in range(300))])
+@pytest.mark.parametrize("nullable", [False, True])
+def test_enums_come_as_their_texts(texts: tuple[str, ...], nullable: bool) -> None:
+    column = Column("e", ColumnType.ENUM, nullable, exactly=enum_types(*texts))
+    table = Table("enums", (column,), ())
+    values = [texts[-1], texts[0], *([None] if nullable else []), texts[1]]
+    content = pa.table({"e": pa.array(values)})
+    body = block(table, content)
+    for schema in (table.arrow_view_schema, table.arrow_large_schema):
+        found = read_native(io.BytesIO(body), table, schema)
+        found.validate(full=True)
+        assert found.schema.types == schema.types
+        assert found["e"].to_pylist() == values
+    # The last value, of which the number has one byte or two.
+    for number_of_none in (0, len(texts) + 1, -1):
+        size = 1 if len(texts) < 128 else 2
+        wrong = body[:-size] + number_of_none.to_bytes(size, "little", signed=True)
+        with pytest.raises(ValueError, match=f"column e came with the number {number_of_none} of {len(texts)} texts"):
+            read_native(io.BytesIO(wrong), table)
 
 
 def test_a_dictionary_of_another_kind_is_refused() -> None:

@@ -18,19 +18,20 @@ from framehaul.data.frames import encode_stream
 from framehaul.data.schema import Table
 from framehaul.harness.trials import Trials
 from framehaul.harness.verify import invalid
+from framehaul.reporting.tables import Listing
 from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
-from framehaul.servers.tables import ClickHouseTables, tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import study, trial
-from framehaul.studies.fidelity.cases import CASES, KEY, Case
+from framehaul.studies.fidelity.cases import CASES, DRIFT, KEY, Case
 from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.streaming import STREAMED
-from tests.conftest import WHOLE
+from tests.conftest import WHOLE, call
 
 # What clickhouse-connect's own frames make of bytes that are not UTF-8 is in `reproductions`. And two connections are
 # two transactions: what the server refuses over one of them does not undo the other.
@@ -212,6 +213,113 @@ def test_frames_that_do_not_fit_have_other_columns(case: Case) -> None:
         sent = case.frame(kind)
         columns = [batch.schema.names for batch in sent] if isinstance(sent, list) else [list(sent.columns)]
         assert any(names != case.table.column_names for names in columns)
+
+
+FILLED = [case for case in CASES if case.filled]
+
+
+@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+def test_tables_fill_what_no_technique_was_told_of(database: Any, servers: Servers) -> None:
+    """The rows that an append finds there, and the column between key and others, are what a case says."""
+    tables = tables_of(servers.of(database))
+    cases = [case for case in FILLED if database in case.databases]
+    assert len(cases) >= 5
+    for case in cases:
+        assert case.filled is not None
+        column, before = case.filled.column.name, case.there[1].num_rows
+        assert case.made.column_names[1] == column
+        tables.create(case.table)
+        try:
+            tables.load(*case.there)
+            content = tables.content(case.made).sort(KEY.name)
+            assert content[column].to_list() == list(case.filled.holds[:before]), case.name
+        finally:
+            tables.drop(case.table)
+
+
+def test_rows_that_are_lost_or_stored_in_spite_of_an_error_are_told_from_those_that_were_there(
+    servers: Servers,
+) -> None:
+    """Writers that replace, that number rows themselves, and that fail behind half of their rows."""
+
+    def replacing(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+        connection.execute(f"TRUNCATE {table.postgres_name} RESTART IDENTITY".encode())
+        honest.function(connection, table, frame)
+
+    def numbering(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+        honest.function(connection, table, frame)
+        connection.execute(f"UPDATE {table.postgres_name} SET number = DEFAULT".encode())
+
+    def halting(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+        honest.function(connection, table, frame[:1])
+        raise ValueError("no more")
+
+    honest = next(t for t in techniques("postgres", "write") if t.name == "polars_pgpq_copy_binary")
+    case = next(case for case in FILLED if case.name == "append: an identity column, not named")
+    said = {}
+    for function in (honest.function, replacing, numbering, halting):
+        found: list[Cell] = []
+        run_cells(servers, [replace(honest, function=function)], Trials(found.append), cases=(case,))
+        said[function.__name__] = found[0].outcome, found[0].detail
+    assert said == {
+        honest.name: ("exact", ""),
+        "replacing": ("loss", "3 rows instead of 5"),
+        "numbering": ("loss", "number: 1 became 6"),
+        "halting": ("loss", "1 rows are stored in spite of ValueError: no more"),
+    }
+
+
+def test_who_wants_an_empty_table_does_not_append(cells: list[Cell]) -> None:
+    appending = {cell.technique for cell in cells if cell.case.startswith("append: ")}
+    kinds = {one.name: one.contract.kind for one in techniques(direction="write") if one.contract}
+    assert appending
+    assert {kinds[name] for name in appending & kinds.keys()} == {"append"}
+
+
+def test_techniques_beyond_append_right_or_refuse(cells: list[Cell]) -> None:
+    """What nobody told them of is filled by the server; what the frame lacks is refused by its name."""
+    here = [cell for cell in cells if cell.case.startswith("append: ") and cell.origin in ("beyond", "streamed")]
+    wrong = {(cell.technique, cell.case, cell.detail) for cell in here if cell.outcome == "loss"}
+    named = [cell for cell in here if "not named" in cell.case]
+    assert named
+    assert not wrong | {(cell.technique, cell.case, cell.detail) for cell in named if cell.outcome != "exact"}
+    assert all("missing: 'state'" in cell.detail for cell in here if cell.case.endswith("missing in the frame"))
+
+
+def test_numbers_that_a_frame_brings_do_not_move_the_servers_own(servers: Servers) -> None:
+    """As `docs/fidelity.md` says: the next row that the server numbers gets a number that is there already."""
+    case = next(case for case in FILLED if case.name == "append: an identity column, in the frame")
+    writer = next(t for t in techniques("postgres", "write") if t.name == "polars_pgpq_copy_binary")
+    frame = case.frame("polars").with_columns(number=pl.Series([3, 4, 5]))
+    tables = PostgresTables(servers.postgres)
+    tables.create(case.table)
+    try:
+        tables.load(*case.there)
+        call(writer, servers, case.table, frame)
+        tables.run(f"INSERT INTO {case.table.postgres_name} (id, amount) VALUES (7, 70)")
+        numbers = sorted(number for (number,) in tables.run(f"SELECT number FROM {case.table.postgres_name}"))
+    finally:
+        tables.drop(case.table)
+    assert numbers == [1, 2, 3, 3, 4, 5]
+
+
+def test_what_drifts_has_a_row_for_each_database_that_has_it(cells: list[Cell]) -> None:
+    listing = study.drift_table(pl.DataFrame([*map(vars, cells)]))
+    assert isinstance(listing, Listing)
+    shown = [(row["tried"], row["database"]) for row in listing.rows]
+    assert shown == [
+        (case.name, database)
+        for name in DRIFT for case in CASES if case.name == name for database in case.databases
+    ]  # fmt: skip
+    for row in listing.rows:
+        here = [one for one in cells if (one.case, one.session) == (row["tried"], DEFAULT)
+                and (one.database, one.direction) == (row["database"], "write")]  # fmt: skip
+        assert [sum(one.outcome == outcome for one in here) for outcome in study.OUTCOMES] == [
+            row[outcome] for outcome in study.OUTCOMES
+        ]
+        assert (row["changed"] is not None) == (row["loss"] > 0)
+    nothing = pl.DataFrame([vars(cell) for cell in cells if cell.direction == "read"])
+    assert study.drift_table(nothing) == "No append was tried."
 
 
 def test_frames_hold_text_that_is_none() -> None:

@@ -11,6 +11,7 @@ import re
 import sys
 import zoneinfo
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from hypothesis import strategies as st
 from pyarrow import orc
 
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import NESTED, ColumnType
+from framehaul.data.schema import NESTED, ColumnType, quote_clickhouse
 from framehaul.harness import measure
 from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
@@ -41,15 +42,17 @@ from framehaul.harness.rounds import Rounds
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results import store
 from framehaul.results.store import EXACT
-from framehaul.servers import Servers
+from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings
-from framehaul.studies.own_data import ddl, files
+from framehaul.studies.own_data import ddl, files, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import fitted, read_json_lines
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique, techniques, upserts
+from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
+from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import source
 from tests.conftest import call
@@ -125,6 +128,7 @@ CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
     "null": (pa.nulls(3), "text", "Nullable(String)", "nothing but NULL"),
 }  # fmt: skip
 
+MOMENTS = pa.list_(pa.timestamp("us"))
 # As those, of types that not every technique that carries the others has heard of.
 CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "time of seconds": (pa.array([0, 86_399, None], pa.time32("s")), "time", "Nullable(Time64(6))", "units of s"),
@@ -157,6 +161,19 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
                       "Tuple(a Nullable(Int64), `b c` Nullable(String))", "in ClickHouse what it is"),
     "struct of days": (pa.array([{"d": dt.date(2020, 1, 1)}, {"d": None}, {"d": dt.date(1900, 1, 1)}]), "jsonb",
                        "Tuple(d Nullable(Date32))", "what it is"),
+    "list of moments": (pa.array([[dt.datetime(2020, 1, 1, 1, 2, 3, 4), None], [], [LAST_MOMENT]], MOMENTS),
+                        "timestamp[]", "Array(Nullable(DateTime64(6)))", "timestamp[] in PostgreSQL"),
+    "list of days": (pa.array([[dt.date(2020, 1, 1)], [None], []]), "date[]", "Array(Nullable(Date32))",
+                     "date[] in PostgreSQL"),
+    "list of a dictionary": (pa.ListArray.from_arrays([0, 1, 2, 2], pa.array(["a", "a"]).dictionary_encode()), "text[]",
+                             "Array(Nullable(String))", ""),
+    "struct of moments": (pa.array([{"at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, {"at": None}, {"at": None}]),
+                          "jsonb", "Tuple(at Nullable(DateTime64(6, 'UTC')))", "a document in PostgreSQL"),
+    "struct of a dictionary": (pa.StructArray.from_arrays([pa.array(["a", None, "b"]).dictionary_encode()], ["of"]),
+                               "jsonb", "Tuple(of Nullable(String))", ""),
+    "map of moments": (pa.array([[("k", dt.datetime(1900, 1, 1))], [], [("", None)]],
+                                pa.map_(pa.string(), pa.timestamp("ms", "Europe/Berlin"))),
+                       "jsonb", "Map(String, Nullable(DateTime64(3, 'Europe/Berlin')))", ""),
     "list of full lists": (pa.array([[[1], []], [], [[None]]], pa.list_(pa.list_(pa.uint64()))), "jsonb",
                            "Array(Array(Nullable(UInt64)))", ""),
     "list of maps": (pa.array([[[("k", 0.1)], []], [], [[("", None)]]],
@@ -202,10 +219,13 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (pa.array([2**60], pa.duration("s")), r"column value \(duration\[s\]\)"),
         (pa.array([[1], None]), r"column value \(list<.*holds 1 NULLs in place of a list.*empty lists.*arrow.json"),
         (pa.array([{"a": [dt.date(1899, 1, 1)]}]), r"struct<.*holds dates outside 1900-01-01 to 2299-12-31"),
+        (pa.array([[dt.datetime(1899, 12, 31)]]), r"list<.*holds moments .* DateTime64 .* from 1900 to 2299.*by NULL"),
+        (pa.array([{"a": dt.datetime(2300, 1, 1)}]), r"struct<.*holds moments .* DateTime64 .* from 1900 to 2299"),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), r"list<.*not carried.*timestamps of micro- or milliseconds"),
         (pa.array([{"a": dt.date(2020, 1, 1)}, None]), r"struct<.*holds 1 NULLs in place of a struct.*Tuple"),
-        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans and text in structs.*explode"),
+        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans, text, dates.*explode"),
         (pa.array([{"a": dt.time(1)}]), r"struct<.*not carried.*unnest"),
-        (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*maps by text"),
+        (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*structs, lists and maps are"),
         (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 .*NaN or infinity, .* make it NULL"),
         (pa.array([{"a": -0.0}]), r"column value \(struct<.*row 0 .*-0.0, of which jsonb keeps no sign"),
         (pa.array([{"a": "\0"}]), r"column value \(struct<.*u0000"),
@@ -306,7 +326,8 @@ KEYED = pa.table({"a": [1, 1, 2], "b": [1, 2, 2], "with blank": ["x", "y", "z"],
     ("key", "sort", "said"),
     [
         ("c", "", "KEY='c': there is no column 'c' among a, b"), ("a a", "", "names a twice"),
-        ("holes", "", "KEY: column holes holds NULL"), ("", "holes", "SORT: column holes holds NULL"),
+        ("holes", "", "KEY='holes': column holes holds 1 NULLs, the first in row 1, which"),
+        ("", "a holes", "SORT='a holes': column holes holds 1 NULLs, the first in row 1, which"),
         ("a", "", r"KEY='a' is not unique: 1 of its values repeat, first a = 1 \(2 times\)"),
         ("", "with blank", None),
     ],
@@ -946,11 +967,114 @@ def test_real_flights_get_a_recommendation_with_code(own_settings: Settings, ser
     assert "polars_urllib_csv" not in told
     assert "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe | failed | ClickHouse read" in str(study.missing())
     metadata = json.loads((tmp_path / "results" / "environment.json").read_text())["runs"]["20_own_data"]
-    assert metadata["what"] == "1,000 rows of flights.parquet, 2 passes"
+    assert metadata["what"] == "1,000 rows of flights.parquet, append, 2 passes"
     for text in (shown, told, study.code().data, study.versions().data):
         assert str(tmp_path) not in text
     assert left_in_postgres(servers) == []
     assert ClickHouseTables(servers.clickhouse).rows("SHOW TABLES LIKE 'framehaul_flights%'") == []
+
+
+def competitors(mode: str) -> dict[tuple[str, str], set[str]]:
+    """Who is in the file of a run in a mode."""
+    return {path: {one.name for one in modes.competing(techniques(*path), mode)} for path in mine.PATHS}
+
+
+def test_each_mode_has_competitors_of_its_own() -> None:
+    append, replacing, upserting = map(competitors, modes.MODES)
+    for path in mine.PATHS[1::2]:
+        assert append[path] == replacing[path] == upserting[path]
+    for database in ("postgres", "clickhouse"):
+        kinds = {one.name: one.contract.kind for one in techniques(database, "write") if one.contract}
+        assert {kinds[name] for name in append[database, "write"]} == {"append"}
+        assert {"append", "bulk_load"} == {kinds[name] for name in replacing[database, "write"]}
+        assert upserting[database, "write"] == {one.name for one in upserts(database)}
+    assert "polars_pgpq_presorted_two_connections" in append["postgres", "write"] - replacing["postgres", "write"]
+
+
+def few_upserts(database: Any) -> list[Technique]:
+    names = ("polars_pgpq_temporary_on_conflict", "polars_http_client_replacing", "polars_http_client_delete_insert")
+    return [one for one in upserts(database) if one.name in names]
+
+
+@pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
+def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
+    mode: str, own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = {"polars_psycopg_copy_text", "polars_http_client_arrow_stream", "pandas_adbc_ingest"}
+    names = {"write": {*writes, "pandas_http_client_arrow_stream"}, "read": {"polars_http_client_arrow_stream"}}
+    monkeypatch.setattr(mine, "techniques", lambda *path: [one for one in few(*path) if one.name in names[path[1]]])
+    monkeypatch.setattr(modes, "upserts", few_upserts)
+    frame = mine.open_frame(rows=100, key="order_id", mode=mode)
+    assert f"`MODE={mode}`" in frame.columns().data
+    run = mine.run(frame, passes=1, warmup=0, seed=1)
+    rows = store.read(tmp_path / "results" / "own_data.csv")
+    assert (set(rows["status"]), set(rows["contract"])) == ({"ok"}, {mode, None}), rows["reason"].to_list()
+    assert set(rows["rows"]) == {90 if mode == modes.UPSERT else 100}
+    frames = ("polars", "pandas") if mode == modes.REPLACE else ("polars",)
+    files = {f"{database}_write_{frame}_{mode}.py" for database in ("postgres", "clickhouse") for frame in frames}
+    files.add("clickhouse_read_polars.py")  # in every mode
+    assert {choice.file for choice in run.choices} == files
+    assert {path.name for path in (tmp_path / "reports" / "20_own_data").glob("*.py")} == files
+    told = run.recommendation().data
+    assert f"PostgreSQL write, {mode}, Polars" in told
+    assert "no technique carries" not in told
+    if mode == modes.UPSERT:
+        replacing_merge_tree = (tmp_path / "reports" / "20_own_data" / "clickhouse_write_polars_upsert.py").read_text()
+        assert ("ENGINE = ReplacingMergeTree" in replacing_merge_tree) == ("def delete_and_insert" not in
+                                                                           replacing_merge_tree)  # fmt: skip
+    assert left_in_postgres(servers) == []
+    assert ClickHouseTables(servers.clickhouse).rows("SHOW TABLES LIKE 'framehaul_example%'") == []
+
+
+@pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
+def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
+    mode: str, own_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends that are said to replace, or to upsert, leave rows that have to be gone, or are refused by the key."""
+    terms = Contract(mode, "", "", "")  # type: ignore[arg-type]  # one of the two
+    monkeypatch.setattr(mine, "techniques", lambda *path: few(*path) if path[1] == "write" else [])
+    monkeypatch.setattr(modes, "replacing", lambda one: replace(one, contract=terms))
+    monkeypatch.setattr(
+        modes, "upserts", lambda database: [replace(one, contract=terms) for one in few(database, "write")]
+    )
+    frame = mine.open_frame(rows=100, key="order_id", mode=mode)
+    run = mine.run(frame, passes=1, warmup=0, seed=1)
+    by_name = {row["technique"]: (row["status"], row["reason"]) for row in run.passes.iter_rows(named=True)}
+    assert {status for status, _ in by_name.values()} == {"failed"}
+    assert "duplicate key" in by_name["polars_pgpq_presorted"][1]
+    assert "rows instead of 100" in by_name["polars_http_client_arrow_stream"][1]
+    assert run.choices == []
+
+
+def test_what_a_killed_run_has_left_beside_its_table_is_dropped_and_nothing_else(
+    own_settings: Settings, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = ClickHouseTables(servers.clickhouse)
+    frame = mine.open_frame(rows=20, key="order_id", mode=modes.REPLACE)
+    left, others = f"{frame.table.name} 0123456789abcdef", f"{frame.table.name} of somebody"
+    tables.create(frame.table.renamed(left))
+    tables.run(f"CREATE TABLE {quote_clickhouse(others)} (id Int8) ENGINE = Memory")
+    monkeypatch.setattr(mine, "techniques", lambda *path: few(*path) if path == ("clickhouse", "write") else [])
+    try:
+        mine.run(frame, passes=1, warmup=0, seed=1)
+        assert tables.rows("SHOW TABLES LIKE 'framehaul_example%'") == [[others]]
+    finally:
+        tables.run(f"DROP TABLE {quote_clickhouse(others)}")
+
+
+def test_an_upsert_finds_keys_with_other_values_and_rows_that_it_leaves() -> None:
+    frame = mine.open_frame(rows=100, key="order_id", mode=modes.UPSERT)
+    sent, kept = modes.parted(frame.derived.content)
+    server = ClickHouseServer("nowhere", 0, 0, "me", "secret", "db")
+    found = modes.before_upsert(sent, kept, frame.table, server)
+    assert (sent.num_rows, kept.num_rows, found.rows.num_rows) == (90, 10, 55)
+    assert found.after is not None
+    assert found.after.equals(frame.derived.content)
+    keys = found.rows["order_id"].to_pylist()
+    assert keys == [*sent["order_id"].to_pylist()[::2], *kept["order_id"].to_pylist()]
+    assert found.rows["placed_at"].to_pylist()[:45] != sent["placed_at"].to_pylist()[::2]
+    tiny = modes.before_upsert(*modes.parted(sent.slice(0, 1)), frame.table, server)
+    assert tiny.rows.num_rows == 1
 
 
 def test_where_nothing_is_exact_nothing_is_recommended(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,11 +31,11 @@ from framehaul.servers import Servers
 from framehaul.servers.address import parse_clickhouse_url
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.own_data import STUDY, addresses
+from framehaul.studies.own_data import STUDY, addresses, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import check_each, lacks, mostly_slow, run_command
 from tests.installed import canonical, distributions_for, modules_beside, owners_of_modules
@@ -162,14 +162,15 @@ def loaded(hostile: tuple[Path, Derived], servers: Servers) -> Iterator[dict[str
 
 
 def check_snippet(
-    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Expected], servers: Servers
-) -> None:
-    """Run the code of a technique and compare what it did with what was sent."""
+    found: Technique, code: str, runner: Runner, derived: Derived, sent: dict[str, Expected], servers: Servers,
+    *, there: int = 0,
+) -> None:  # fmt: skip
+    """Run the code of a technique, into so many rows where it writes, and compare what it did with the frame."""
     tables, table = tables_of(servers.of(found.database)), derived.table
     if found.direction == "write" or len(tables.content(table)) != derived.content.num_rows:
         tables.create(table)
-        if found.direction == "read":
-            tables.load(table, derived.content)
+        if found.direction == "read" or there:
+            tables.load(table, derived.content.slice(0, there or None))
     said, result = runner.run(f"{found.database}_{found.direction}_{found.name}", code)
     if lacks(found):
         assert "pg_parquet" in said or "EXCHANGE_DIR" in said or "make tools" in said
@@ -182,10 +183,9 @@ def check_snippet(
         assert sent[found.database].difference(frame) is None, found.name
 
 
-def code_of(found: Technique, table: Table, kind: str = "parquet") -> str:
-    return snippet(
-        found, table, table.postgres_ddl if found.database == "postgres" else table.clickhouse_ddl, kind
-    ).code
+def code_of(found: Technique, table: Table, kind: str = "parquet", *, replaces: bool = False) -> str:
+    statement = table.postgres_ddl if found.database == "postgres" else table.clickhouse_ddl
+    return snippet(found, table, statement, kind, replaces=replaces).code
 
 
 SHOWN = [found for found in techniques() if found.frame != "none" and found.origin not in ("baseline", "everyday")]
@@ -222,6 +222,81 @@ def test_the_code_of_every_technique_runs_without_framehaul(
         runner.close()
 
 
+REPLACING = [found for found in modes.competing(SHOWN, modes.REPLACE) if found.direction == "write"]
+REPLACING_OFTEN = {
+    "polars_pgpq_copy_binary", "pandas_asyncpg_copy_text", "polars_http_client_arrow_exchange",
+    "pandas_clickhouse_driver_native_columnar", "pandas_httpx_parquet",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(REPLACING_OFTEN, id="some"),
+        pytest.param({found.name for found in REPLACING} - REPLACING_OFTEN, id="others", marks=pytest.mark.slow),
+    ],
+)
+def test_the_code_that_replaces_rows_leaves_none_of_them(
+    database: Database, names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    data, derived = hostile
+    chosen = [found for found in SHOWN if found.key in {one.key for one in REPLACING if one.database == database}]
+    runner = Runner(servers, data, set(), tmp_path)
+
+    def check(found: Technique) -> None:
+        code = code_of(found, derived.table, replaces=True)
+        assert "Table that it replaces all rows of:" in code
+        check_snippet(found, code, runner, derived, loaded, servers, there=100)
+        if found.name == "polars_pgpq_copy_binary":  # what goes on all the same would have failed on the key
+            said, _ = runner.run("not_replacing", code_of(found, derived.table))
+            assert "UniqueViolation" in said
+
+    try:
+        check_each((found for found in chosen if found.name in names), check)
+    finally:
+        runner.close()
+
+
+UPSERTING = [one for database in DATABASES for one in upserts(database)]
+UPSERTING_OFTEN = {"polars_pgpq_temporary_on_conflict", "polars_http_client_replacing", "polars_http_client_collapsing"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(UPSERTING_OFTEN, id="some"),
+        pytest.param({found.name for found in UPSERTING} - UPSERTING_OFTEN, id="others", marks=pytest.mark.slow),
+    ],
+)
+def test_the_code_of_upserts_changes_what_is_there_and_leaves_the_rest(
+    names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
+) -> None:
+    table = hostile[1].table
+    sent, kept = modes.parted(hostile[1].content)
+    assert kept.num_rows
+    data = tmp_path / "sent.parquet"
+    pq.write_table(sent, data)
+    runner = Runner(servers, data, set(), tmp_path)
+
+    def check(one: Technique) -> None:
+        server = servers.of(one.database)
+        found, tables = modes.before_upsert(sent, kept, table, server), tables_of(server)
+        made = found.made(one, table)
+        tables.create(made)
+        tables.load(made, found.rows)
+        code = code_of(one, made)
+        assert "Table that it adds rows to or changes, by its key:" in code
+        assert runner.run(f"{one.database}_{one.name}", code)[0] == "ran"
+        assert loaded[one.database].difference_on_server(found.read(one, tables)) is None
+
+    try:
+        check_each((one for one in UPSERTING if one.name in names), check)
+    finally:
+        runner.close()
+
+
 def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, tmp_path: Path) -> None:
     data = tmp_path / "fewer types.parquet"
     values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items()}
@@ -248,7 +323,7 @@ def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, 
 
 ONE_OF_EACH = (
     "time", "duration", "list", "list of text", "fixed-size list", "fixed binary", "enum", "json", "struct of all",
-    "list of full lists", "map of numbers",
+    "list of full lists", "map of numbers", "list of moments", "struct of moments",
 )  # fmt: skip
 
 
@@ -413,16 +488,25 @@ def test_code_connects_where_the_usual_variables_say(
         ([], "DATA is missing: give the path of a file"),
         (["--data=nowhere.parquet"], "nowhere.parquet is not there"),
         (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
-        (["--data={data}", "--key=text"], "KEY: column text holds NULL"),
+        (["--data={data}", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
         (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
         (["--data={data}", "--rows=x"], "ROWS='x'"),
+        (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
+        (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
+        (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
+        (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
+        (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULLs, the first in row 1"),
+        (["--data={data}", "--mode=upsert", "--key=one"], "KEY='one' is not unique: 1 of its values repeat, first one"),
+        (["--data={data}", "--mode=upsert", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
     ],
 )  # fmt: skip
 def test_bad_input_to_make_mine_is_named_before_anything_starts(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "x.parquet"
-    pq.write_table(SMALL, data)
+    pq.write_table(
+        SMALL.append_column("ratio", pa.array([0.5, 1.5, 2.5])).append_column("one", pa.array([1, 1, 1])), data
+    )
     for name in ("OUT", "STATE_DIR", "DATA"):
         monkeypatch.setenv(f"FRAMEHAUL_{name}", "" if name == "DATA" else str(tmp_path / name.lower()))
     given = [argument.format(data=data) for argument in arguments]
@@ -463,19 +547,18 @@ def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: 
 def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, servers: Servers) -> None:
     rows = store.read(page / "results" / "own_data.csv")
     assert set(zip(rows["database"], rows["direction"], rows["technique"], strict=True)) == {
-        found.key for found in techniques() if found.origin != "everyday"
+        found.key
+        for found in techniques()
+        if found.origin != "everyday" and (found.contract is None or found.contract.kind == "append")
     }
     assert set(rows.filter(status="skipped")["technique"]) <= {found.name for found in techniques() if lacks(found)}
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     assert 'href="20_own_data.html"' in (page / "reports" / "index.html").read_text()
     files = {path.stem for path in (page / "reports" / "20_own_data").glob("*.py")}
-    bulk = {name for name in files if name.endswith("_bulk_load")}
-    assert files - bulk == {
+    assert files == {
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")
     }  # fmt: skip
-    # Whoever loads in bulk has an answer of its own.
-    assert {"postgres_write_polars_bulk_load", "clickhouse_write_polars_bulk_load"} <= bulk
     assert len(list((page / "figures").glob("own_data_*.svg"))) == 4
     assert not list((page / "reports" / "failed").iterdir())
 

@@ -16,7 +16,9 @@ from framehaul.data import generator
 from framehaul.data.documents import without_documents
 from framehaul.data.equality import content_of, first_difference
 from framehaul.data.frames import from_pandas, from_polars, to_pandas, to_polars
-from framehaul.data.schema import Column, ColumnType, Table, list_types, map_types
+from framehaul.data.schema import Column, ColumnType, Table, enum_types, list_types, map_types
+from framehaul.harness.measure import IN_FRAMES
+from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case
@@ -246,6 +248,34 @@ def test_a_time_that_no_day_has_is_refused(servers: Servers, database: str, time
         run(f"INSERT INTO {table.name} VALUES (1, '{time}')")
         chosen = [found for found in techniques(direction="read") if found.name in readers]
         check_each((found for found in chosen if found.database == database), check)
+    finally:
+        tables.drop(table)
+
+
+@pytest.mark.parametrize(
+    "texts", [("b", "a", "it's", "{é}", "", "x\\n`"), tuple(f"text {at}" for at in range(300, 0, -1))], ids=["8", "16"]
+)
+def test_enums_travel_as_numbers_and_come_as_texts(servers: Servers, texts: tuple[str, ...]) -> None:
+    enum = enum_types(*texts)
+    columns = (
+        Column("e", ColumnType.ENUM, exactly=enum), Column("id", ColumnType.INT32),
+        Column("n", ColumnType.ENUM, nullable=True, exactly=enum),
+    )  # fmt: skip
+    table = Table("framehaul_enums", columns, ("e", "id"))
+    values = [texts[at * 7 % len(texts)] for at in range(2_000)]
+    some = [None if at % 3 else value for at, value in enumerate(values)]
+    content = pa.Table.from_arrays(
+        [pa.array(values), pa.array(range(2_000), pa.int32()), pa.array(some)], schema=table.arrow_schema
+    )
+    tables, sent = ClickHouseTables(servers.clickhouse), Expected(table, content)
+    try:
+        for found in techniques("clickhouse"):
+            if found.name.endswith("native_presorted"):
+                tables.create(table)
+                call(found, servers, table, IN_FRAMES[found.frame](content, table))
+                assert sent.difference(tables.content(table)) is None
+            if found.name.endswith("native_decoded"):
+                assert sent.difference(call(found, servers, table)) is None
     finally:
         tables.drop(table)
 

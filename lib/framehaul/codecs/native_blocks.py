@@ -31,8 +31,14 @@ from framehaul.codecs.compiled import (
     texts_bytes,
     write_texts,
 )
-from framehaul.codecs.native_format import DIGITS_OF_32_BITS, DIGITS_OF_64_BITS, OWN_KEYS, SHARED_DICTIONARIES
-from framehaul.data.frames import in_clickhouse_order, text_buffers
+from framehaul.codecs.native_format import (
+    DIGITS_OF_32_BITS,
+    DIGITS_OF_64_BITS,
+    OWN_KEYS,
+    SHARED_DICTIONARIES,
+    enum_bytes,
+)
+from framehaul.data.frames import check_enum, enum_values, in_clickhouse_order, text_buffers
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import WORD_SLACK, words_of_eight
 
@@ -167,7 +173,7 @@ class Values(Protocol):
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
     array, kind = one_piece(content, column.name), column.clickhouse_type
-    texts = column.type is not ColumnType.UUID and array.type in WIDE.values()
+    texts = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if texts and column.low_cardinality:
         keys = array.dictionary_encode()
         if len(keys.dictionary) < MOST_KEYS:
@@ -180,7 +186,8 @@ def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Valu
     elif column.type is ColumnType.UUID:
         values = Uuids(kind, *(half.take(partitions.rows) for half in _uuids(array, column.name)))
     else:
-        values = Fixed(kind, _fixed(column, array).take(partitions.rows, axis=0))
+        numbers = _enumerated(column, array) if column.type is ColumnType.ENUM else _fixed(column, array)
+        values = Fixed(kind, numbers.take(partitions.rows, axis=0))
     return Nullable(kind, values, nulls_of(array).take(partitions.rows)) if column.nullable else values
 
 
@@ -335,6 +342,14 @@ def _fixed(column: Column, array: pa.Array) -> Numbers:
         return words[:, 0].astype(np.int32 if precision <= DIGITS_OF_32_BITS else np.int64)
     numbers = _numbers(array)
     return numbers.astype(np.uint16) if column.types.clickhouse == "Date" else numbers
+
+
+def _enumerated(column: Column, array: pa.Array) -> Numbers:
+    """The number of each text in its enum, which begins with 1; raises ValueError for a text that it does not have."""
+    check_enum(array, column)
+    places = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
+    numbers: Numbers = (pc.fill_null(places, 0).to_numpy() + 1).astype(f"i{enum_bytes(column)}")
+    return numbers
 
 
 def _uuids(array: pa.Array, name: str) -> Keys:

@@ -20,6 +20,7 @@ from framehaul.codecs.compiled import (
     read_varint,
     uuid_views_of,
 )
+from framehaul.data.frames import enum_values
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
 
@@ -36,7 +37,7 @@ READ_BYTES = 1 << 18
 """Bytes asked for at once where the end of a column is not known."""
 DIGITS_OF_32_BITS, DIGITS_OF_64_BITS = 9, 18
 
-NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.ENUM, ColumnType.IPV4, ColumnType.IPV6)
+NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6)
 
 # LowCardinality: https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationLowCardinality.cpp
 SHARED_DICTIONARIES = 1
@@ -101,6 +102,8 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *
     if column.low_cardinality:
         return read_dictionary(source, column, rows, first_row)
     null = source.take(rows) != 0 if column.nullable else None
+    if column.type is ColumnType.ENUM:
+        return read_enum(source, column, rows, null)
     validity = None if null is None else np.packbits(~null, bitorder="little")
     buffers: list[Any]
     arrow = column.arrow_large if plain else column.arrow_view
@@ -177,6 +180,29 @@ def read_dictionary(source: Source, column: Column, rows: int, first_row: int = 
     # The first key of a nullable column stands for NULL.
     validity = np.packbits(indexes != 0, bitorder="little") if column.nullable else None
     return arrow_array(column.arrow_view, rows, validity, [views[indexes], texts])
+
+
+def read_enum(source: Source, column: Column, rows: int, null: NDArray[np.bool_] | None) -> pa.Array:
+    """A column of an enum, each row as its text, of which the server sends the number, from 1 on.
+
+    Raises ValueError for a number that the enum does not have, and when the body ends inside the column.
+    """
+    texts = [text.encode() for text in enum_values(column)]
+    numbers = source.take(rows * enum_bytes(column)).view(f"<i{enum_bytes(column)}").astype(np.int32) - 1
+    if null is not None:
+        numbers[null] = 0  # whatever stands there
+    if (wrong := (numbers < 0) | (numbers >= len(texts))).any():
+        raise ValueError(f"column {column.name} came with the number {numbers[wrong][0] + 1} of {len(texts)} texts")
+    lengths = np.array([len(text) for text in texts], np.int32)
+    data = np.frombuffer(b"".join(texts) + SLACK, np.uint8)
+    (views, held), _ = views_of(data, (np.cumsum(lengths) - lengths).astype(np.int32), lengths)
+    validity = None if null is None else np.packbits(~null, bitorder="little")
+    return arrow_array(column.arrow_view, rows, validity, [views[numbers], held])
+
+
+def enum_bytes(column: Column) -> int:
+    """What a value of an enum takes."""
+    return 1 if column.types.clickhouse.startswith("Enum8") else 2
 
 
 class Source:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -66,6 +67,11 @@ class Content:
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """`content_fingerprint` of the frame, which for what was sent is asked for again and again."""
+        return content_fingerprint(self.frame)
 
     def value(self, column: str, row: int) -> object:
         """A value as Python has it; a moment or a day as one that any year has."""
@@ -132,7 +138,7 @@ def difference_in_any_order(sent: Content, received: Content, key: Sequence[str]
     if first_difference(sent, received) is None:
         return None
     whole = not (sent.odd or received.odd) and sent.frame.schema == received.frame.schema
-    if whole and content_fingerprint(sent.frame) == content_fingerprint(received.frame):
+    if whole and sent.fingerprint == received.fingerprint:
         return None
     sent, received = sent.in_order(key), received.in_order(key)
     if first_difference(sent, received) is None:

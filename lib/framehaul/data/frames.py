@@ -98,29 +98,29 @@ def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
     objects = values.astype(object).where(values.notna(), None).tolist()
     try:
         for value in objects:
-            check_keys(value, kind)
+            check_keys_of_structs(value, kind)
         lists = pa.chunked_array([pa.array(objects, kind, from_pandas=False)])
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
     return pd.Series(pd.arrays.ArrowExtensionArray(lists), values.index)
 
 
-def check_keys(value: Any, kind: pa.DataType) -> None:
+def check_keys_of_structs(value: Any, kind: pa.DataType) -> None:
     """Raises ValueError for a dictionary that has a key more than a struct has fields, at any depth."""
     if value is None or not pa.types.is_nested(kind):
         return
     if pa.types.is_map(kind):
         for _, each in value.items() if isinstance(value, dict) else value:
-            check_keys(each, kind.item_type)
+            check_keys_of_structs(each, kind.item_type)
     elif not pa.types.is_struct(kind):
         for each in value if pa.types.is_nested(kind.value_type) else ():
-            check_keys(each, kind.value_type)
+            check_keys_of_structs(each, kind.value_type)
     elif isinstance(value, dict):
         fields = {field.name: field.type for field in kind}
         if value.keys() - fields:
             raise ValueError(f"{value!r} is no {kind}")
         for name, each in value.items():
-            check_keys(each, fields[name])
+            check_keys_of_structs(each, fields[name])
 
 
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:

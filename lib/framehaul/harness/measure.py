@@ -52,6 +52,21 @@ SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
 
 type Server = PostgresServer | ClickHouseServer
+
+
+@dataclass(frozen=True)
+class Found:
+    """What writes find in their table."""
+
+    rows: pa.Table
+    after: pa.Table | None = None
+    """What has to be there afterwards, where it is not what is sent alone."""
+    made: Callable[[Technique, Table], Table] = lambda _, table: table
+    """The table as a technique asks for it."""
+    read: Callable[[Technique, Tables], Tables] = lambda _, tables: tables
+    """The tables as who reads after this technique has to."""
+
+
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
 """What makes of the rows what a technique is given, by its kind of frame."""
@@ -75,6 +90,7 @@ def run(
     disturbance: Disturbance | None = None,
     profile: bool = False,
     calls: int = 1,
+    found: Found | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -91,13 +107,18 @@ def run(
 
     One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
+
+    Writes find a new table, with the rows that are `found`, if any; afterwards it has to hold `content`, or what is
+    `found.after`, and nothing else.
     """
     progress("preparing data")
     disturbance = disturbance or Disturbance()
     directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
     try:
         with (
-            Passes(server, table, content, directions, frames, times, cold, profile=profile, calls=calls) as passes,
+            Passes(
+                server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls
+            ) as passes,
             asyncio.Runner() as runner,
         ):
 
@@ -123,13 +144,14 @@ def run(
 def record_passes(
     this_run: Recording, notebook: str, techniques: list[Technique], server: Server,
     table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
+    found: Found | None = None,
 ) -> None:  # fmt: skip
     """`run`, with its passes, times and disturbances recorded as those of this run."""
     record, finished = this_run.techniques(notebook, content.num_rows)
     run(
         techniques, server, table, content, rounds, record,
         stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-        disturbance=this_run.disturbance, profile=profile,
+        disturbance=this_run.disturbance, profile=profile, found=found,
     )  # fmt: skip
 
 
@@ -171,16 +193,17 @@ class Passes:
 
     def __init__(
         self, server: Server, table: Table, content: pa.Table, directions: Collection[str],
-        frames: Collection[str] = (), times: Times | None = None, cold: Container[Key] = (), *,
-        profile: bool = False, calls: int = 1,
+        frames: Collection[str] = (), times: Times | None = None, cold: Container[Key] = (), found: Found | None = None,
+        *, profile: bool = False, calls: int = 1,
     ) -> None:  # fmt: skip
+        found = found if "write" in directions else None
         self.tables = tables_of(server)
-        self._times, self._cold = times or Times(), cold
+        self._times, self._cold, self._found = times or Times(), cold, found
         self._server, self._table, self._content, self._directions = server, table, content, directions
         self._reference = table.renamed(f"{table.name}_sent")
         self._rows, self._meter = content.num_rows, Meter(server.process_id)
         with self._times.spent("preparation"):
-            self._expected = Expected(table, content)
+            self._expected = Expected(table, content if found is None or found.after is None else found.after)
             self._frames = {kind: IN_FRAMES[kind](content, table) for kind in sorted(IN_FRAMES.keys() & frames)}
             self._parts = {kind: _in_parts(frame, calls) for kind, frame in self._frames.items()}
         self._profile, self._calls = profile, calls
@@ -219,7 +242,10 @@ class Passes:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
             with self._times.spent("reset"):
-                self.tables.create(self._table)
+                table = self._found.made(technique, self._table) if self._found else self._table
+                self.tables.create(table)
+                if self._found:
+                    self.tables.load(table, self._found.rows)
                 self.tables.quiesce()
         compiling: list[float] = []
         with (
@@ -237,7 +263,7 @@ class Passes:
         if number < 1:
             self._peak_rss_bytes[technique.name] = usage.peak_rss_bytes
         with self._times.spent("verification"):
-            dtypes = [self._checked(one) for one in returned][-1]
+            dtypes = [self._checked(one, technique) for one in returned][-1]
         usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
         return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events, latencies)
 
@@ -251,13 +277,14 @@ class Passes:
             return {}
         return {name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")}
 
-    def _checked(self, returned: Returned) -> str | None:
+    def _checked(self, returned: Returned, technique: Technique) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
             # A baseline that keeps nothing tells how many rows, or bytes, there were.
             return right(None, None if returned >= self._rows else f"only {returned} of {self._rows} rows moved")
         if returned is None:
-            return right(EXACT, self._expected.difference_on_server(self.tables))
+            tables = self._found.read(technique, self.tables) if self._found else self.tables
+            return right(EXACT, self._expected.difference_on_server(tables))
         return right(dtype_drift(returned, self._table), self._expected.difference(returned))
 
     async def _timed(
@@ -327,22 +354,29 @@ def _wait_for_server(tables: Tables, reason: str) -> None:
             return
 
 
+class PanicError(RuntimeError):
+    """A driver in Rust panicked, which in Python is an error that no `except Exception` sees."""
+
+
 async def called(technique: Technique, *arguments: object) -> Any:
-    """What the technique returns, awaited where it is asynchronous."""
-    returned = technique.function(*arguments)
-    return await returned if inspect.isawaitable(returned) else returned
+    """What the technique returns, awaited where it is asynchronous; raises PanicError, and what it raises."""
+    try:
+        returned = technique.function(*arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(describe(error)) from error
 
 
 async def attempted(technique: Technique, *arguments: object) -> tuple[Any, str | None]:
     """What the technique returned, or, in one line, what it raised."""
     try:
         return await called(technique, *arguments), None
+    except PanicError as error:
+        return None, f"panic: {error}"
     except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
         return None, describe(error)
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust: no Exception, but an error that a caller sees
-            raise
-        return None, f"panic: {describe(error)}"
 
 
 @asynccontextmanager

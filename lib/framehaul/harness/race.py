@@ -18,7 +18,7 @@ LEAST = 4
 """How many of a kind of frame stay in, if they are within reach."""
 FIRST_ROUNDS = ratios.TOLD_FROM
 """Of what everybody moves: who leaves is compared with the others, too."""
-LONGEST_PASS_SECONDS = 5
+LONGEST_PASS_SECONDS = 2
 """What a pass may take of those that may take minutes, which then move fewer rows."""
 LEAST_CLIMB_ROWS = 1000
 """So many take nobody minutes."""

@@ -11,9 +11,14 @@ from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import never
 from framehaul.harness.streams import STREAMS
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.registry import Direction
 
 DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
 """The order of pages."""
+FEWEST: dict[Direction, set[tuple[str, str]]] = {
+    "write": {("beyond", "pandas"), ("streamed", "batches")}, "read": {("beyond", "polars"), ("streamed", "batches")},
+}  # fmt: skip
+"""Origins and kinds of frame: pandas where rows are written, for its frames have an index."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +72,22 @@ def all_techniques() -> list[Technique]:
 
 
 def chosen_techniques(tried: str) -> list[Technique]:
-    """Of those `all`, or of each direction and origin the first (`directions`), or the first of each of its `families`.
+    """Of those `all`, or the first of each direction and origin (`directions`), or the first of each of its `families`.
 
-    For `frames` the first of each kind of frame that is beyond the published ones or streamed: what is recommended.
-    Raises ValueError for another word than these.
+    Everyday calls are not among the `directions`: they take longest. The `fewest` are one that is beyond the published
+    ones and one that streams. Raises ValueError for another word than these.
     """
-    kinds: dict[str, Callable[[Technique], tuple[str, ...]]] = {
-        "all": lambda one: (one.name,), "families": lambda one: (one.origin, one.family),
-        "directions": lambda one: (one.origin,), "frames": lambda one: (one.frame,),
+    kinds: dict[str, Callable[[Technique], str]] = {
+        "all": lambda one: one.name, "families": lambda one: f"{one.origin} {one.family}",
+        "directions": lambda one: "" if one.origin == "everyday" else one.origin,
+        "fewest": lambda one: one.origin if (one.origin, one.frame) in FEWEST[one.direction] else "",
     }  # fmt: skip
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
     first: dict[tuple[str, ...], Technique] = {}
     for one in all_techniques():
-        if tried == "frames" and one.origin not in ("beyond", "streamed"):
-            continue
-        first.setdefault((one.database, one.direction, *kinds[tried](one)), one)
+        if kind := kinds[tried](one):
+            first.setdefault((one.database, one.direction, kind), one)
     return [*first.values()]
 
 

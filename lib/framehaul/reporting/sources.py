@@ -6,14 +6,17 @@ from typing import cast
 
 from IPython.display import HTML, Code
 
-from framehaul.techniques import techniques
+from framehaul.techniques import techniques, upserts
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import Source, source
 
 
 def show_source(database: str, direction: str, *names: str) -> HTML:
     """The code of these techniques; what they share stands there once."""
-    known = {one.name: one.driver for one in techniques(cast("Database", database), cast("Direction", direction))}
+    where = cast("Database", database)
+    known = {one.name: one.driver for one in techniques(where, cast("Direction", direction))}
+    if direction == "write":
+        known |= {one.name: one.driver for one in upserts(where)}
     return HTML(source_html(source(database, direction, {name: known[name] for name in names})))
 
 

@@ -181,6 +181,11 @@ def megabytes(value: float) -> str:
     return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004
 
 
+def milliseconds(seconds: float) -> str:
+    """A time as a reader says it, in seconds from one on."""
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
 def of_techniques(summary: pl.DataFrame) -> Listing:
     """All techniques of a summary with their figures, and the reason where there are none."""
     connecting = [DRIVERS[name] for name in CONNECT_IN_CALL if name in set(summary["driver"])]
@@ -224,7 +229,7 @@ def ratio_text(row: Row) -> str:
     return "" if row["ratio"] is None else f"{row['ratio']:.2f}x ({interval_text(row)})"
 
 
-CLASSES = {"append": "append", "bulk_load": "bulk load", None: ""}
+CLASSES = {"append": "append", "bulk_load": "bulk load", "replace": "replace", "upsert": "upsert", None: ""}
 """The classes of writes, of their contracts' kinds; reads have none."""
 
 

@@ -60,7 +60,7 @@ class Result:
     reason: str | None = None
     connections: int
     contract: str | None
-    """`append` or `bulk_load`; of a write."""
+    """`append`, `bulk_load`, `replace` or `upsert`; of a write."""
     client_system_s: float | None = None
     """Of `client_cpu_s`, what the kernel took."""
     minor_faults: int | None = None

@@ -1,4 +1,7 @@
-"""The open clients that techniques take, one way of opening per driver; opening is never on the clock."""
+"""The open clients that techniques take, one way of opening per driver; opening is never on the clock.
+
+A driver is imported by who opens it: all of them take half a second, and most processes open one.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,25 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
-import adbc_driver_manager
-import adbc_driver_manager.dbapi
-import adbc_driver_postgresql.dbapi
-import aiohttp
-import asyncpg
-import clickhouse_connect
-import clickhouse_driver
-import duckdb
-import duckdb_extension_postgres_scanner
-import httpx
-import psycopg
-import sqlalchemy
-import urllib3
-from asynch.proto.connection import Connection as AsynchConnection
-from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
-
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.address import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
+    import adbc_driver_manager.dbapi
+    import adbc_driver_postgresql.dbapi
+    import aiohttp
+    import asyncpg
     import chdb
+    import clickhouse_driver
+    import duckdb
+    import httpx
+    import psycopg
+    import sqlalchemy
+    import urllib3
+    from asynch.proto.connection import Connection as AsynchConnection
+    from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 NO_SETTINGS: Mapping[str, str | int] = {}
 
@@ -165,6 +164,8 @@ class UrlLib3Endpoint:
 @asynccontextmanager
 async def open_asyncpg(server: PostgresServer) -> AsyncIterator[asyncpg.Connection[Any]]:
     """An asyncpg connection, in autocommit as asyncpg always is outside a transaction."""
+    import asyncpg
+
     connection = await asyncpg.connect(server.dsn(), timeout=30)
     try:
         yield connection
@@ -184,6 +185,8 @@ async def open_asyncpg_pair(
 @contextmanager
 def open_psycopg(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
     """A psycopg connection in autocommit, so that a technique's last statement is its commit."""
+    import psycopg
+
     with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
         yield connection
 
@@ -219,6 +222,8 @@ def open_psycopg_plain_pair(
 @contextmanager
 def open_adbc(server: PostgresServer) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
     """An ADBC connection, which begins a transaction with its first statement."""
+    import adbc_driver_postgresql.dbapi
+
     with adbc_driver_postgresql.dbapi.connect(server.dsn()) as connection:
         yield connection
 
@@ -247,6 +252,8 @@ def open_adbc_clickhouse(server: ClickHouseServer) -> Iterator[adbc_driver_manag
 
     No wheel has it; driver managers find it by its name.
     """
+    import adbc_driver_manager.dbapi
+
     login = {
         "uri": f"{server.url}?database={quote(server.database, safe='')}",
         "username": server.user,
@@ -283,6 +290,9 @@ def open_connectorx(server: PostgresServer) -> Iterator[str]:
 @contextmanager
 def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     """DuckDB in memory with the server attached as `pg`, by the extension from the wheel that holds it."""
+    import duckdb
+    import duckdb_extension_postgres_scanner
+
     extension = next(
         Path(path) / "extensions" / f"v{duckdb.__version__}" / "postgres_scanner.duckdb_extension"
         for path in duckdb_extension_postgres_scanner.__path__
@@ -338,6 +348,9 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
 @contextmanager
 def open_sqlalchemy(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
     """A SQLAlchemy connection over psycopg."""
+    import psycopg
+    import sqlalchemy
+
     engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn()))
     try:
         with engine.connect() as connection:
@@ -351,6 +364,8 @@ def open_clickhouse_driver(
     server: ClickHouseServer, settings: Mapping[str, bool] | None = None
 ) -> Iterator[clickhouse_driver.Client]:
     """A clickhouse-driver client over the native protocol, uncompressed as by default."""
+    import clickhouse_driver
+
     client = clickhouse_driver.Client(
         host=server.host, port=server.native_port, user=server.user, password=server.password, settings=settings,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
@@ -371,6 +386,8 @@ def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextMan
 @contextmanager
 def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
     """A SQLAlchemy connection over clickhouse-driver."""
+    import sqlalchemy
+
     url = sqlalchemy.URL.create(
         "clickhouse+native", server.user, server.password, server.host, server.native_port, server.database,
         {"secure": "True"} if server.secure else {},
@@ -391,6 +408,8 @@ def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.
 @asynccontextmanager
 async def open_asynch(server: ClickHouseServer) -> AsyncIterator[AsynchConnection]:
     """An asynch connection over the native protocol."""
+    from asynch.proto.connection import Connection as AsynchConnection
+
     connection = AsynchConnection(  # type: ignore[no-untyped-call]  # its stub leaves __init__ untyped
         host=server.host, port=server.native_port, user=server.user, password=server.password,
         database=server.database, secure=server.secure, send_receive_timeout=TIMEOUT_SECONDS,
@@ -416,6 +435,8 @@ def open_urllib(server: ClickHouseServer) -> Iterator[HttpEndpoint]:
 @contextmanager
 def open_urllib3(server: ClickHouseServer) -> Iterator[UrlLib3Endpoint]:
     """A urllib3 pool with a connection already open."""
+    import urllib3
+
     with urllib3.connection_from_url(server.url, timeout=TIMEOUT_SECONDS, maxsize=1) as pool:
         endpoint = UrlLib3Endpoint(pool, server.database, _headers(server))
         endpoint.post("SELECT 1").drain_conn()
@@ -442,6 +463,8 @@ def open_http_client_pair(server: ClickHouseServer) -> Iterator[tuple[HttpConnec
 @asynccontextmanager
 async def open_aiohttp(server: ClickHouseServer) -> AsyncIterator[aiohttp.ClientSession]:
     """An aiohttp session bound to the server, its database and its login, with a connection already open."""
+    import aiohttp
+
     async with aiohttp.ClientSession(
         server.url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), raise_for_status=_raise_query_error,
         # Else it asks for compression, which costs the server more than loopback saves.
@@ -462,6 +485,8 @@ def open_clickhouse_connect(
     server: ClickHouseServer, native_codec: str = "python"
 ) -> Iterator[ClickHouseConnectClient]:
     """A clickhouse-connect client, uncompressed, which on loopback is its fastest."""
+    import clickhouse_connect
+
     client = clickhouse_connect.get_client(
         host=server.host, port=server.http_port, username=server.user, password=server.password,
         database=server.database, secure=server.secure, compress=False, native_codec=native_codec,
@@ -514,6 +539,8 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 @asynccontextmanager
 async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClient]:
     """An httpx client bound to the server, its database and its login, with a connection already open."""
+    import httpx
+
     async with httpx.AsyncClient(
         base_url=server.url, auth=(server.user, server.password), params={"database": server.database},
         timeout=TIMEOUT_SECONDS, trust_env=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-ContractKind = Literal["append", "bulk_load"]
+ContractKind = Literal["append", "bulk_load", "replace", "upsert"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Contract:
 
     kind: ContractKind
     """`append`: rows come to those that are there, beside whoever else works with the table; `bulk_load`: the table is
-    empty, or replaced, or nobody's but ours meanwhile."""
+    empty, or replaced, or nobody's but ours meanwhile; `replace`: it may have rows, all of which go; `upsert`: rows
+    whose key is there take the place of what is."""
     locks: str
     others_see: str
     """Of the rows, while it runs."""
@@ -34,3 +35,37 @@ HALVES = replace(
 LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
 REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
 IDEMPOTENT = replace(CLICKHOUSE_APPEND, after_failure="the blocks written before; tried again, each of them once")
+
+REPLACED_IN_TRANSACTION = Contract(
+    "replace",
+    "the table, against readers and writers",
+    "nothing: they wait until it commits",
+    "the rows that were there",
+)
+REPLACED_BESIDE = replace(
+    REPLACED, kind="replace", locks="nothing: what others write meanwhile is lost",
+    after_failure="the rows that were there; a table beside them where the client died",
+)  # fmt: skip
+UPSERT = Contract("upsert", "rows that it changes", "nothing until it commits", "nothing")
+UPSERT_SNAPSHOT = replace(UPSERT, after_failure="nothing; of two at once that bring the same new key, one fails")
+UPSERT_SWAP = replace(UPSERT, locks="the table against writers, and at its end against readers")
+UPSERT_BLOCKS = Contract(
+    "upsert", "nothing", "every block as soon as it is written; without FINAL both rows until a merge",
+    "the blocks written before; sent again it is right",
+)  # fmt: skip
+UPSERT_EXCHANGED = Contract(
+    "upsert", "nothing: what others write meanwhile is lost", "the table as it was, until all is replaced at once",
+    "a table beside, when the client died",
+)  # fmt: skip
+UPSERT_PARTITIONS = replace(
+    UPSERT_EXCHANGED, others_see="each partition as soon as it is replaced",
+    after_failure="the partitions replaced before; a table beside, when the client died",
+)  # fmt: skip
+UPSERT_PATCHED = Contract(
+    "upsert", "nothing", "rows that change first, then new ones",
+    "maybe the changed rows alone; tables beside, when the client died",
+)  # fmt: skip
+UPSERT_DELETED = Contract(
+    "upsert", "nothing", "rows that change are missing for a while",
+    "maybe rows missing until it is sent again; a table beside, when the client died",
+)  # fmt: skip

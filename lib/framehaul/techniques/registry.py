@@ -15,8 +15,8 @@ Frame = Literal["pandas", "polars", "batches", "none"]
 """`batches` are record batches, one after the other; `none` is for baselines: nothing of a dataframe is in them."""
 Registered = Literal["published", "beyond", "everyday", "baseline"]
 """Of the published comparison, faster or otherwise better than it, called without a choice, or the server alone."""
-Origin = Literal[Registered, "streamed"]
-"""Or a move in bounded memory."""
+Origin = Literal[Registered, "streamed", "upsert"]
+"""Or a move in bounded memory, or one of rows that may be there already."""
 
 DATABASES = {"postgres": "PostgreSQL", "clickhouse": "ClickHouse"}
 """As a reader knows them."""
@@ -99,6 +99,10 @@ class Technique:
     """How many it moves its rows over."""
     requires: tuple[Requirement, ...] = ()
     """What has to be there: keys of REQUIREMENTS."""
+    engine: str = ""
+    """Of an upsert into ClickHouse, the engine that the table has to be of, where that is not any."""
+    final: bool = False
+    """Whether who reads has to ask for FINAL."""
 
     @property
     def connects_inside(self) -> bool:
@@ -128,6 +132,8 @@ def technique[F: Callable[..., Any]](
     connections: int = 1,
     contract: Contract | None = None,
     requires: tuple[Requirement, ...] = (),
+    engine: str = "",
+    final: bool = False,
 ) -> Callable[[F], F]:
     """Register a function; its module says origin, database and direction, its name says frame and driver.
 
@@ -153,7 +159,8 @@ def technique[F: Callable[..., Any]](
         empty: tuple[Requirement, ...] = ("empty_table",) if terms and terms.kind == "bulk_load" else ()
         _TECHNIQUES[key] = Technique(
             function, key[0], key[1], cast("Frame", frame), driver, client_name, family, label, cast("Origin", origin),
-            terms, connections, (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()), *empty),
+            terms, connections, (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()), *empty), engine,
+            final,
         )  # fmt: skip
         return function
 
@@ -177,8 +184,15 @@ def techniques(database: Database | None = None, direction: Direction | None = N
     def place(one: Technique) -> tuple[int, int]:  # whatever was imported first
         return MODULES.index(f"{one.database}_{one.direction}"), get_args(Registered).index(one.origin)
 
+    registered = (one for one in _TECHNIQUES.values() if one.origin in get_args(Registered))
     return [
         one
-        for one in sorted(_TECHNIQUES.values(), key=place)
+        for one in sorted(registered, key=place)
         if database in (None, one.database) and direction in (None, one.direction)
     ]
+
+
+def upserts(database: Database) -> list[Technique]:
+    """The techniques of rows that may be there already, in the order of their source file: no rivals of an append."""
+    importlib.import_module(f"framehaul.techniques.upsert.{database}_write")
+    return [one for one in _TECHNIQUES.values() if one.origin == "upsert" and one.database == database]

@@ -35,7 +35,7 @@ from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
-from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
+from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, sums_of
 from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
@@ -47,8 +47,8 @@ GROWS = 0.75
 """From where on memory grows with the rows: of what further rows take as Arrow, the part that it grows by."""
 LEAST_FURTHER_BYTES = 10_000_000
 """Of further rows as Arrow: less is lost among the memory that any read takes."""
-PARTS = (5, 1)
-"""The tables are so many times smaller than what was asked for."""
+PART = 5
+"""How many times smaller the first of the two tables is."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
     ):
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
-        sizes = sorted({max(1, rows // part) for part in PARTS})
+        # Fewer rows than fill a batch say nothing about memory.
+        sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
         this_run.expect(len(WAYS) * len(sizes) * passes)
 
         def work(stop: threading.Event) -> None:

@@ -32,6 +32,9 @@ POLL_SECONDS = 0.05
 class BreakingRelay(Relay):
     """Counts the bytes of either direction, and breaks the connection after as many of one as it was told."""
 
+    work_seconds = QUIET_SECONDS
+    """How long a server gets to work with what it has, before its connection is cut."""
+
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
         self.from_client_bytes = self.from_server_bytes = 0
@@ -160,7 +163,7 @@ class BreakingRelay(Relay):
         match self._kind:
             case "cut":
                 if first:  # and only once: the next connections are left alone
-                    self._over.wait(QUIET_SECONDS)  # the server gets to work with what it has
+                    self._over.wait(self.work_seconds)  # the server gets to work with what it has
                     self._kind = None
                     self.end_connections()
                 raise ConnectionAbortedError

@@ -38,14 +38,45 @@ from framehaul.studies.fidelity.shapes import (
     UUIDS,
     Shape,
     in_batches,
+    without,
 )
 from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 KEY = Column("id", ColumnType.INT32)
 
-About = Literal["values", "frames", "not text"]
-"""What a case asks: what becomes of values, of frames as users have them, or of bytes that are not text."""
+About = Literal["values", "frames", "not text", "append"]
+"""What a case asks: what becomes of values, of frames as users have them, of bytes that are not text, or of rows that
+come to a table which has a column of its own."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A column that a table fills by itself where nobody gives it a value; it stands between key and other columns."""
+
+    column: Column
+    postgres: str
+    """Its definition there, from its type on."""
+    clickhouse: str
+    holds: tuple[object, ...]
+    """What it has to hold: in the rows that are there already, then in those that are sent."""
+    numbers: bool = False
+    """Whether it numbers rows as they come, which need not be in the order of the key."""
+
+    def made(self, table: Table) -> Table:
+        """The table with the column."""
+        key, *others = (column for column in table.columns if column.name != self.column.name)
+        return replace(table, columns=(key, self.column, *others))
+
+    def told(self, table: Table) -> Table:
+        """A table that is made with the column, whether it tells a technique of it or not."""
+        types = replace(
+            self.column.types, postgres=self.postgres, clickhouse=self.clickhouse, clickhouse_nullable=False
+        )
+        plain = replace(self, column=replace(self.column, exactly=types, nullable=True)).made(table)
+        _, _, postgres = plain.postgres_ddl.partition(plain.postgres_name)
+        _, _, clickhouse = plain.clickhouse_ddl.partition(plain.clickhouse_name)
+        return replace(table, postgres_body=postgres, clickhouse_body=clickhouse)
 
 
 @dataclass(frozen=True)
@@ -69,12 +100,29 @@ class Case:
     """For each kind of frame that there is of it: what makes it of a frame of the table's own dtypes."""
     unfit: str = ""
     """What it means when a frame is taken that is not of the table: it has to be an error."""
+    filled: Filled | None = None
+    """What the table fills by itself; then there are rows in it already."""
+    databases: tuple[Database, ...] = BOTH
+    """Those that have such tables."""
 
     @property
     def table(self) -> Table:
-        """The table, with a key beside the case's own columns."""
+        """The table as techniques are told of it, with a key beside the case's own columns."""
         plain = re.sub(r"\W+", "_", self.name)  # awkward table names have tests of their own
-        return Table(f"framehaul_fidelity_{plain}"[:60], (KEY, *self.columns), (KEY.name,))
+        table = Table(f"framehaul_fidelity_{plain}"[:60], (KEY, *self.columns), (KEY.name,))
+        return self.filled.told(table) if self.filled else table
+
+    @property
+    def made(self) -> Table:
+        """The table with all columns that it has."""
+        return self.filled.made(self.table) if self.filled else self.table
+
+    @property
+    def there(self) -> tuple[Table, pa.Table]:
+        """The rows that are in the table already, none where it fills nothing, and its columns that they give."""
+        own = [column for column in self.table.columns if self.filled is None or column.name != self.filled.column.name]
+        table = replace(self.table, columns=tuple(own))
+        return table, THERE if self.filled else table.arrow_schema.empty_table()
 
     def content(self) -> pa.Table:
         """What is sent, key included; its types need not be the table's."""
@@ -115,8 +163,12 @@ class Case:
         return self.shapes[kind](frame) if self.shapes else frame
 
     def expected(self) -> Content:
-        """What is sent, as it is compared, in the order of the key."""
-        return content_of(self.content(), self.table.columns, nan_is_null=False)
+        """What is sent, behind what is there already, as it is compared, in the order of the key."""
+        content = self.content()
+        if self.filled:
+            content = pa.concat_tables([THERE, content.select(THERE.column_names)])
+            content = content.append_column(self.filled.column.name, pa.array(self.filled.holds))
+        return content_of(content, self.made.columns, nan_is_null=False)
 
     def _is_in_the_tables_types(self) -> bool:
         return all(array.type == column.types.arrow for column, array in zip(self.columns, self.sent, strict=True))
@@ -204,6 +256,21 @@ def _uuids() -> Case:
     return Case("frame: UUIDs of Arrow", (column,), (values,), about="frames", directions=("write",), shapes=UUIDS)
 
 
+def _appended(
+    name: str, column: Column, postgres: str, clickhouse: str, holds: list[Any], *, sent: list[Any] | None = None,
+    numbers: bool = False, missing: bool = False, databases: tuple[Database, ...] = BOTH,
+) -> Case:  # fmt: skip
+    """Rows for a table that fills a column by itself, of which techniques are told where something is `sent` for it."""
+    content: dict[Column, pa.Array] = {} if sent is None else {column: pa.array(sent, column.types.arrow)}
+    content[Column("amount", T.INT32)] = pa.array([10, 20, 30], pa.int32())
+    content[Column("remark", T.TEXT, nullable=True)] = pa.array(["a", None, "c"])
+    return Case(
+        f"append: {name}", tuple(content), tuple(content.values()), about="append", directions=("write",),
+        databases=databases, shapes=without(column.name) if missing else SHAPES["as the table is"],
+        filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
+    )  # fmt: skip
+
+
 def _not_text(
     name: str, *values: bytes | None, column: Column, direction: Direction, shapes: Mapping[str, Shape] | None = None
 ) -> Case:
@@ -252,6 +319,16 @@ def _wide(column_type: ColumnType) -> tuple[Case, Case]:
 
 
 T = ColumnType
+THERE = pa.table({
+    "id": pa.array([-2, -1], pa.int32()), "amount": pa.array([1, 2], pa.int32()), "remark": ["there", None],
+})  # fmt: skip
+"""Rows that were appended before."""
+STATE = Column("state", T.TEXT)
+TWICE = Column("twice", T.INT64)
+NUMBER = Column("number", T.INT64)
+DEFAULT_STATE = "text NOT NULL DEFAULT 'new'", "String DEFAULT 'new'"
+TWICE_AMOUNT = "bigint GENERATED ALWAYS AS (amount * 2) STORED", "Int64 MATERIALIZED amount * 2"
+IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY", ""
 HARD_TEXTS = ('"', "'", "{}", "a,b", "\\", "[1]", "", "NULL", " x ", "a\tb\nc", "é👩‍👩‍👧", ":", '\\"', None)
 """Text that forms of what is nested might take for a part of them."""
 SIX_DEEP = nested_list_types(
@@ -414,6 +491,19 @@ _VALUES: tuple[Case, ...] = (
                  "select", "MixedCase", "a-b", "a b", 'a"b', "a`b", "a%b", "a:b", "a'b", "a\\b", "día", "{x}"),
     _identifiers("column names that differ in case", "MixedCase", "mixedcase"),
 )  # fmt: skip
+_APPENDED: tuple[Case, ...] = (
+    _appended("a default, its column not named", STATE, *DEFAULT_STATE, ["new"] * 5),
+    _appended("a default, its column missing in the frame", STATE, *DEFAULT_STATE, ["new"] * 5, sent=["x", "y", "z"],
+              missing=True),
+    _appended("a default, NULL in the frame", replace(STATE, nullable=True), "text DEFAULT 'new'",
+              "Nullable(String) DEFAULT 'new'", ["new", "new", None, "x", None], sent=[None, "x", None]),
+    _appended("a generated column, not named", TWICE, *TWICE_AMOUNT, [2, 4, 20, 40, 60]),
+    _appended("a generated column, in the frame", TWICE, *TWICE_AMOUNT, [2, 4, 7, 8, 9], sent=[7, 8, 9]),
+    _appended("an identity column, not named", NUMBER, *IDENTITY, [1, 2, 3, 4, 5], numbers=True,
+              databases=("postgres",)),
+    _appended("an identity column, in the frame", NUMBER, *IDENTITY, [1, 2, 7, 8, 9], sent=[7, 8, 9],
+              databases=("postgres",)),
+)  # fmt: skip
 CASES: tuple[Case, ...] = (
     *(replace(case, hostile=case.name in IN_A_HOSTILE_SESSION) for case in _VALUES),
     Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
@@ -422,6 +512,17 @@ CASES: tuple[Case, ...] = (
     *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
     _uuids(),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
+    *_APPENDED,
     *_texts_that_are_none(),
 )  # fmt: skip
 """Everything that is tried."""
+DRIFT = {
+    "frame: two columns in the other order": "two columns of one type in the other order",
+    "frame: a column missing": "a column missing",
+    "frame: a nullable column missing": "a nullable column missing",
+    "frame: a column more": "a column more",
+    "frame: wider integers": "wider integers, all of which fit",
+    "int32: one beyond": "wider integers, one of which does not fit",
+    **{case.name: case.name.removeprefix("append: ") for case in _APPENDED},
+}
+"""The cases that ask what becomes of an append where frame and table are not what they were, as a reader is told."""

@@ -171,17 +171,16 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
 }
 """Shapes of a frame that holds all that the table is to hold, for each kind of frame that has them."""
 
+
+def without(name: str) -> Mapping[str, Shape]:
+    """Frames that lack a column; of batches the later ones."""
+    frames = _both(lambda frame: frame.drop(name), lambda frame: frame.drop(columns=name))
+    return frames | {"batches": _then(lambda content: content.drop([name]))}
+
+
 UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
-    "a column missing": (
-        _both(lambda frame: frame.drop("family"), lambda frame: frame.drop(columns="family"))
-        | {"batches": _then(lambda content: content.drop(["family"]))},
-        "the missing column was filled",
-    ),
-    "a nullable column missing": (
-        _both(lambda frame: frame.drop("flag"), lambda frame: frame.drop(columns="flag"))
-        | {"batches": _then(lambda content: content.drop(["flag"]))},
-        "the missing column was filled",
-    ),
+    "a column missing": (without("family"), "the missing column was filled"),
+    "a nullable column missing": (without("flag"), "the missing column was filled"),
     "a column more": (
         _both(lambda frame: frame.with_columns(more=pl.lit(1)), lambda frame: frame.assign(more=1))
         | {"batches": _then(lambda content: content.append_column("more", content.column("id")))},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from framehaul.results import statistics, store
 from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
-from framehaul.studies.fidelity.cases import CASES
+from framehaul.studies.fidelity.cases import CASES, DRIFT
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, run_cells
 from framehaul.techniques.registry import DATABASES
 
@@ -34,8 +36,9 @@ OUTCOMES = {
 MARK = "◆ "
 """Before the name of a case that was tried in a hostile session."""
 VALUES, SESSION, FRAMES, NOT_TEXT = "values", "values, in a hostile session", "frames as users have them", "not text"
-DIMENSIONS = (VALUES, SESSION, FRAMES, NOT_TEXT)
-ABOUT = {"values": VALUES, "frames": FRAMES, "not text": NOT_TEXT}
+APPENDS = "appends to a table that fills a column itself"
+DIMENSIONS = (VALUES, SESSION, FRAMES, APPENDS, NOT_TEXT)
+ABOUT = {"values": VALUES, "frames": FRAMES, "append": APPENDS, "not text": NOT_TEXT}
 TRIED: dict[str, str] = {
     **{case.name: ABOUT[case.about] for case in CASES},
     **{f"{MARK}{case.name}": SESSION for case in CASES if case.hostile},
@@ -109,7 +112,9 @@ def dimensions_table(cells: pl.DataFrame) -> Listing:
 
 def losers_text(cells: pl.DataFrame) -> str:
     """For every question but that of values: who loses something without a word, as Markdown."""
-    return bullets(f"**{about}**: {_losers_text(_asking(cells, about))}." for about in (SESSION, FRAMES, NOT_TEXT))
+    return bullets(
+        f"**{about}**: {_losers_text(_asking(cells, about))}." for about in (SESSION, FRAMES, APPENDS, NOT_TEXT)
+    )
 
 
 def _losers_text(cells: pl.DataFrame) -> str:
@@ -152,6 +157,46 @@ def answer_text(cells: pl.DataFrame) -> str:
     return bullets(points)
 
 
+def drift_table(cells: pl.DataFrame) -> Listing | str:
+    """What becomes of rows that are appended where the frame, or the table, has drifted away from the other."""
+    drifted = tried(cells).filter(pl.col("tried").is_in([*DRIFT]), direction="write")
+    if drifted.is_empty():
+        return "No append was tried."
+
+    def of(outcome: str) -> pl.Expr:
+        return pl.col("detail").filter(outcome=outcome)
+
+    shortest = of("error").sort_by(of("error").str.len_chars()).first()
+    rows = drifted.group_by("tried", "database").agg(
+        *counts.counted(), pl.col("origin").filter(outcome="loss").alias("losing"), shortest.alias("said"),
+        of("loss").first().alias("changed"),
+    )  # fmt: skip
+    places = {(case, database): at for at, (case, database) in enumerate(itertools.product(DRIFT, DATABASES))}
+    columns = [
+        words("the frame, or the table, has", "tried", lambda case: DRIFT[case]),
+        words("database", "database", lambda database: DATABASES[database]),
+        *(Column(title, outcome) for outcome, title in counts.WORDS.items()),
+        words("of these lost", "losing", lambda origins: counted_text(collections.Counter(origins))),
+        words("what is lost, for example", "changed"),
+        words("what a rejection says, for example", "said", shortened),
+    ]  # fmt: skip
+    return Listing(columns, sorted(rows.to_dicts(), key=lambda row: places[row["tried"], row["database"]]))
+
+
+SHOWN_CHARACTERS = 110
+
+
+def shortened(text: str) -> str:
+    """The begin of what was said, for a table, without the names of ours."""
+    text = re.sub(r"framehaul_fidelity_\w+", "...", text.partition(" Stack trace")[0])
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def counted_text(counts: Mapping[str, int]) -> str:
+    """How many there are of each, as `5 published, 1 everyday`."""
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
 def losses_table(cells: pl.DataFrame) -> Listing | str:
     """Every loss, grouped by direction and reason."""
     lost = cells.filter(outcome="loss").group_by("database", "direction", "why", maintain_order=True)
@@ -178,7 +223,7 @@ def kinds_table(cells: pl.DataFrame) -> Listing:
 
 def _by_direction(techniques: list[Row]) -> str:
     """How many techniques of each direction there are, as `5 ClickHouse read`."""
-    return ", ".join(f"{count} {direction}" for direction, count in collections.Counter(map(where, techniques)).items())
+    return counted_text(collections.Counter(map(where, techniques)))
 
 
 def support_table(cells: pl.DataFrame, database: str, direction: str) -> Listing:
@@ -207,6 +252,7 @@ class Matrix(Shown):
     dimensions = view(dimensions_table)
     losers = view(losers_text)
     losses = view(losses_table)
+    drift = view(drift_table)
     support = view(support_table)
     counts = view(counts.fidelity_counts)
     types = view(types.types_table)
@@ -245,5 +291,6 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     cells = store.read_cells(directory / STUDY.results)
     return {
         "fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}",
+        "fidelity-drift": str(drift_table(cells)),
         "fidelity-types": str(types.types_table(tried(cells))),
     }

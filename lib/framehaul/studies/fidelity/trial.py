@@ -119,7 +119,9 @@ class _OfServer:
         self._holds: dict[tuple[str, str], bool] = {}
         """Whether a kind of frame holds what a case sends."""
         directions = {technique.direction for technique in chosen}
-        self._cases = tuple(case for case in cases if directions & set(case.directions))
+        self._cases = tuple(
+            case for case in cases if directions & set(case.directions) and self._database in case.databases
+        )
 
     async def run(self) -> None:
         with ExitStack() as stack:
@@ -188,6 +190,8 @@ class _OfServer:
             return False
         if technique.direction == "read":
             return self._server_holds(case)
+        if case.filled and technique.contract and technique.contract.kind != "append":
+            return False  # it wants no rows in the table
         if case.shapes:
             return technique.frame in case.shapes
         if technique.frame == "batches":  # Arrow holds whatever is sent
@@ -228,6 +232,8 @@ class _OfServer:
         for _ in range(1 if path.has_hung else TIMES_SILENT):
             if write:
                 place.tables.create(table)
+                if case.filled:
+                    place.tables.load(*case.there)
             returned, error, silent = await path.call(table, *([case.frame(path.technique.frame)] if write else []))
             if not silent:
                 break
@@ -263,13 +269,16 @@ def _read(case: Case, returned: object) -> tuple[Outcome, str]:
 def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str]:
     """What came of a write, going by what is in its table, and by what it raised, if anything."""
     try:
-        content = tables.content(case.table)
+        content = tables.content(case.made)
     except (psycopg.DataError, AnswerError) as unreadable:
         # PostgreSQL holds more dates than Python: infinity, and those before the year 1. ClickHouse stores numbers of
         # an enum that stand for nothing.
         return "loss", f"what is stored cannot be read back: {describe(unreadable)}"
     if error is not None:
-        return ("loss", f"{len(content)} rows are stored in spite of {error}") if len(content) else ("error", error)
+        stored = len(content) - case.there[1].num_rows
+        return ("loss", f"{stored} rows are stored in spite of {error}") if stored else ("error", error)
+    if case.filled and case.filled.numbers:
+        content = content.sort(KEY.name).with_columns(pl.col(case.filled.column.name).sort())
     if lost := difference_of(case, content) or case.unfit:
         return "loss", lost
     return "exact", ""
@@ -346,8 +355,8 @@ def _ended_when_silent(relay: Relay | None) -> Iterator[threading.Event]:
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
     """Where what was found first differs from what was sent, in one line."""
-    sent, columns = case.expected(), case.table.columns
-    wrong = other_shape(list(frame.columns), len(frame), case.table.column_names, len(sent)) or invalid(frame)
+    sent, columns = case.expected(), case.made.columns
+    wrong = other_shape(list(frame.columns), len(frame), case.made.column_names, len(sent)) or invalid(frame)
     if wrong:
         return wrong
     received = content_of(frame, columns, nan_is_null=False).in_order([KEY.name])

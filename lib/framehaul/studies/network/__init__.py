@@ -8,8 +8,8 @@ STUDY = Study(
     "23_network",
     "What do distance, bandwidth, encryption and a pooler change?",
     (
-        ROWS.at(30_000, reference=300_000),
-        PASSES.at(3, reference=6),
+        ROWS.at(20_000, reference=300_000),
+        PASSES.at(2, reference=6),
         WARMUP,
         SEED,
         Parameter(

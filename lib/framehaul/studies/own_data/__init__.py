@@ -12,6 +12,8 @@ STUDY = Study(
         Parameter("rows", 0, "the first rows of it; 0: all"),
         Parameter("key", "", "columns of the primary key"),
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
+        Parameter("mode", "append", "what becomes of rows that are there: append, replace (all go) or upsert (by key)",
+                  choices=("append", "replace", "upsert")),
         PASSES.at(5), WARMUP, SEED, RACE, SECONDS,
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),

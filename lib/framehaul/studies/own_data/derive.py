@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -42,7 +41,7 @@ from framehaul.studies.own_data.loading import (
     unwrapped,
     with_plain_dictionaries,
 )
-from framehaul.techniques.beyond.clickhouse_write import DATES, check_nested
+from framehaul.techniques.beyond.clickhouse_write import DATES, FIRST_MOMENT, LAST_MOMENT, check_nested
 
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
@@ -56,10 +55,9 @@ MOST_DIGITS = 38
 MOST_OF_ENUM = 2**15 - 1
 """Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
-FIRST_MOMENT, LAST_MOMENT = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59)
-"""Of ClickHouse's DateTime64: https://clickhouse.com/docs/sql-reference/data-types/datetime64"""
 STEM_CHARACTERS = 40
 DAY_MS = 86_400_000
+ZONES = zoneinfo.available_timezones()
 
 type Found = tuple[ColumnType, Types | None, str]
 """The kind of a column, its exact types where they are not those of the kind, and what is to be said of it."""
@@ -101,8 +99,9 @@ REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
     (
         pa.types.is_nested,
-        "numbers, booleans and text in structs, lists and maps by text are, as JSON: cast what else is in it to these, "
-        "or make a column of each field (Polars: `unnest`) or a row of each element (`explode`)",
+        "numbers, booleans, text, dates and timestamps of micro- or milliseconds in structs, lists and maps are: cast "
+        "what else is in it to these, or make a column of each field (Polars: `unnest`) or a row of each element "
+        "(`explode`)",
     ),
 )
 """Types that the paths do not carry alike, and what to do; the first that fits."""
@@ -311,6 +310,8 @@ def _types_inside(kind: pa.DataType) -> Types | None:
         return make(inner) if inner else None
     if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MOST_DIGITS:
         return decimal_types(kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind) and kind.unit in ("ms", "us") and (kind.tz or "UTC") in ZONES:
+        return timestamp_types(cast("TimeUnit", kind.unit), kind.tz)
     return INSIDE.get(kind)
 
 
@@ -326,7 +327,8 @@ def _nested(values: pa.ChunkedArray) -> Found:
         if not _is_documents(values.type):
             raise ValueError(str(error).removeprefix("column it ")) from error
         return found[0], found[1], f"{found[2]}: it {str(error).removeprefix('column it ').partition(':')[0]}"
-    return kind_of(types), types, "a document in PostgreSQL, in ClickHouse what it is"
+    in_postgres = "a document" if types.postgres_form else types.postgres
+    return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
 
 
 def _fixed_list(values: pa.ChunkedArray) -> Found:
@@ -450,7 +452,7 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
                 "make it a number"
             )
         why.append("whole microseconds, which is what PostgreSQL keeps")
-    if zone and zone not in zoneinfo.available_timezones():
+    if zone and zone not in ZONES:
         why.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
         zone = "UTC"
     elif zone:
@@ -501,12 +503,13 @@ WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], 
 
 def _check_key(table: Table, content: pa.Table) -> None:
     """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
-    nullable = {column.name for column in table.columns if column.nullable}
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
         for name in names:
-            if name in nullable:
+            missing = pl.Series(values=content.column(name)).is_null()
+            if missing.any():
                 raise DataError(
-                    f"{variable}: column {name} holds NULL, which neither a key nor an order may: leave it out"
+                    f"{variable}={' '.join(names)!r}: column {name} holds {missing.sum():,} NULLs, the first in row "
+                    f"{missing.arg_max():,}, which neither a key nor an order may: leave it out, or fill them"
                 )
     if not table.key:
         return

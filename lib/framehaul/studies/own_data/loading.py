@@ -49,11 +49,22 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return unwrapped(values.cast(kind.storage_type))
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
-    plain = PLAIN.get(kind, kind)
-    if is_list(kind) and not pa.types.is_nested(kind.value_type):
-        size = kind.list_size if pa.types.is_fixed_size_list(kind) else -1  # any
-        plain = pa.list_(PLAIN.get(kind.value_type, kind.value_type), size)
+    plain = plain_type(kind)
     return values if plain == kind else values.cast(plain)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without what is wrapped around values, and around those inside of it at any depth."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if is_list(kind):
+        size = kind.list_size if pa.types.is_fixed_size_list(kind) else -1  # any
+        return pa.list_(plain_type(kind.value_type), size)
+    return PLAIN.get(kind, kind)
 
 
 def with_plain_dictionaries(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
-from framehaul.harness.measure import record_passes
+from framehaul.harness.measure import Found, record_passes
 from framehaul.harness.race import Heat, leaders
 from framehaul.harness.recording import Recording
 from framehaul.harness.rounds import Rounds
@@ -22,7 +22,7 @@ from framehaul.results import statistics
 from framehaul.results.ratios import tied
 from framehaul.results.store import EXACT
 from framehaul.servers import Servers
-from framehaul.studies.own_data import STUDY
+from framehaul.studies.own_data import STUDY, modes
 from framehaul.studies.own_data.files import DataError
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction
@@ -46,6 +46,9 @@ class Racing:
     stop: threading.Event
     seconds: float
     """After how many of them there is a first answer."""
+    mode: str = modes.APPEND
+    kept: pa.Table | None = None
+    """Rows that an upsert finds in the table, and does not touch."""
     began: float = field(default_factory=time.monotonic)
 
     def all(self, chosen: Mapping[Path, list[Technique]]) -> None:
@@ -104,17 +107,23 @@ class Racing:
                 going += [known[row["database"], row["direction"], row["technique"]] for row in (ranked[0], *rivals)]
         return going
 
+    def _found(self, database: Database, content: pa.Table) -> Found | None:
+        """What writes of these rows find in the table."""
+        if self.mode == modes.UPSERT and self.kept is not None:
+            return modes.before_upsert(content, self.kept, self.tables[database], self.both.of(database))
+        return modes.before_replacing(content) if self.mode == modes.REPLACE else None
+
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
         _, finished = self.this_run.techniques(STUDY.notebook, rows)
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
-        database = left[0].database
+        database, content = left[0].database, self.content.slice(0, rows)
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
             record_passes(
                 self.this_run, STUDY.notebook, left, self.both.of(database), self.tables[database],
-                self.content.slice(0, rows), rounds, self.stop,
+                content, rounds, self.stop, found=self._found(database, content),
             )  # fmt: skip
         except (psycopg.Error, ReferenceTableError) as error:
             raise DataError(f"{DATABASES[database]} does not hold this frame: {error}") from error

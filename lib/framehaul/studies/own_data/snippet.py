@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, kind_of, timestamp_types
 from framehaul.techniques import Technique
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import CLIENTS, open_http_client
 from framehaul.techniques.registry import Database
+from framehaul.techniques.replacing import Emptying, exchanged, making_room, replacing
 from framehaul.techniques.source import Module, Uses, bound
 
 ENVIRONMENT: dict[Database, str] = {
@@ -52,16 +53,21 @@ class Snippet:
     requirements: tuple[str, ...]
 
 
-def snippet(technique: Technique, table: Table, ddl: str, kind: str) -> Snippet:
+def snippet(technique: Technique, table: Table, ddl: str, kind: str, *, replaces: bool = False) -> Snippet:
     """The technique for this table; `kind` is that of the files that frames come from, a key of READERS.
 
-    Raises SnippetError when two things of one name are needed.
+    `replaces` says that its frame takes the place of all rows that are there. Raises SnippetError when two things of
+    one name are needed.
     """
-    used = bundled(f"{_imports(technique, kind)}\n{_main(technique, table, kind)}")
+    room = making_room(technique) if replaces else None
+    used = bundled(f"{_imports(technique, kind, room)}\n{_main(technique, table, kind, room)}")
     known, roots = _installed(), {imported.root for imported in used.imports} - sys.stdlib_module_names
     distributions = {known[root][0] for root in roots} | ALSO_NEEDED.get(technique.client, set())
     requirements = tuple(f"{EXTRAS.get(name, name)}=={version(name)}" for name in sorted(distributions))
-    parts = [_heading(technique, table, ddl, requirements) + used.import_lines(), *(text for _, text in used.modules())]
+    parts = [
+        _heading(technique, table, ddl, requirements, replaces=replaces) + used.import_lines(),
+        *(text for _, text in used.modules()),
+    ]
     return Snippet("\n\n\n".join(parts) + "\n", requirements)
 
 
@@ -87,9 +93,16 @@ def bundled(program: str) -> Uses:
     return used
 
 
-def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[str, ...]) -> str:
+DOES = {"replace": "replaces all rows of", "upsert": "adds rows to or changes, by its key"}
+
+
+def _heading(
+    technique: Technique, table: Table, ddl: str, requirements: tuple[str, ...], *, replaces: bool
+) -> str:  # fmt: skip
     """The docstring: what it is, what it needs, how it is run."""
-    writes = technique.direction == "write"
+    found = replacing(technique) if replaces else technique
+    writes = found.contract is not None
+    does = DOES.get(found.contract.kind, "fills") if found.contract else "reads"
     usage = f"python this_file.py {table.name.removeprefix('framehaul_')}.parquet" if writes else "python this_file.py"
     exchange = (
         ", and EXCHANGE_DIR, a directory that the server reaches too"
@@ -98,19 +111,19 @@ def _heading(technique: Technique, table: Table, ddl: str, requirements: tuple[s
     )
     text = "\n\n".join(
         [
-            f"{technique.label}.",
+            f"{found.label}.",
             f"Needs Python 3.12 and: pip install {' '.join(f'"{name}"' for name in requirements)}",
             textwrap.fill(f"Connects by {ENVIRONMENT[technique.database]}{exchange}.", 118),
             f"Run it: {usage}. In code of your own: {'write(frame)' if writes else 'frame = read()'}"
             + (", awaited." if inspect.iscoroutinefunction(technique.function) else "."),
-            f"Table that it {'fills' if writes else 'reads'}:\n\n{textwrap.indent(ddl, '    ')}",
+            f"Table that it {does}:\n\n{textwrap.indent(ddl, '    ')}",
         ]
     )  # fmt: skip
     return f'r"""{text.replace('"""', '" " "')}\n"""\n\nfrom __future__ import annotations\n\n'
 
 
-def _main(technique: Technique, table: Table, kind: str) -> str:
-    """The part that is written for this table: its description, and `write` or `read`."""
+def _main(technique: Technique, table: Table, kind: str, room: Emptying | None) -> str:
+    """The part that is written for this table: its description, and `write` or `read`, inside of what makes room."""
     is_async = inspect.iscoroutinefunction(technique.function)
     define, opening, wait = ("async def", "async with", "await ") if is_async else ("def", "with", "")
     run = "asyncio.run({})" if is_async else "{}"
@@ -130,10 +143,22 @@ def _main(technique: Technique, table: Table, kind: str) -> str:
             f'{technique.frame}_{"schema" if technique.frame == "polars" else "dtypes"}."""',
             f"    return to_{technique.frame}({READERS[kind]}(path, TABLE), TABLE)", "", "",
             f"{define} write(frame: {library}) -> None:", f"    {title}", f"    {client}",
-            f"        {wait}{technique.name}(client, TABLE, frame)", "", "",
+            *_call(technique, f"{wait}{technique.name}", opening, room), "", "",
             'if __name__ == "__main__":', f"    {run.format('write(frame_of(sys.argv[1]))')}",
         ]  # fmt: skip
     return "\n".join([f"TABLE = {_table_code(table)}", "", "", *actions, ""])
+
+
+def _call(technique: Technique, called: str, opening: str, room: Emptying | None) -> list[str]:
+    """The lines that write, where a client is open."""
+    if room is None:
+        return [f"        {called}(client, TABLE, frame)"]
+    if technique.database == "postgres":
+        into = f"{opening} {room.__name__}(client, TABLE) as table:"
+    else:
+        opened = f"{open_http_client.__name__}(clickhouse_server())"
+        into = f"with {opened} as beside, {room.__name__}(beside, TABLE) as table:"
+    return [f"        {into}", f"            {called}(client, table, frame)"]
 
 
 READERS = {"parquet": "read_parquet", "csv": "read_csv", "json": "read_json_lines", "arrow": "read_ipc"}
@@ -146,14 +171,17 @@ def _server_function(technique: Technique) -> str:
     return f"{technique.database}_server"
 
 
-def _imports(technique: Technique, kind: str) -> str:
+def _imports(technique: Technique, kind: str, room: Emptying | None) -> str:
     """What the main part may use, as a module of the library would import it."""
+    clients = {CLIENTS[technique.client].__name__, *([open_http_client.__name__] if room == exchanged else [])}
+    replaced = f"from framehaul.techniques.replacing import {room.__name__}" if room else ""
     return f"""
 import asyncio
 import sys
 import pandas as pd
 import polars as pl
-from framehaul.techniques.clients import {CLIENTS[technique.client].__name__}
+from framehaul.techniques.clients import {", ".join(sorted(clients))}
+{replaced}
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.studies.own_data.addresses import {_server_function(technique)}
 from framehaul.studies.own_data.loading import {READERS[kind]}

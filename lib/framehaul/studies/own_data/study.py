@@ -36,8 +36,9 @@ from framehaul.reporting.tables import (
 from framehaul.results import statistics, store
 from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.results.store import EXACT
+from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
-from framehaul.studies.own_data import STUDY, ddl, files
+from framehaul.studies.own_data import STUDY, ddl, files, modes
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
@@ -45,6 +46,7 @@ from framehaul.studies.own_data.snippet import Snippet, snippet
 from framehaul.studies.transfers.findings import classes, raced
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
+from framehaul.techniques.upsert.rows import target
 
 PATHS: tuple[tuple[Database, Direction], ...] = (
     ("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read"),
@@ -64,6 +66,8 @@ class Frame:
     """`parquet`, `csv`, `json` or `arrow`: how the code that is handed out reads such a file."""
     derived: Derived
     notes: tuple[str, ...]
+    mode: str = modes.APPEND
+    """What becomes of the rows that are there when it comes: one of `modes.MODES`."""
 
     @property
     def table(self) -> Table:
@@ -90,12 +94,16 @@ class Frame:
             display(Markdown(f"`{parameter}`"), Code(text, language="sql"))
 
 
-def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0) -> Frame:
+def open_frame(
+    data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND
+) -> Frame:  # fmt: skip
     """The first `rows` rows of a file, or all for 0, with the table that follows from them.
 
     Without `data` the file that `make mine` was given is taken, else a small example. `key` and `sort` name columns, as
-    `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried.
+    `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, and for a `mode`
+    that there is not, or that wants a key.
     """
+    modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
         raise DataError(f"ROWS={rows!r}: give a whole number of rows, or 0 for all")
     path = Path(data).expanduser() if data else load_settings().data
@@ -106,7 +114,8 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0) 
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
     derived = derive(content, name.partition(".")[0], key, sort)
-    return Frame(name, kind, derived, (*notes, *derived.notes))
+    modes.check_key(derived.table, mode)
+    return Frame(name, kind, derived, (*notes, *derived.notes, modes.said(mode)), mode)
 
 
 def example() -> pa.Table:
@@ -143,13 +152,14 @@ def run(
     does not hold the frame, ValueError for a parameter that makes no sense, ServerError when a server cannot be had,
     ResultsError when the file cannot be written.
     """
-    content = frame.derived.content
+    content, kept = modes.parted(frame.derived.content) if frame.mode == modes.UPSERT else (frame.derived.content, None)
     check(ROWS=(content.num_rows, 1), RACE=(race, 0))
     rounds, table = Rounds(passes, warmup, seed), ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
-    chosen = {path: [one for one in techniques(*path) if one.origin != "everyday"] for path in PATHS}
+    chosen = {path: modes.competing(techniques(*path), frame.mode) for path in PATHS}
     terms = {
         **vars(rounds),
         "race": race,
+        "mode": frame.mode,
         "tables": [table.postgres_ddl, table.clickhouse_ddl],
         "content": _digest(content),
     }
@@ -157,17 +167,18 @@ def run(
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
+        modes.drop_left(ClickHouseTables(both.clickhouse), table)
         tables = ddl.as_made(table, both)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, tables, content, rounds, stop, seconds)
+            racing = Racing(this_run, both, tables, content, rounds, stop, seconds, frame.mode, kept)
             if race:
                 racing.heats(chosen, lambda passes: this_run.say(first_answer(passes)))
             else:
                 racing.all(chosen)
 
         interruptible(work)
-        what = f"{content.num_rows:,} rows of {frame.name}, {passes} passes"
+        what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {passes} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Mine.load(this_run.settings).with_code(frame.kind, tables)
 
@@ -196,7 +207,7 @@ class Choice:
     @property
     def file(self) -> str:
         """What the file with its code is called."""
-        kind = "_bulk_load" if self.best["contract"] == "bulk_load" else ""
+        kind = "" if self.best["contract"] in (modes.APPEND, None) else f"_{self.best['contract']}"
         return f"{self.technique.database}_{self.technique.direction}_{self.technique.frame}{kind}.py"
 
 
@@ -205,7 +216,6 @@ def choices(passes: pl.DataFrame) -> list[Choice]:
     chosen = []
     exact = raced(statistics.summary(passes)).filter(dtypes=EXACT)
     for database, direction in PATHS:
-        here = {technique.name: technique for technique in techniques(database, direction)}
         measured = passes.filter(database=database, direction=direction).partition_by("technique", as_dict=True)
         of_path = exact.filter(database=database, direction=direction)
         for group in (group for frame in FRAMES for group in classes(of_path.filter(frame=frame))):
@@ -214,7 +224,7 @@ def choices(passes: pl.DataFrame) -> list[Choice]:
                 row | {"ratio": ratio_at_same_rows(measured[best["technique"],], measured[row["technique"],])}
                 for row in others[:RUNNERS_UP]
             ]
-            chosen.append(Choice(here[best["technique"]], best, behind))
+            chosen.append(Choice(modes.as_measured(best)[1], best, behind))
     return chosen
 
 
@@ -269,10 +279,13 @@ class Mine(Shown):
             old.unlink()
         for choice in self.choices:
             table = tables[choice.technique.database]
-            statement = table.postgres_ddl if choice.technique.database == "postgres" else table.clickhouse_ddl
+            made = target(choice.technique, table)
+            statement = made.postgres_ddl if choice.technique.database == "postgres" else made.clickhouse_ddl
             # Whoever has the code makes the table; its own statement need not be known to the code.
             plain = replace(table, postgres_body="", clickhouse_body="")
-            self.snippets.append(snippet(choice.technique, plain, statement, kind))
+            registered, _ = modes.as_measured(choice.best)
+            replaces = choice.best["contract"] == modes.REPLACE
+            self.snippets.append(snippet(registered, plain, statement, kind, replaces=replaces))
             (directory / choice.file).write_text(self.snippets[-1].code, "utf8")
         return self
 
@@ -287,7 +300,7 @@ class Mine(Shown):
 
     def recommendation(self) -> Markdown:
         """The technique to take for each path and frame, what it needs, and what the runners-up cost."""
-        return Markdown(recommendation_text(self.choices, self.snippets))
+        return Markdown(recommendation_text(self.choices, self.snippets, self.passes))
 
     def code(self) -> HTML:
         """The code of each recommended technique, folded; also as files beside the page."""
@@ -313,7 +326,7 @@ class Mine(Shown):
         return statistics.summary(self.passes.filter(database=database, direction=direction))
 
 
-def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
+def recommendation_text(chosen: list[Choice], snippets: list[Snippet], passes: pl.DataFrame) -> str:
     """A table of the choices and what each needs, a line on the runners-up of each, and where there is no choice."""
     table = Listing(
         [
@@ -337,11 +350,13 @@ def recommendation_text(chosen: list[Choice], snippets: list[Snippet]) -> str:
     said = verdicts([(row["ratio"], 1) for row in behind])
     near = [row for row, one in zip(behind, said, strict=True) if one != "holds"]
     lines = [f"**{choice.path}**: {_behind_text(choice, near)}" for choice in chosen]
+    tried = {*passes.select("database", "direction", "frame").rows()}
     with_choice = {(choice.technique.database, choice.technique.direction, choice.technique.frame) for choice in chosen}
     lines += [
         f"{DATABASES[database]} {direction}, {frame}: no technique carries this frame exactly; "
         "the table below says what stands in the way."
-        for database, direction in PATHS for frame in FRAMES if (database, direction, frame) not in with_choice
+        for database, direction in PATHS for frame in FRAMES
+        if (database, direction, frame) in tried - with_choice
     ]  # fmt: skip
     unstable = any(choice.best["unstable"] for choice in chosen)
     note = "\n\n±: its passes vary by more than 10%, read with care." if unstable else ""

@@ -9,7 +9,9 @@ WORKLOAD = Parameter(
     "a second each, longer, or as published (hours)", choices=("smallest", "scaled", "longer", "published"),
     smoke="smallest", reference="longer",
 )  # fmt: skip
-SERVICES = Parameter("services", "", "names of the services to run under pgbench; empty: all")
+SERVICES = Parameter(
+    "services", "", "names of the services to run under pgbench; empty: all", smoke="default limited_iops"
+)
 STUDY = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
     (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
 
-WORKERS = Parameter("workers", [1, 2], "workers to compare, with the most partitions", least=1, reference=[1, 2, 4])
+WORKERS = Parameter(
+    "workers", [1, 2], "workers to compare, with the most partitions", least=1, smoke=[2], reference=[1, 2, 4]
+)
 PARTITIONS = Parameter(
     "partitions", [4], "partitions to compare, with the most workers", least=1, smoke=[2], reference=[2, 4, 8]
 )

@@ -21,6 +21,7 @@ from framehaul.reporting.tables import (
     Row,
     bullets,
     megabytes,
+    milliseconds,
     thousands,
     where_and_class,
     words,
@@ -46,10 +47,6 @@ LINES = (
 )  # fmt: skip
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
 def _ties(labels: list[str]) -> str:
     return "; ".join(labels) if len(labels) <= FEW_TIES else f"{len(labels)} others"
 
@@ -69,8 +66,8 @@ def fastest_table(page: Page) -> Listing:
             words("not told apart from it", "tied", _ties),
             Column("rows/s", "rows_per_s", thousands), UNSTABLE,
             Column("MB/s", lambda row: row["bytes_per_s"] / 1e6, "{:,.1f}"),
-            Column("a call, p50", "p50_s", _milliseconds),
-            Column("p99", lambda row: row["p99_s"] if row["calls"] > 1 else None, _milliseconds),
+            Column("a call, p50", "p50_s", milliseconds),
+            Column("p99", lambda row: row["p99_s"] if row["calls"] > 1 else None, milliseconds),
             Column("peak RSS growth", "peak_rss_bytes", megabytes),
             Column("best published, over it", published),
             Column("order as on the standard table", "order", "{:.2f}"),
@@ -169,8 +166,8 @@ def latency_table(passes: pl.DataFrame) -> Listing:
             words("direction", where_and_class),
             Column("rows a call", "rows", "{:,}"),
             words("technique or statement", "label"),
-            Column("p50", "p50_s", _milliseconds),
-            Column("p99", "p99_s", _milliseconds),
+            Column("p50", "p50_s", milliseconds),
+            Column("p99", "p99_s", milliseconds),
             Column("calls a pass", "calls"),
         ],
         small,
@@ -189,8 +186,8 @@ def stream_table(passes: pl.DataFrame, samples: pl.DataFrame) -> Listing:
             words("small batches by", "label"),
             Column("batches/s, asked for", lambda row: row["rate"]),
             Column("batches/s, got", lambda row: row["rows_per_s"] / row["rows"], "{:.0f}"),
-            Column("p50", "p50_s", _milliseconds),
-            Column("p99", "p99_s", _milliseconds),
+            Column("p50", "p50_s", milliseconds),
+            Column("p99", "p99_s", milliseconds),
             Column("parts at half time -> at the end", grown),
             Column("most parts", "most_parts", "{:,.0f}"),
             Column("server CPU s", "server_cpu_s", "{:.2f}"),

@@ -80,7 +80,7 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
 def check_nested(content: pa.Table, table: Table) -> None:
     """Raises ValueError for NULL in place of a list, a struct or a map, and for dates in them that ClickHouse lacks.
 
-    For such NULL it would store an empty list, or a struct of NULLs, at any depth.
+    For moments likewise. For such NULL it would store an empty list, or a struct of NULLs, at any depth.
     """
     for column in table.columns:
         if column.type in NULL_IS:
@@ -95,6 +95,14 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         found = pc.min_max(values).as_py()
         if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
             raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
+    if part.type in MOMENTS:
+        first, last = (pa.scalar(end).cast(pa.timestamp(part.types.arrow.unit)) for end in (FIRST_MOMENT, LAST_MOMENT))
+        moments = values.cast(first.type)
+        if pc.any(pc.or_(pc.less(moments, first), pc.greater(moments, last))).as_py():
+            raise ValueError(
+                f"column {column.name} holds moments that ClickHouse's DateTime64 does not have, which goes from "
+                f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: replace them by NULL"
+            )
     if part.type not in NULL_IS:
         return
     if values.null_count:
@@ -113,6 +121,10 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         check_inside(column, part.element, values.flatten())
 
 
+FIRST_MOMENT, LAST_MOMENT = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59)
+"""Of ClickHouse's DateTime64: https://clickhouse.com/docs/sql-reference/data-types/datetime64"""
+MOMENTS = (ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_UTC, ColumnType.TIMESTAMP_BERLIN)
+"""What may be inside of what is nested; columns of their own are looked at where tables are made for them."""
 # Where ClickHouse has no NULL: what it and a frame call it, and what to make of it.
 NULL_IS = {
     ColumnType.LIST: ("Array", "list", "empty lists"),
@@ -400,7 +412,7 @@ def pandas_clickhouse_connect_insert_df_rust(
     insert_df(client, table, frame)
 
 
-NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.ENUM, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
+NO_NATIVE = {*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.FIXED_BYTES, ColumnType.IPV4, ColumnType.IPV6}
 
 
 def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Iterator[Buffer]]) -> None:

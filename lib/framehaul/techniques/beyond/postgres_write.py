@@ -348,12 +348,18 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
     requires=("key",),
 )
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
-    """A temporary table takes the rows, the server sorts them into the target: what one does to check them first."""
+    """A temporary table takes the rows, the server sorts them into the target: what one does to check them first.
+
+    It has these columns alone: others of the target fill themselves, by default or number.
+    """
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
-        cursor.execute(f"CREATE TEMPORARY TABLE framehaul_staging (LIKE {table.postgres_name}) ON COMMIT DROP")
+        cursor.execute(
+            "CREATE TEMPORARY TABLE framehaul_staging ON COMMIT DROP AS "
+            f"SELECT {table.postgres_columns} FROM {table.postgres_name} WITH NO DATA"
+        )
         cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
         cursor.execute(
             f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "

@@ -1,0 +1,123 @@
+"""What becomes of the rows that are there when a frame comes: which techniques compete in each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from framehaul.data.schema import COMMENT, FLOATS, Table
+from framehaul.errors import UnavailableError
+from framehaul.harness.measure import Found
+from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.tables import ClickHouseTables, Tables
+from framehaul.studies.own_data.files import DataError
+from framehaul.studies.upsert.places import FinalTables
+from framehaul.techniques import Technique, upserts
+from framehaul.techniques.registry import named
+from framehaul.techniques.replacing import making_room, replacing
+from framehaul.techniques.upsert.rows import target
+
+APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
+THERE_ROWS = 1_000
+"""Rows that a write which replaces them finds in the table, at most."""
+KEPT = 10
+"""Of so many rows an upsert leaves one as it is."""
+
+
+def check_mode(mode: str, key: str) -> None:
+    """Raises DataError for a mode that there is not, or that lacks a key."""
+    if mode not in MODES:
+        raise DataError(f"MODE={mode!r}: choose from {', '.join(MODES)}")
+    if mode == UPSERT and not key.strip():
+        raise DataError("MODE='upsert' finds rows by their key, and there is none: give its columns, KEY='a b'")
+
+
+def check_key(table: Table, mode: str) -> None:
+    """Raises DataError for a key by which an upsert does not find rows."""
+    for column in table.columns if mode == UPSERT else ():
+        if column.name in table.key and column.type in FLOATS:
+            raise DataError(
+                f"KEY={' '.join(table.key)!r}: column {column.name} is a float, and NaN equals itself on some servers "
+                "only: leave it out, or cast it to a decimal or to text"
+            )
+
+
+def said(mode: str) -> str:
+    """What a mode means for the rows that are measured."""
+    if mode == APPEND:
+        return "`MODE=append`: rows come to those that are there; what wants an empty table does not compete."
+    if mode == REPLACE:
+        return (
+            "`MODE=replace`: all rows that are there go, and others see the new ones at once or not at all. What two "
+            "connections write to PostgreSQL does not compete: it is no one transaction."
+        )
+    return (
+        f"`MODE=upsert`: one row in {KEPT} lies in the table and stays as it is, the others are sent. Every second key "
+        "of these is there already, with other values. Upserts take Polars frames: `pl.from_pandas` makes one."
+    )
+
+
+def competing(techniques: Iterable[Technique], mode: str) -> list[Technique]:
+    """Of the techniques of one direction those that compete in a mode; those that read do in each."""
+    moving = [one for one in techniques if one.origin != "everyday"]
+    writing = [one for one in moving if one.contract]
+    if mode == APPEND or not writing:
+        return [one for one in moving if one.contract is None or one.contract.kind == "append"]
+    if mode == UPSERT:
+        return upserts(writing[0].database)
+    return [replacing(one) for one in writing if _can_replace(one)]
+
+
+def _can_replace(technique: Technique) -> bool:
+    try:
+        making_room(technique)
+    except UnavailableError:
+        return False
+    return technique.origin != "baseline"
+
+
+def as_measured(row: Mapping[str, Any]) -> tuple[Technique, Technique]:
+    """The technique of a row as it is registered, and as it was measured in the row's mode."""
+    if row["contract"] == UPSERT:
+        one = next(one for one in upserts(row["database"]) if one.name == row["technique"])
+        return one, one
+    plain = named(row["database"], row["direction"], row["technique"])
+    return plain, replacing(plain) if row["contract"] == REPLACE else plain
+
+
+def before_replacing(content: pa.Table) -> Found:
+    """Some of the rows that come: one of them that stays is a row too many, or its key an error."""
+    return Found(content.slice(0, THERE_ROWS))
+
+
+def parted(content: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows that an upsert sends, and those that it finds and leaves as they are."""
+    sent = content.num_rows - content.num_rows // KEPT
+    return content.slice(0, sent), content.slice(sent)
+
+
+def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer) -> Found:
+    """Every second key of those that are sent, with the values of another row, and the rows that are kept."""
+    known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
+    moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
+    changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
+
+    def read(technique: Technique, tables: Tables) -> Tables:
+        return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables
+
+    there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
+    return Found(there, pa.concat_tables([sent, kept]), target, read)
+
+
+def drop_left(tables: ClickHouseTables, table: Table) -> None:
+    """Drop what a run that was killed has left beside the table: tables that were to take its place."""
+    left = tables.rows(
+        "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
+        "AND startsWith(name, {beside:String})",
+        ours=COMMENT, beside=f"{table.name} ",
+    )  # fmt: skip
+    for (name,) in left:
+        tables.drop_named(name)

@@ -1,0 +1,29 @@
+"""Rows that are there already: every way of an upsert, what it costs, what others see, what a failure leaves."""
+
+from __future__ import annotations
+
+from framehaul.reporting.study import PASSES, SEED, TRIED, WARMUP, Parameter, Study
+
+TARGETS = Parameter(
+    "targets", [10_000, 50_000], "of upserts: rows of the table", least=1, smoke=[300],
+    reference=[10_000, 1_000_000, 10_000_000],
+)  # fmt: skip
+INCOMING = Parameter(
+    "incoming", [10, 1_000], "of upserts: rows that come; the first number into the largest table",
+    least=1, smoke=[30], reference=[10, 1_000, 100_000],
+)  # fmt: skip
+SHARES = Parameter(
+    "shares", [0, 10, 90], "of upserts: per cent of the rows that come whose key is there", smoke=[50]
+)  # fmt: skip
+
+STUDY = Study(
+    "19_upsert",
+    "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
+    (TARGETS, INCOMING, SHARES, TRIED.at("all"), PASSES.at(3, reference=6), WARMUP.at(1, smoke=0), SEED),
+    "framehaul.studies.upsert.passes:Row",
+    blocks="framehaul.studies.upsert.study:writeup_blocks",
+    shown="framehaul.studies.upsert.study:Upsert",
+    check="framehaul.studies.upsert.frames:check_sizes",
+    seconds=(50, 9000),
+)
+STUDIES = (STUDY,)

@@ -1,0 +1,102 @@
+"""What is in the table, what comes, and what has to be there afterwards: the same update, done in Polars."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from framehaul.data import generator
+from framehaul.data.schema import Column, ColumnType, Table
+
+TABLE = Table(
+    "framehaul_upsert",
+    (
+        Column("id", ColumnType.INT64), Column("day", ColumnType.DATE), Column("label", ColumnType.TEXT),
+        Column("note", ColumnType.TEXT, nullable=True), Column("amount", ColumnType.FLOAT64),
+        Column("mark", ColumnType.INT32),
+    ),
+    ("id", "day"),
+    partition_by_month_of="day",
+)  # fmt: skip
+"""A key of a number and the day that ClickHouse partitions by; `mark` says which frame a row has come with."""
+KEY = list(TABLE.key)
+FIRST_DAY = dt.date(2026, 1, 1)
+DAYS = 120
+"""Rows are spread over so many days, which is four partitions."""
+PER_CENT = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """How many rows are there, how many come, and how many per cent of these are there already."""
+
+    target: int
+    rows: int
+    share: int
+
+    @property
+    def label(self) -> str:
+        """As a reader knows it."""
+        return f"{self.rows:,} rows into {self.target:,}, {self.share}% there"
+
+    @property
+    def existing(self) -> int:
+        """Rows that come and are there."""
+        return min(self.target, round(self.rows * self.share / PER_CENT))
+
+
+def check_sizes(values: Mapping[str, Any]) -> None:
+    """Raises ValueError for a share that is none, and for a table that is given twice."""
+    targets, shares = values["targets"], values["shares"]
+    for share in shares:
+        if not 0 <= share <= PER_CENT:
+            raise ValueError(f"SHARES={share}: give whole per cent, 0 to 100")
+    if len(set(targets)) != len(targets):
+        raise ValueError(f"TARGETS={' '.join(map(str, targets))}: give each once")
+
+
+def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
+    """All shares and numbers of rows of every table but two: the smallest has the most rows that fit, of all shares.
+
+    The largest has the fewest rows, of the largest share. Where there is one table alone it has all.
+    """
+    *smaller, largest = sorted(targets)
+    every = []
+    for target in smaller or [largest]:
+        fitting = [rows for rows in sorted(incoming) if rows <= target] or [min(incoming)]
+        taken = fitting[-1:] if smaller and target == smaller[0] else fitting
+        every += [Case(target, rows, share) for rows in taken for share in sorted(shares)]
+    return [*every, *([Case(largest, min(incoming), max(shares))] if smaller else [])]
+
+
+def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:
+    """Rows with ids from `first` on, each with a day of its own choosing."""
+    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True).alias("id")
+    frame = generator.polars_frame(TABLE, rows, seed)
+    return frame.with_columns(ids, days_of(ids), pl.lit(mark, pl.Int32).alias("mark"))
+
+
+def days_of(ids: pl.Series) -> pl.Series:
+    """The day of each id."""
+    start = (FIRST_DAY - dt.date(1970, 1, 1)).days
+    return (ids % DAYS + start).cast(pl.Int32).cast(pl.Date).alias("day")
+
+
+def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:
+    """Rows that come: of what is there some with other values, and new ones, in no order.
+
+    New ids begin with `first`; behind as many as are there, unless it is given.
+    """
+    known = there.select(KEY).sample(case.existing, seed=seed)
+    fresh = base(case.rows - case.existing, seed + 1, len(there) if first is None else first, mark)
+    changed = base(case.existing, seed + 2, 0, mark).with_columns(known["id"], known["day"])
+    return pl.concat([changed, fresh]).sample(fraction=1, shuffle=True, seed=seed)
+
+
+def updated(there: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
+    """The same update, done in Polars."""
+    return pl.concat([there.join(come, on=KEY, how="anti"), come])

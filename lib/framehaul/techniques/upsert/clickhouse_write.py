@@ -1,0 +1,226 @@
+"""Dataframe into ClickHouse, where some of its rows are there already.
+
+Every function takes an open client, a `Table` with a key, and a frame that has each key once, and returns when the
+server has acknowledged all. ClickHouse has no transactions here: what takes several statements can end between two of
+them. Each can be sent again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import polars as pl
+
+from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
+from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, to_arrow
+from framehaul.techniques.clients import HttpConnection
+from framehaul.techniques.contract import (
+    UPSERT_BLOCKS,
+    UPSERT_DELETED,
+    UPSERT_EXCHANGED,
+    UPSERT_PARTITIONS,
+    UPSERT_PATCHED,
+)
+from framehaul.techniques.registry import technique
+from framehaul.techniques.upsert.rows import SIGN, check_keys, without_key
+
+
+def keys(table: Table) -> str:
+    """The columns of the key, as a SELECT lists them."""
+    return ", ".join(map(quote_clickhouse, table.key))
+
+
+def with_keys_of(table: Table, other: Table, word: str = "IN") -> str:
+    """That a row's key is among those of another table."""
+    return f"({keys(table)}) {word} (SELECT {keys(table)} FROM {other.clickhouse_name})"
+
+
+def own_token() -> dict[str, str]:
+    """The setting with which an INSERT is no other's: a table that drops blocks which it has had keeps this one.
+
+    Replicated tables do so by default. An update back to what was there before is such a block.
+    https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
+    """
+    return {"insert_deduplication_token": secrets.token_hex(16)}
+
+
+def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
+    """What a query answers, as text."""
+    return connection.post(query, settings=INSERT | own_token() | settings).read().decode()
+
+
+@contextmanager
+def beside(connection: HttpConnection, table: Table, definition: str) -> Iterator[Table]:
+    """A table beside another, under a name of its own, for as long as the block lasts; a client that dies leaves it."""
+    # joinGet takes what is before a dot for a database, in quotes as well.
+    staging = table.renamed(f"{table.name.replace('.', ' ')} {secrets.token_hex(8)}")
+    run(connection, f"CREATE TABLE {staging.clickhouse_name} {definition}")
+    try:
+        yield staging
+    finally:
+        run(connection, f"DROP TABLE {staging.clickhouse_name} SYNC")
+
+
+@contextmanager
+def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, definition: str) -> Iterator[Table]:
+    """`beside`, with the frame in it."""
+    check_keys(frame, table)
+    content = to_arrow(frame, table)
+    with beside(connection, table, definition) as staging:
+        insert_arrow(connection, staging, content, **own_token())
+        yield staging
+
+
+def like(table: Table, engine: str = "") -> str:
+    """The columns of a table, and its engine or another."""
+    return f"AS {table.clickhouse_name}{f' ENGINE = {engine}' if engine else ''}"
+
+
+def insert_staged(connection: HttpConnection, table: Table, staging: Table, condition: str = "1") -> None:
+    """INSERT of what is in another table."""
+    columns = table.clickhouse_columns
+    run(
+        connection,
+        f"INSERT INTO {table.clickhouse_name} ({columns}) SELECT {columns} FROM {staging.clickhouse_name} "
+        f"WHERE {condition}",
+    )
+
+
+@technique(
+    family="arrow", label="http.client INSERT into a ReplacingMergeTree, read with FINAL", contract=UPSERT_BLOCKS,
+    engine="ReplacingMergeTree", final=True, requires=("key",),
+)  # fmt: skip
+def polars_http_client_replacing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Rows are only added: of those with one sorting key the last one counts, for who reads with FINAL.
+
+    https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
+    """
+    check_keys(frame, table)
+    insert_arrow(connection, table, to_arrow(frame, table), **own_token())
+
+
+@technique(
+    family="arrow", label="http.client INSERT into a ReplacingMergeTree, then OPTIMIZE ... FINAL",
+    contract=UPSERT_BLOCKS, engine="ReplacingMergeTree", requires=("key",),
+)  # fmt: skip
+def polars_http_client_replacing_optimized(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Each partition is merged into one part: then who reads without FINAL is right as well, until the next upsert.
+
+    https://clickhouse.com/docs/sql-reference/statements/optimize
+    """
+    check_keys(frame, table)
+    insert_arrow(connection, table, to_arrow(frame, table), **own_token())
+    run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
+
+
+@technique(family="arrow", label="http.client all rows into a new table, then EXCHANGE TABLES",
+           contract=UPSERT_EXCHANGED, requires=("key",))  # fmt: skip
+def polars_http_client_rebuild_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Readers see the table as it was until it is, at once, the new one.
+
+    https://clickhouse.com/docs/sql-reference/statements/exchange
+    """
+    with staged(connection, table, frame, like(table)) as new:
+        old = f"SELECT * FROM {table.clickhouse_name} WHERE {with_keys_of(table, new, 'NOT IN')}"
+        run(connection, f"INSERT INTO {new.clickhouse_name} {old}")
+        run(connection, f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}")
+
+
+@technique(family="arrow", label="http.client partitions made anew, then REPLACE PARTITION",
+           contract=UPSERT_PARTITIONS, requires=("key",))  # fmt: skip
+def polars_http_client_replace_partition(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """Only partitions that the frame has rows of are written anew; each is replaced at once, one after another.
+
+    Raises ValueError where a key of the frame is in another partition of the table: then both rows would stay.
+    https://clickhouse.com/docs/sql-reference/statements/alter/partition#replace-partition
+    """
+    with staged(connection, table, frame, like(table)) as new:
+        old, parts = table.clickhouse_name, f"SELECT DISTINCT _partition_id FROM {new.clickhouse_name}"
+        elsewhere = f"_partition_id NOT IN ({parts}) AND {with_keys_of(table, new)}"
+        if count := int(run(connection, f"SELECT count() FROM {old} WHERE {elsewhere}")):
+            raise ValueError(f"{count:,} keys of the frame are in other partitions of {table.name}: rebuild all of it")
+        names = run(connection, f"{parts} ORDER BY 1").split()
+        kept = f"_partition_id IN ({parts}) AND {with_keys_of(table, new, 'NOT IN')}"
+        run(connection, f"INSERT INTO {new.clickhouse_name} SELECT * FROM {old} WHERE {kept}")
+        for name in names:
+            part = quote_clickhouse_text(name)
+            run(connection, f"ALTER TABLE {old} REPLACE PARTITION ID {part} FROM {new.clickhouse_name}")
+
+
+PATCHED = "MergeTree SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
+"""What a table has to be made as for lightweight updates."""
+
+
+@technique(
+    family="arrow", label="http.client lightweight UPDATE of what is there, INSERT of what is new",
+    contract=UPSERT_PATCHED, requires=("key",), engine=PATCHED,
+)  # fmt: skip
+def polars_http_client_lightweight_update(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """What changes is written as a patch part, which every read applies until a merge has.
+
+    An UPDATE takes values of another table from one of the engine Join alone.
+    https://clickhouse.com/docs/sql-reference/statements/update
+    """
+    joined = like(table, f"Join(ANY, LEFT, {keys(table)})")
+    with staged(connection, table, frame, like(table, "Memory")) as staging, beside(connection, table, joined) as join:
+        if without_key(table):
+            insert_staged(connection, join, staging)
+            changed = ", ".join(
+                f"{quote_clickhouse(column)} = joinGet({join.clickhouse_name}, "
+                f"{quote_clickhouse_text(column)}, {keys(table)})"
+                for column in without_key(table)
+            )
+            run(
+                connection, f"UPDATE {table.clickhouse_name} SET {changed} WHERE {with_keys_of(table, staging)}",
+                enable_lightweight_update=1,
+            )  # fmt: skip
+        insert_staged(connection, table, staging, with_keys_of(table, table, "NOT IN"))
+
+
+def delete_and_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame, mode: str) -> None:
+    """DELETE of what is there, in this mode, then INSERT of all."""
+    with staged(connection, table, frame, like(table, "Memory")) as staging:
+        run(
+            connection, f"DELETE FROM {table.clickhouse_name} WHERE {with_keys_of(table, staging)}",
+            lightweight_delete_mode=mode, lightweight_deletes_sync=2, enable_lightweight_update=1,
+        )  # fmt: skip
+        insert_staged(connection, table, staging)
+
+
+@technique(family="arrow", label="http.client lightweight DELETE of what is there, INSERT of all",
+           contract=UPSERT_DELETED, requires=("key",))  # fmt: skip
+def polars_http_client_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """A mutation masks the rows that are there, then all are added; in between they are missing.
+
+    https://clickhouse.com/docs/guides/developer/lightweight-delete
+    """
+    delete_and_insert(connection, table, frame, "alter_update")
+
+
+@technique(family="arrow", label="http.client lightweight DELETE by a patch part, INSERT of all",
+           contract=UPSERT_DELETED, requires=("key",), engine=PATCHED)  # fmt: skip
+def polars_http_client_patch_delete_insert(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """As before, and nobody waits for a mutation.
+
+    https://clickhouse.com/docs/operations/settings/settings#lightweight_delete_mode
+    """
+    delete_and_insert(connection, table, frame, "lightweight_update_force")
+
+
+@technique(
+    family="arrow", label="http.client INSERT of cancelling and new rows into a CollapsingMergeTree, read with FINAL",
+    contract=UPSERT_DELETED, engine=f"CollapsingMergeTree({SIGN})", final=True,
+    requires=("key",),
+)  # fmt: skip
+def polars_http_client_collapsing(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
+    """A row is taken back by another with the sign -1, in an INSERT of its own: within one block both would go.
+
+    https://clickhouse.com/docs/engines/table-engines/mergetree-family/collapsingmergetree
+    """
+    columns = table.clickhouse_columns
+    with staged(connection, table, frame, like(table, "Memory")) as staging:
+        rows = f"SELECT {columns}, -1 FROM {table.clickhouse_name} FINAL WHERE {with_keys_of(table, staging)}"
+        run(connection, f"INSERT INTO {table.clickhouse_name} ({columns}, {SIGN}) {rows}")
+        insert_staged(connection, table, staging)

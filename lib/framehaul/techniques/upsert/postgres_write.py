@@ -1,0 +1,285 @@
+"""Dataframe into PostgreSQL, where some of its rows are there already.
+
+Every function takes an open connection, a `Table` with a key, and a frame that has each key once, and returns when the
+rows are committed: all of them or, after an error, none. Statements on rows go in the order of the key, so that two of
+them never wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import duckdb
+import polars as pl
+import psycopg
+
+from framehaul.data.documents import with_documents
+from framehaul.data.schema import (
+    ARRAYS,
+    LONG_NUMBERS,
+    Table,
+    quote_postgres,
+    quote_postgres_text,
+    refuse,
+)
+from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, to_arrow, validate
+from framehaul.techniques.clients import UTF8, check_encoding
+from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
+from framehaul.techniques.registry import technique
+from framehaul.techniques.upsert.rows import check_keys, without_key
+
+
+def placeholders(table: Table) -> str:
+    """`(%s::uuid, %s::date, ...)`: text that comes without a type is what the column is."""
+    return "(" + ", ".join(f"%s::{column.types.postgres}" for column in table.columns) + ")"
+
+
+def insert_into(table: Table) -> str:
+    """The beginning of an INSERT."""
+    return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})"
+
+
+def on_conflict(table: Table) -> str:
+    """The end of an INSERT that updates what is there.
+
+    https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
+    """
+    changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in map(quote_postgres, without_key(table)))
+    return f"ON CONFLICT ({table.postgres_key}) DO {f'UPDATE SET {changed}' if changed else 'NOTHING'}"
+
+
+def same_key(table: Table) -> str:
+    """That a row of `target` has the key of one of `source`."""
+    return " AND ".join(f"target.{name} = source.{name}" for name in map(quote_postgres, table.key))
+
+
+def through_staging(
+    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *statements: str, lock: str = ""
+) -> None:
+    """COPY into a table of its own, of this kind, then statements about `{staging}`: one transaction, which ends it.
+
+    A `lock` comes before all else, for two that have read a table wait for each other where both want more of it.
+
+    Its name is its own, so that two may do this at once; it has the columns of the frame and no constraint.
+    https://www.postgresql.org/docs/18/sql-createtableas.html
+    """
+    check_keys(frame, table)
+    schema, batches = in_slices(frame, table)
+    staging = table.renamed(f"framehaul_staging_{secrets.token_hex(8)}")
+    name = staging.postgres_name
+    with connection.transaction():
+        connection.execute(UTF8)
+        if lock:
+            connection.execute(lock.encode())
+        columns = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WITH NO DATA"
+        connection.execute(f"CREATE {kind} TABLE {name} AS {columns}".encode())
+        copy_batches(connection, staging, schema, batches)
+        # Nobody else does: autovacuum sees no temporary table, and no table before its transaction has committed.
+        connection.execute(f"ANALYZE {name}".encode())
+        for statement in statements:
+            connection.execute(statement.replace("{staging}", name).encode())
+        connection.execute(f"DROP TABLE {name}".encode())
+
+
+def insert_staged(table: Table) -> str:
+    """INSERT of all that is in the staging table, updating what is there."""
+    rows = f"SELECT {table.postgres_columns} FROM {{staging}} ORDER BY {table.postgres_key}"
+    return f"{insert_into(table)} {rows} {on_conflict(table)}"
+
+
+@technique(
+    family="copy_binary", label="pgpq COPY into a temporary table, then INSERT ... ON CONFLICT", contract=UPSERT,
+    requires=("key",),
+)  # fmt: skip
+def polars_pgpq_temporary_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """What is temporary is in no log and in the session's own memory.
+
+    https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
+    """
+    through_staging(connection, table, frame, "TEMPORARY", insert_staged(table))
+
+
+@technique(
+    family="copy_binary", label="pgpq COPY into an unlogged table, then INSERT ... ON CONFLICT", contract=UPSERT,
+    requires=("key",),
+)  # fmt: skip
+def polars_pgpq_unlogged_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """In no log either, and other sessions could read it: parallel plans do.
+
+    https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
+    """
+    through_staging(connection, table, frame, "UNLOGGED", insert_staged(table))
+
+
+@technique(
+    family="copy_binary", label="pgpq COPY into an ordinary table, then INSERT ... ON CONFLICT", contract=UPSERT,
+    requires=("key",),
+)  # fmt: skip
+def polars_pgpq_ordinary_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Every row goes into the log twice.
+
+    https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
+    """
+    through_staging(connection, table, frame, "", insert_staged(table))
+
+
+@technique(family="copy_binary", label="pgpq COPY into a temporary table, then MERGE", contract=UPSERT_SNAPSHOT,
+           requires=("key",))  # fmt: skip
+def polars_pgpq_temporary_merge(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """A join of both tables: it looks no key up one by one, and sees nothing of who commits meanwhile.
+
+    https://www.postgresql.org/docs/18/sql-merge.html
+    """
+    names = [*map(quote_postgres, without_key(table))]
+    changed = ", ".join(f"{name} = source.{name}" for name in names)
+    values = ", ".join(f"source.{quote_postgres(name)}" for name in table.column_names)
+    matched = f"WHEN MATCHED THEN UPDATE SET {changed} " if names else ""
+    merge = (
+        f"MERGE INTO {table.postgres_name} AS target USING {{staging}} AS source ON {same_key(table)} {matched}"
+        f"WHEN NOT MATCHED THEN INSERT ({table.postgres_columns}) VALUES ({values})"
+    )
+    through_staging(connection, table, frame, "TEMPORARY", merge)
+
+
+@technique(family="copy_binary", label="pgpq COPY into a temporary table, then DELETE and INSERT",
+           contract=UPSERT_SNAPSHOT, requires=("key",))  # fmt: skip
+def polars_pgpq_temporary_delete_insert(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """What is there goes first: columns that the frame does not have get their defaults, and deletes cascade.
+
+    https://www.postgresql.org/docs/18/sql-delete.html
+    """
+    through_staging(
+        connection, table, frame, "TEMPORARY",
+        f"DELETE FROM {table.postgres_name} AS target USING {{staging}} AS source WHERE {same_key(table)}",
+        f"{insert_into(table)} SELECT {table.postgres_columns} FROM {{staging}} ORDER BY {table.postgres_key}",
+    )  # fmt: skip
+
+
+@technique(family="copy_binary", label="pgpq COPY into a temporary table, then a new table in place of the old",
+           contract=UPSERT_SWAP, requires=("key",))  # fmt: skip
+def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Everything is written anew, with its indexes, without a dead row; who reads waits for the commit at the end.
+
+    Raises ValueError for a table that has what a new one would not have: grants, triggers, foreign keys, identity or
+    generated columns, partitions, policies, settings. https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
+    """
+    if lost := what_a_copy_lacks(connection, table):
+        raise ValueError(f"table {table.name} has {lost}, which a new table would not have: use ON CONFLICT")
+    old, new = table.postgres_name, quote_postgres(f"framehaul_new_{secrets.token_hex(8)}")
+    comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (old,)).fetchone()
+    said = quote_postgres_text(comment[0]) if comment and comment[0] is not None else "NULL"
+    missing = f"NOT EXISTS (SELECT FROM {{staging}} AS source WHERE {same_key(table)})"
+    through_staging(
+        connection, table, frame, "TEMPORARY",
+        f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
+        f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE {missing}",
+        f"INSERT INTO {new} ({table.postgres_columns}) SELECT {table.postgres_columns} FROM {{staging}}",
+        f"COMMENT ON TABLE {new} IS {said}",
+        f"DROP TABLE {old}",
+        f"ALTER TABLE {new} RENAME TO {old}",
+        lock=f"LOCK TABLE {old} IN SHARE ROW EXCLUSIVE MODE",
+    )  # fmt: skip
+
+
+NOT_COPIED = """
+SELECT concat_ws(', ',
+    CASE WHEN relkind <> 'r' OR relispartition THEN 'partitions' END,
+    CASE WHEN relacl IS NOT NULL THEN 'grants' END,
+    CASE WHEN relhastriggers THEN 'triggers or foreign keys' END,
+    CASE WHEN relrowsecurity THEN 'policies' END,
+    CASE WHEN reloptions IS NOT NULL THEN 'settings' END,
+    CASE WHEN EXISTS (
+        SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND (attidentity <> '' OR attgenerated <> '')
+    ) THEN 'identity or generated columns' END)
+FROM pg_class WHERE oid = to_regclass(%s)
+"""
+
+
+def what_a_copy_lacks(connection: psycopg.Connection[Any], table: Table) -> str:
+    """What of a table `LIKE ... INCLUDING ALL` does not copy; nothing where it copies all."""
+    row = connection.execute(NOT_COPIED, (table.postgres_name,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Checked rows, in the order of their key."""
+    check_keys(frame, table)
+    return validate(frame, table).sort(table.key)
+
+
+@technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest ... ON CONFLICT", contract=UPSERT,
+           requires=("key",))  # fmt: skip
+def polars_psycopg_unnest_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """One statement with an array for each column, and no other table.
+
+    https://www.postgresql.org/docs/18/functions-array.html
+    """
+    refuse(table, ARRAYS, "which unnest would take apart as well: use COPY", "postgres")
+    rows = ordered_rows(frame, table)
+    arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
+    statement = f"{insert_text(table)} SELECT * FROM unnest({arrays}) {conflict_text(table)}"
+    with connection.transaction():
+        connection.execute(UTF8)
+        connection.execute(statement.encode(), [rows[name].to_list() for name in table.column_names])
+
+
+@technique(family="insert_rows", label="psycopg executemany of INSERT ... ON CONFLICT", contract=UPSERT,
+           requires=("key",))  # fmt: skip
+def polars_psycopg_executemany_on_conflict(
+    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame
+) -> None:
+    """A statement for each row, as many sent as the connection takes before the first is answered.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
+    rows = ordered_rows(frame, table)
+    statement = f"{insert_text(table)} VALUES {placeholders(table)} {conflict_text(table)}"
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        cursor.executemany(statement.encode(), rows.iter_rows())
+
+
+@technique(family="insert_rows", label="psycopg pipeline of INSERT ... ON CONFLICT, prepared", contract=UPSERT,
+           requires=("key",))  # fmt: skip
+def polars_psycopg_pipeline_on_conflict(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """A statement for each row, prepared once, of which nobody waits for the answer before the next is sent.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
+    rows = ordered_rows(frame, table)
+    statement = f"{insert_text(table)} VALUES {placeholders(table)} {conflict_text(table)}".encode()
+    with connection.transaction(), connection.pipeline():
+        connection.execute(UTF8)
+        for row in rows.iter_rows():
+            connection.execute(statement, row, prepare=True)
+
+
+def insert_text(table: Table) -> str:
+    """`insert_into` where psycopg looks for placeholders, in which a per cent sign is one."""
+    return insert_into(table).replace("%", "%%")
+
+
+def conflict_text(table: Table) -> str:
+    """`on_conflict` where psycopg looks for placeholders."""
+    return on_conflict(table).replace("%", "%%")
+
+
+@technique(family="engine", label="DuckDB INSERT ... ON CONFLICT into the attached table", contract=UPSERT_SNAPSHOT,
+           requires=("key",))  # fmt: skip
+def polars_duckdb_on_conflict(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
+    """DuckDB fetches every key of the table and joins here; then it sends what is changed and what is new.
+
+    Columns that the frame does not have are NULL in new rows, whatever their defaults.
+
+    https://github.com/duckdb/duckdb-postgres/issues/575
+    """
+    check_keys(frame, table)
+    refuse(table, [*ARRAYS, *LONG_NUMBERS], "which DuckDB does not write as it is: use pgpq", "postgres")
+    content = with_documents(to_arrow(frame, table), table)
+    check_encoding(connection)
+    connection.register("frame", content)
+    columns = table.postgres_columns
+    connection.execute(
+        f"INSERT INTO pg.{table.postgres_name} ({columns}) SELECT {columns} FROM frame {on_conflict(table)}"
+    )

@@ -1,0 +1,57 @@
+"""What every upsert asks of its table and its frame, and the table that one asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from framehaul.data.schema import COMMENT, FLOATS, Table, quote_clickhouse
+from framehaul.techniques.registry import Technique
+
+SIGN = "framehaul_sign"
+"""The column of a CollapsingMergeTree that says whether a row is there or takes one back; 1 unless it is given."""
+
+
+def check_keys(frame: pl.DataFrame, table: Table) -> None:
+    """Raises ValueError where no row can be found by its key: there is none, it has floats or NULL, or it repeats.
+
+    Of two rows of one key each way would keep another one, or refuse both: which one counts is for the caller to say.
+    """
+    if not table.key:
+        raise ValueError(f"table {table.name} has no key: say which columns tell its rows apart")
+    floats = [column.name for column in table.columns if column.name in table.key and column.type in FLOATS]
+    if floats:
+        raise ValueError(f"column {floats[0]} is a float, and NaN equals itself on some servers only: make it no key")
+    keys = frame.select(table.key)
+    for name in table.key:
+        if keys[name].null_count():
+            raise ValueError(f"column {name} is part of the key, and {keys[name].null_count():,} values are NULL")
+    if len(keys) and (repeated := keys.is_duplicated()).any():
+        first = keys.row(int(repeated.arg_max() or 0))
+        raise ValueError(f"{int(repeated.sum()):,} rows share their key with another, first {first}: keep one of each")
+
+
+def without_key(table: Table) -> list[str]:
+    """The names of the columns that an update changes."""
+    return [name for name in table.column_names if name not in table.key]
+
+
+def target(technique: Technique, table: Table) -> Table:
+    """The table as an upsert asks for it: on ClickHouse of an engine that it names, sorted by the key."""
+    if not technique.engine:
+        return table
+    columns = [column.clickhouse_ddl for column in table.columns]
+    if SIGN in technique.engine:
+        columns.append(f"{SIGN} Int8 DEFAULT 1")
+    engine, _, settings = technique.engine.partition(" SETTINGS ")
+    key = ", ".join(map(quote_clickhouse, table.key))
+    month = table.partition_by_month_of
+    lines = [
+        f"(\n    {',\n    '.join(columns)}\n)\nENGINE = {engine}",
+        *([f"PARTITION BY toYYYYMM({quote_clickhouse(month)})"] if month else []),
+        f"ORDER BY ({key})",
+        *([f"SETTINGS {settings}"] if settings else []),
+        f"COMMENT '{COMMENT}'",
+    ]
+    return replace(table, clickhouse_body="\n".join(lines))

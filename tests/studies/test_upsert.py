@@ -1,0 +1,330 @@
+"""Upserts: what is there afterwards, what others see, what a failure leaves, and what is said of all that."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.servers.relay import relayed
+from framehaul.studies.upsert import STUDY, faults, measure, runs, study
+from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
+from framehaul.studies.upsert.passes import BOTH, Row
+from framehaul.studies.upsert.places import Bench, place_of
+from framehaul.techniques import Technique, upserts
+from framehaul.techniques.registry import Database
+from tests.conftest import values_of
+
+CASE = Case(200, 40, 50)
+BY_NAME = {one.name: one for one in (*upserts("postgres"), *upserts("clickhouse"))}
+
+
+def bench(servers: Servers, database: Database, case: Case = CASE) -> tuple[Bench, pl.DataFrame]:
+    return measure.bench_of(place_of(servers.of(database)), case, 5)
+
+
+def test_the_update_is_the_one_that_a_dictionary_makes() -> None:
+    for share in (0, 10, 90, 100):
+        case = Case(100, 50, share)
+        there = base(case.target, 1)
+        come = incoming(there, case, 2)
+        rows = {tuple(row[name] for name in KEY): row for frame in (there, come) for row in frame.to_dicts()}
+        found = updated(there, come)
+        assert len(come) == case.rows
+        assert len(come.join(there, on=KEY, how="semi")) == case.existing
+        assert not found.select(KEY).is_duplicated().any()
+        assert sorted(map(repr, found.to_dicts())) == sorted(map(repr, rows.values()))
+        assert found["mark"].sum() == case.rows
+        assert come.drop(KEY).row(0) != there.drop(KEY).row(0)
+
+
+def test_frames_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    there = base(300, 1)
+    assert there.equals(base(300, 1))
+    assert incoming(there, CASE, 2).equals(incoming(there, CASE, 2))
+    assert not incoming(there, CASE, 2).equals(incoming(there, CASE, 3))
+    assert there["note"].null_count()
+
+
+def test_cases() -> None:
+    assert cases([300], [30], [50]) == [Case(300, 30, 50)]
+    assert cases([100, 10], [1, 5], [90, 0]) == [Case(10, 5, 0), Case(10, 5, 90), Case(100, 1, 90)]
+    largest = cases([10, 100, 1000], [1, 50], [0, 90])
+    assert largest == [
+        Case(10, 1, 0), Case(10, 1, 90), Case(100, 1, 0), Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90),
+        Case(1000, 1, 90),
+    ]  # fmt: skip
+    assert cases([5], [10], [50]) == [Case(5, 10, 50)]
+    for wrong, said in (({"shares": [101]}, "SHARES=101"), ({"targets": [5, 5]}, "TARGETS=5 5")):
+        with pytest.raises(ValueError, match=said):
+            check_sizes({"targets": [5], "shares": [1]} | wrong)
+
+
+@pytest.mark.parametrize(
+    "given", [{"targets": [0]}, {"incoming": [0]}, {"shares": [-1]}, {"tried": "some"}, {"passes": 0}]
+)
+def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {
+        "targets": [5], "incoming": [5], "shares": [5], "tried": "all", "passes": 1, "warmup": 0, "seed": 1,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=next(iter(given)).upper()):
+        runs.run(**(usual | given))
+
+
+def test_a_run_tries_all_and_is_right(out: Path) -> None:
+    passes = store.read(out / "results" / STUDY.results, Row)
+    assert passes.filter(pl.col("status") != "ok").select("part", "technique", "reason").rows() == []
+    assert set(passes.filter(part="speed")["technique"]) == set(BY_NAME)
+    tried = {one.name for database in BOTH for one in runs.chosen(database, values_of(out, STUDY)["tried"])}
+    for part in ("reader", "writers", *runs.FAULTS):
+        assert set(passes.filter(part=part)["technique"]) == tried
+    timed = passes.filter(part="speed")
+    assert timed.filter(database="postgres")["parts"].null_count() == len(timed.filter(database="postgres"))
+    for column in ("seconds", "written_bytes", "grown_bytes", "dead_rows", "read_s", "read_before_s"):
+        assert not timed[column].null_count(), column
+
+
+COUNTED: dict[Database, tuple[str, ...]] = {
+    "postgres": ("polars_pgpq_temporary_on_conflict", "polars_pgpq_table_swap"),
+    "clickhouse": ("polars_http_client_replacing", "polars_http_client_rebuild_exchange"),
+}
+
+
+def test_what_is_counted_is_what_was_done(servers: Servers) -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for database, names in COUNTED.items():
+        here, come = bench(servers, database)
+        with here:
+            found |= {name: measure.timed(here, BY_NAME[name], come) for name in names}
+    assert found["polars_pgpq_temporary_on_conflict"]["dead_rows"] == CASE.existing
+    assert found["polars_pgpq_table_swap"]["dead_rows"] == 0
+    assert found["polars_http_client_replacing"]["surplus_rows"] == CASE.existing
+    assert found["polars_http_client_rebuild_exchange"]["surplus_rows"] == 0
+    assert all(one["written_bytes"] > 0 for one in found.values())
+
+
+def broken_way(way: Technique, **changed: Any) -> Technique:
+    """The same with another function."""
+    return replace(way, **changed)
+
+
+def test_an_upsert_that_does_something_else_has_no_speed(servers: Servers) -> None:
+    way = BY_NAME["polars_pgpq_temporary_on_conflict"]
+    here, come = bench(servers, "postgres")
+    with here:
+        for frame in (come[1:], come.with_columns(amount=pl.col("amount") * -1)):
+
+            def other(client: Any, table: Any, _: pl.DataFrame, frame: pl.DataFrame = frame) -> None:
+                way.function(client, table, frame)
+
+            wrong = broken_way(way, function=other)
+            for part in (measure.timed, measure.watched):
+                with pytest.raises(WrongResultError):
+                    part(here, wrong, come)
+            with relayed(here.place.server, faults.TurnsRelay) as road, pytest.raises(WrongResultError):
+                faults.sent_twice(here, wrong, come, road)
+
+
+def test_states_that_a_reader_tells_apart() -> None:
+    old, new = (10, 0), (12, 5)
+    seen = {found: measure._state(found, old, new) for found in ((10, 0), (12, 5), (9, 0), (11, 3), (15, 5))}
+    assert [*seen.values()] == ["old", "new", "rows missing", "a part of the new", "rows twice"]
+
+
+def test_a_gap_between_two_statements_is_seen(servers: Servers) -> None:
+    way = BY_NAME["polars_http_client_replacing"]
+    here, come = bench(servers, "clickhouse")
+
+    def halves(client: Any, table: Any, frame: pl.DataFrame) -> None:
+        for part in (frame[: len(frame) // 2], frame[len(frame) // 2 :]):
+            way.function(client, table, part)
+            for _ in range(20):
+                client.post("SELECT sleep(0.01)").read()
+
+    with here:
+        seen = measure.watched(here, broken_way(way, function=halves), come)["seen"]
+    assert "a part of the new" in seen
+
+
+def test_two_frames_share_keys_and_have_their_own() -> None:
+    there = base(300, 1)
+    for share in (0, 50, 90, 100):
+        first, second = measure.two_frames(there, Case(300, 60, share), 4)
+        both = first.select(KEY).join(second.select(KEY), on=KEY)
+        assert len(both) == 40
+        assert (len(first), len(second)) == (60, 60)
+        for frame in (first, second):
+            assert not frame.select(KEY).is_duplicated().any()
+        assert set(second["mark"]) == {2}
+
+
+def test_what_two_writers_left_is_counted() -> None:
+    there = base(300, 1)
+    first, second = measure.two_frames(there, Case(300, 60, 50), 4)
+    both = first.select(KEY).join(second.select(KEY), on=KEY)
+    right = updated(updated(there, first), second)
+    nothing = {"lost_rows": 0, "doubled_rows": 0, "mixed_rows": 0}
+    assert measure.outcome(right, there, (first, second)) == nothing
+    assert measure.outcome(updated(updated(there, second), first), there, (first, second)) == nothing
+    assert measure.outcome(updated(there, second), there, (first, second))["lost_rows"] == 20
+    assert measure.outcome(pl.concat([right, first.join(both, on=KEY, how="semi")]), there, (first, second)) == {
+        "lost_rows": 0, "doubled_rows": 40, "mixed_rows": 40,
+    }  # fmt: skip
+    torn = right.with_columns(pl.when(pl.col("mark") == 2).then(0.25).otherwise("amount").alias("amount"))
+    assert measure.outcome(torn, there, (first, second))["lost_rows"] == 60
+    half = updated(right, first.join(both[:10], on=KEY, how="semi"))
+    assert measure.outcome(half, there, (first, second))["mixed_rows"] == 10
+
+
+def test_two_writers_on_the_same_keys_lose_nothing_and_never_wait_in_a_circle(servers: Servers) -> None:
+    case = Case(200, 60, 50)
+    lost = {}
+    for name in (
+        "polars_pgpq_temporary_on_conflict",
+        "polars_pgpq_table_swap",
+        "polars_psycopg_executemany_on_conflict",
+    ):
+        here, _ = bench(servers, "postgres", case)
+        with here:
+            found = measure.together(here, BY_NAME[name], measure.two_frames(here.there, case, 4))
+        lost[name] = found["lost_rows"], found["doubled_rows"], found["retries"]
+    assert set(lost.values()) == {(0, 0, 0)}
+
+
+def test_a_writer_that_never_succeeds_is_a_failure(servers: Servers) -> None:
+    way = BY_NAME["polars_pgpq_temporary_on_conflict"]
+    here, _ = bench(servers, "postgres")
+
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    with here, pytest.raises(OSError, match="no"):
+        measure.together(here, broken_way(way, function=refuse), measure.two_frames(here.there, CASE, 4))
+
+
+def test_a_cut_connection_leaves_a_gap_where_there_is_one_and_a_killed_client_its_table(servers: Servers) -> None:
+    here, come = bench(servers, "clickhouse")
+    way = BY_NAME["polars_http_client_patch_delete_insert"]
+    with here, relayed(here.place.server, faults.TurnsRelay) as road:
+        cut, killed = faults.cut(here, way, come, road), faults.killed(here, way, come, road)
+        assert "rows missing 1" in cut["left"] and "nothing" in cut["left"]
+        assert (killed["left"], killed["beside"], killed["again"]) == ("rows missing 1", 1, "right")
+        assert here.place.beside() == 0
+
+
+def test_what_breaks_in_postgresql_leaves_nothing(servers: Servers) -> None:
+    here, come = bench(servers, "postgres")
+    way = BY_NAME["polars_pgpq_temporary_delete_insert"]
+    with here, relayed(here.place.server, faults.TurnsRelay) as road:
+        found = faults.cut(here, way, come, road)
+    assert found == {"left": f"nothing {faults.LAST_TURNS + 1}", "beside": 0, "again": "right"}
+
+
+def test_states_after_a_failure(servers: Servers) -> None:
+    here, come = bench(servers, "postgres")
+    there = here.there
+    assert faults.state_of(there.reverse(), here) == "nothing"
+    assert faults.state_of(updated(there, come).reverse(), here) == "all"
+    assert faults.state_of(there[1:], here) == "rows missing"
+    assert faults.state_of(pl.concat([there, there[:1]]), here) == "rows twice"
+    assert faults.state_of(updated(there, come[:5]), here) == "a part"
+
+
+def test_an_address_that_nothing_can_be_put_before_is_skipped(servers: Servers) -> None:
+    here, come = bench(servers, "postgres")
+    with here, pytest.raises(UnavailableError, match="connect plainly"):
+        faults.cut(here, BY_NAME["polars_pgpq_table_swap"], come, (servers.postgres, None))
+
+
+def row(part: str, technique: str, **values: Any) -> dict[str, Any]:
+    way = BY_NAME[technique]
+    usual = {"target_rows": 1000, "rows": 100, "share": 90, "pass_": 1}
+    return asdict(Row("run", part, way.database, technique, way.label, **(usual | values)))
+
+
+def passes_of(*rows: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame([*rows], schema_overrides=store.schema_of(Row), infer_schema_length=None).rename(
+        {"pass_": "pass"}
+    )
+
+
+def good(technique: str, seconds: float, **changed: Any) -> list[dict[str, Any]]:
+    """All rows of a way that is all or nothing, but for what is `changed`."""
+    found = [
+        row("speed", technique, pass_=number, seconds=seconds, rows_per_s=100 / seconds, written_bytes=1000,
+            grown_bytes=0, dead_rows=0, read_before_s=0.01, read_s=0.02)
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    others: dict[str, dict[str, Any]] = {
+        "reader": {"seen": "old 5; new 1", "longest_read_s": 0.03, "read_before_s": 0.01, "reads": 6},
+        "writers": {"retries": 0, "errors": "", "lost_rows": 0, "doubled_rows": 0, "mixed_rows": 0},
+        "sent twice": {"again": "right"},
+        "connection cut": {"left": "nothing 5; all 1", "beside": 0, "again": "right"},
+        "client killed": {"left": "nothing 1", "beside": 0, "again": "right"},
+    }
+    for part, values in others.items():
+        given = {name: value for name, value in changed.items() if name in values}
+        found.append(row(part, technique, **(values | given)))
+    return found
+
+
+SAFE, FAST = "polars_pgpq_temporary_on_conflict", "polars_pgpq_temporary_merge"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"seen": "old 1; rows missing 2"}, {"lost_rows": 1}, {"doubled_rows": 2}, {"left": "a part 1"}, {}],
+    ids=str,
+)
+def test_what_is_recommended_is_all_or_nothing(wrong: dict[str, Any]) -> None:
+    passes = passes_of(*good(SAFE, 0.2), *good(FAST, 0.1, **wrong))
+    every = study.advice(passes)
+    assert {one.situation for one in every} == {
+        "few rows into a large table", "many rows, most of them there", "many rows, most of them new",
+    }  # fmt: skip
+    for one in every:
+        assert one.database == "postgres"
+        assert one.every[0]["technique"] == FAST
+        rude = {"whole": {"seen", "left"} & {*wrong}, "shared": {"lost_rows", "doubled_rows"} & {*wrong}}
+        for of, why in rude.items():
+            assert getattr(one, of)[0]["technique"] == (SAFE if why else FAST), of
+    text = study.answer_text(passes)
+    assert ("; all or nothing: " in text) == bool({"seen", "left"} & {*wrong})
+    assert ("; for several writers: " in text) == bool({"lost_rows", "doubled_rows"} & {*wrong})
+
+
+def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
+    passes = passes_of(*[one for one in good(FAST, 0.1) if one["part"] == "speed"])
+    assert all(not one.whole and not one.shared for one in study.advice(passes))
+    assert "none was told to be all or nothing" in study.answer_text(passes)
+    wrong = {"status": "failed", "reason": "no", "seen": None}
+    failed = [row | wrong if row["part"] == "reader" else row for row in good(FAST, 0.1)]
+    (found,) = study.manners(passes_of(*failed))
+    assert (found.whole, found.reasons) == (False, "no")
+    none = {"status": "skipped", "reason": "no driver", "seconds": None, "rows_per_s": None}
+    skipped = pl.DataFrame([row | none for row in passes.to_dicts()], schema=passes.schema)
+    listing = str(study.speed_table(skipped, "postgres"))
+    assert "skipped" in listing and "no driver" in listing
+
+
+def test_situations_are_of_the_cases_that_were_measured() -> None:
+    found = study.situations([Case(10, 5, 0), Case(10, 5, 90), Case(100, 1, 90)])
+    assert [*found.values()] == [Case(100, 1, 90), Case(10, 5, 90), Case(10, 5, 0)]
+    assert study.situations([]) == {}
+
+
+def test_nothing_is_left_on_the_servers(out: Path, servers: Servers) -> None:
+    assert [place_of(servers.of(database)).beside() for database in BOTH] == [0, 0]
+
+
+def test_no_two_outcomes_share_a_name() -> None:
+    counted = collections.Counter(one.label for one in BY_NAME.values())
+    assert max(counted.values()) == 1
+    assert TABLE.name.startswith("framehaul_")

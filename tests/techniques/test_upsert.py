@@ -1,0 +1,255 @@
+"""Every way of an upsert, on tables that are hard for it, and on frames that it has to refuse."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import psycopg
+import pytest
+
+from framehaul.data import generator
+from framehaul.data.frames import from_polars
+from framehaul.data.schema import ANALYTICS_METRICS, NESTED_METRICS, Column, ColumnType, Table
+from framehaul.harness.verify import Expected
+from framehaul.servers import Servers
+from framehaul.servers.tables import ClickHouseTables, tables_of
+from framehaul.studies.upsert.places import place_of
+from framehaul.techniques import Technique, techniques, upserts
+from framehaul.techniques.source import source
+from framehaul.techniques.upsert.rows import check_keys, target
+from tests.conftest import call, check_each
+from tests.second_table import SECOND_TABLE
+
+WAYS = [*upserts("postgres"), *upserts("clickhouse")]
+BY_NAME = {one.name: one for one in WAYS}
+KEY_ALONE = Table("framehaul_keys", (Column("id", ColumnType.INT64), Column("label", ColumnType.TEXT)), ("label", "id"))
+KEY_AND_VALUE = Table("framehaul_value", (Column("id", ColumnType.INT64), Column("value", ColumnType.INT64)), ("id",))
+NO_LISTS = {"polars_psycopg_unnest_on_conflict", "polars_duckdb_on_conflict"}
+THERE, COME, BOTH = 120, 80, 50
+
+
+def frames(table: Table, there: int = THERE, come: int = COME, both: int = BOTH) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows that are there, and rows that come, of which `both` have keys of those."""
+    rows = generator.polars_frame(table, there + come - both, 1)
+    other = generator.polars_frame(table, come, 2)
+    key = list(table.key)
+    keys = rows.select(key)[there - both :]
+    assert not rows.select(key).is_duplicated().any()
+    return rows[:there], other.with_columns(keys.get_columns()).sample(fraction=1, shuffle=True, seed=3)
+
+
+def merged(there: pl.DataFrame, come: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The rows by their keys, one after another, as a dictionary does it."""
+    rows = {tuple(row[name] for name in table.key): row for frame in (there, come) for row in frame.to_dicts()}
+    return pl.DataFrame([*rows.values()], schema=there.schema)
+
+
+@contextmanager
+def filled(way: Technique, servers: Servers, table: Table, there: pl.DataFrame) -> Iterator[Table]:
+    """The table of a way with these rows, dropped in the end."""
+    wanted, tables = target(way, table), tables_of(servers.of(way.database))
+    tables.create(wanted)
+    try:
+        tables.load(wanted, from_polars(there, table))
+        yield wanted
+    finally:
+        tables.drop(wanted)
+
+
+def difference(way: Technique, servers: Servers, table: Table, rows: pl.DataFrame) -> str | None:
+    """What differs in the table from these rows, for who reads it as the way says."""
+    content = place_of(servers.of(way.database)).tables(way).content(table)
+    return Expected(table, from_polars(rows, table)).difference(content)
+
+
+def check_way(way: Technique, servers: Servers, table: Table) -> None:
+    there, come = frames(table)
+    with filled(way, servers, table, there) as wanted:
+        for again in range(2):
+            call(way, servers, wanted, come)
+            assert difference(way, servers, wanted, merged(there, come, table)) is None, again
+        call(way, servers, wanted, come.clear())
+        assert difference(way, servers, wanted, merged(there, come, table)) is None, "no rows"
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_hostile_names_nulls_and_a_second_time(way: Technique, servers: Servers) -> None:
+    check_way(way, servers, SECOND_TABLE.renamed('framehaul upsert "t" `x` 100% a.b'))
+
+
+@pytest.mark.slow
+def test_a_table_of_keys_alone(servers: Servers) -> None:
+    check_each(WAYS, lambda way: check_way(way, servers, KEY_ALONE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", [ANALYTICS_METRICS, NESTED_METRICS], ids=lambda table: table.name)
+def test_the_tables_that_techniques_are_measured_with(table: Table, servers: Servers) -> None:
+    taking = [one for one in WAYS if table is ANALYTICS_METRICS or one.name not in NO_LISTS]
+    check_each(taking, lambda way: check_way(way, servers, table.renamed("framehaul_upserted")))
+
+
+def test_who_does_not_take_lists_says_so(servers: Servers) -> None:
+    there, come = frames(NESTED_METRICS)
+    for name in NO_LISTS:
+        with filled(BY_NAME[name], servers, NESTED_METRICS.renamed("framehaul_upserted"), there) as table:
+            with pytest.raises(ValueError, match="numbers is bigint"):
+                call(BY_NAME[name], servers, table, come)
+            assert difference(BY_NAME[name], servers, table, there) is None
+
+
+@pytest.mark.slow
+def test_into_an_empty_table_and_one_row(servers: Servers) -> None:
+    for there, come, both in ((0, 20, 0), (20, 1, 1)):
+        before, rows = frames(KEY_ALONE, there, come, both)
+
+        def check(way: Technique, before: pl.DataFrame = before, rows: pl.DataFrame = rows) -> None:
+            with filled(way, servers, KEY_ALONE, before) as table:
+                call(way, servers, table, rows)
+                assert difference(way, servers, table, merged(before, rows, KEY_ALONE)) is None
+
+        check_each(WAYS, check)
+
+
+def test_frames_whose_rows_cannot_be_told_apart_are_refused_by_all_and_change_nothing(servers: Servers) -> None:
+    there, come = frames(SECOND_TABLE)
+    twice = pl.concat([come, come[:1]])
+
+    def check(way: Technique) -> None:
+        with filled(way, servers, SECOND_TABLE, there) as table:
+            with pytest.raises(ValueError, match="2 rows share their key with another, first"):
+                call(way, servers, table, twice)
+            assert difference(way, servers, table, there) is None
+        assert place_of(servers.of(way.database)).beside() == 0
+
+    check_each(WAYS, check)
+
+
+def test_keys_that_are_none() -> None:
+    frame = pl.DataFrame({"id": [1, None], "value": [0.5, 1.5]})
+    columns = (Column("id", ColumnType.INT64), Column("value", ColumnType.FLOAT64))
+    for key, said in (((), "has no key"), (("value",), "value is a float"), (("id",), "id is part of the key, and 1")):
+        with pytest.raises(ValueError, match=said):
+            check_keys(frame, Table("t", columns, key))
+    check_keys(frame[:1], Table("t", columns, ("id",)))
+    check_keys(frame.clear(), Table("t", columns, ("id",)))
+
+
+def postgres(servers: Servers, *statements: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+HAS = {
+    "grants": ("GRANT SELECT ON {0} TO PUBLIC", "grants"),
+    "trigger": (
+        "CREATE TRIGGER one BEFORE UPDATE ON {0} FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "triggers or foreign keys",
+    ),
+    "policies": ("ALTER TABLE {0} ENABLE ROW LEVEL SECURITY", "policies"),
+    "settings": ("ALTER TABLE {0} SET (fillfactor = 90)", "settings"),
+    "identity": ("ALTER TABLE {0} ADD COLUMN more int GENERATED ALWAYS AS IDENTITY", "identity or generated columns"),
+    "generated": ("ALTER TABLE {0} ADD COLUMN more int GENERATED ALWAYS AS (1) STORED", "identity or generated"),
+}
+
+
+def test_a_swapped_table_keeps_its_comment_and_indexes_and_loses_nothing_without_a_word(servers: Servers) -> None:
+    way, (there, come) = BY_NAME["polars_pgpq_table_swap"], frames(KEY_ALONE)
+    for statement, said in HAS.values():
+        with filled(way, servers, KEY_ALONE, there) as table:
+            postgres(servers, statement.format(table.postgres_name))
+            with pytest.raises(ValueError, match=said):
+                call(way, servers, table, come)
+            assert difference(way, servers, table, there) is None
+    with filled(way, servers, KEY_ALONE, there) as table:
+        postgres(
+            servers, f"CREATE INDEX ON {table.postgres_name} (id)", f"CREATE VIEW seen AS TABLE {table.postgres_name}"
+        )
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+            call(way, servers, table, come)
+        postgres(servers, "DROP VIEW seen")
+        call(way, servers, table, come)
+        (indexes,) = postgres(
+            servers, f"SELECT count(*) FROM pg_index WHERE indrelid = '{table.postgres_name}'::regclass"
+        )
+        assert indexes == (2,)
+    assert place_of(servers.postgres).beside() == 0
+
+
+def test_other_columns_of_the_table_stay_as_they_are_or_get_their_defaults(servers: Servers) -> None:
+    there, come = frames(KEY_ALONE)
+    kept = [one for one in upserts("postgres") if "delete" not in one.name and "swap" not in one.name]
+    for way in kept:
+        with filled(way, servers, KEY_ALONE, there) as table:
+            name = table.postgres_name
+            added = f"ALTER TABLE {name} ADD COLUMN more int DEFAULT 7"
+            postgres(servers, added, f"UPDATE {name} SET more = 1")
+            call(way, servers, table, come)
+            default = None if way.driver == "duckdb" else 7
+            assert postgres(servers, f"SELECT more, count(*) FROM {name} GROUP BY 1 ORDER BY 1") == [
+                (1, THERE), (default, COME - BOTH),
+            ]  # fmt: skip
+
+
+def test_a_key_in_another_partition_is_refused(servers: Servers) -> None:
+    columns = (Column("id", ColumnType.INT64), Column("day", ColumnType.DATE))
+    table = Table("framehaul_moved", columns, ("id",), partition_by_month_of="day")
+    way = BY_NAME["polars_http_client_replace_partition"]
+    there = pl.DataFrame({"id": [1, 2], "day": ["2026-01-01", "2026-02-01"]}).with_columns(pl.col("day").str.to_date())
+    come = there.with_columns(day=pl.lit("2026-03-01").str.to_date())
+    with filled(way, servers, table, there) as wanted:
+        with pytest.raises(ValueError, match="2 keys of the frame are in other partitions of framehaul_moved"):
+            call(way, servers, wanted, come)
+        assert difference(way, servers, wanted, there) is None
+    assert place_of(servers.clickhouse).beside() == 0
+
+
+def test_rows_that_were_there_before_come_back_where_the_table_deduplicates_inserts(servers: Servers) -> None:
+    """A table that drops blocks which it has had, as replicated ones do, must not drop an update back."""
+    there, come = frames(KEY_AND_VALUE)
+    other = come.with_columns(value=pl.col("value") + 1)
+
+    def check(way: Technique) -> None:
+        with filled(way, servers, KEY_AND_VALUE, there) as table:
+            window = "MODIFY SETTING non_replicated_deduplication_window = 1000"
+            ClickHouseTables(servers.clickhouse).run(f"ALTER TABLE {table.clickhouse_name} {window}")
+            for frame in (come, other, come, come):
+                call(way, servers, table, frame)
+                assert difference(way, servers, table, merged(there, frame, KEY_AND_VALUE)) is None
+
+    check_each(upserts("clickhouse"), check)
+
+
+def test_ways_are_no_rivals_of_appends_and_say_their_terms() -> None:
+    assert not {one.name for one in WAYS} & {one.name for one in techniques()}
+    for one in WAYS:
+        assert one.contract is not None and one.contract.kind == "upsert"
+        assert one.requires == ("key",)
+        assert "https://" in (one.function.__doc__ or "") or one.function.__doc__ == "As before."
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_the_code_of_a_way_is_all_that_it_needs(way: Technique) -> None:
+    found = source(way.database, "write", {way.name: way.driver})
+    module = ast.parse(found.text)
+    defined = {getattr(node, "name", "") for node in module.body}
+    assert way.name in defined
+    assert "@technique" not in found.text
+
+
+def test_an_engine_is_asked_for_with_the_table_s_own_columns(servers: Servers) -> None:
+    tables = tables_of(servers.clickhouse)
+    for way in upserts("clickhouse"):
+        table = target(way, replace(ANALYTICS_METRICS, name="framehaul_upserted"))
+        tables.create(table)
+        try:
+            assert tables.content(table).columns == table.column_names
+        finally:
+            tables.drop(table)
