@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import inspect
 import math
 from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -25,7 +28,7 @@ from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_write import check_nested
 from framehaul.techniques.clients import QueryError, open_http_client, open_psycopg
-from framehaul.techniques.streaming import copy_batches, insert_batches
+from framehaul.techniques.streaming import copy_batches, in_table_schema, insert_batches
 from tests.conftest import call, check_each
 from tests.techniques.test_columns import Untouched
 
@@ -287,3 +290,47 @@ def test_a_value_that_an_enum_lacks_is_no_null() -> None:
         to_pandas(unknown, of.table)
     with pytest.raises(pl.exceptions.InvalidOperationError, match="grey"):
         to_polars(unknown, of.table)
+
+
+MORNING = dt.datetime(2020, 1, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "does_not"),
+    [
+        (ColumnType.FLOAT32, pd.Series([0.5, math.nan]), pd.Series([0.1])),
+        (ColumnType.FLOAT32, pd.Series([0.5, None], dtype=object), pd.Series([1e300], dtype="Float64")),
+        (ColumnType.BOOL, pd.Series([0, 1]), pd.Series([5])),
+        (ColumnType.BOOL, pd.Series([None, None], dtype=object), pd.Series([0.5])),
+        (ColumnType.DATE, pd.to_datetime(pd.Series(["2020-01-01"])), pd.to_datetime(pd.Series(["2020-01-01 05:00"]))),
+        (ColumnType.DATE, pd.Series([None, dt.date(2020, 1, 1)]), pd.Series([MORNING], dtype=object)),
+        (ColumnType.DATE, pd.Series([dt.datetime(2020, 1, 1)], dtype=object),
+         pd.Series([MORNING, dt.date(2020, 1, 1)], dtype=object)),
+        (ColumnType.FLOAT64, pd.Series([1, 2]), pd.Series([Decimal("0.1234567890123456789")], dtype=object)),
+        (ColumnType.DECIMAL, pd.Series([Decimal("1.5")]), pd.Series([Decimal("0.00000000001")])),
+    ],
+)  # fmt: skip
+def test_a_wider_value_is_kept_or_refused_and_never_rounded(
+    kind: ColumnType, fits: pd.Series[Any], does_not: pd.Series[Any]
+) -> None:
+    table = Table("t", (Column("v", kind, nullable=True),), ())
+
+    def batches(values: pd.Series[Any]) -> list[pa.RecordBatch]:
+        arrow = pa.Table.from_pandas(pd.DataFrame({"v": values}), preserve_index=False)
+        return [*in_table_schema(iter(arrow.to_batches()), table, lambda *_: None)]
+
+    for taken in (from_pandas(pd.DataFrame({"v": fits}), table), pa.Table.from_batches(batches(fits))):
+        kept = taken["v"].to_pylist()
+        assert [value for value in kept if value is not None] == [
+            value.date() if isinstance(value, dt.datetime) else value for value in fits if not pd.isna(value)
+        ]
+    with pytest.raises((ValueError, TypeError)):
+        from_pandas(pd.DataFrame({"v": does_not}), table)
+    with pytest.raises((ValueError, TypeError)):
+        batches(does_not)
+
+
+def test_a_moment_among_dates_keeps_its_hours_or_is_refused() -> None:
+    table = Table("t", (Column("v", ColumnType.DATE),), ())
+    with pytest.raises(ValueError, match="column v, row 1: 2020-01-01 05:00:00 is no date"):
+        from_pandas(pd.DataFrame({"v": pd.Series([dt.date(2020, 1, 1), MORNING], dtype=object)}), table)

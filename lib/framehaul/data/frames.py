@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import re
 from collections import Counter
@@ -85,9 +86,54 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
     for column in table.columns:
-        check_enum(content.column(column.name), column)
-        check_wide(content.column(column.name), column)
+        stored = content.column(column.name)
+        if (given := given_otherwise(frame[column.name], column)) is not None:
+            check_kept(given, stored, column.name)
+        check_enum(stored, column)
+        check_wide(stored, column)
     return validated(content)
+
+
+ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
+"""What Arrow makes of other numbers and of moments without a word: https://arrow.apache.org/docs/cpp/compute.html#casts"""
+
+
+def given_otherwise(values: pd.Series[Any], column: Column) -> pa.ChunkedArray | None:
+    """What stands in a column of pandas that Arrow may have rounded; None where it has the table's dtype.
+
+    Raises ValueError for objects that are of no one type.
+    """
+    usual = str(values.dtype) in (column.types.pandas, column.types.pandas_nullable)
+    if usual and column.type is ColumnType.DATE:  # objects, and so are moments, of which Arrow keeps the day
+        check_midnights(values)
+    if usual or column.type not in ROUNDED:
+        return None
+    try:
+        given = pa.array(values, from_pandas=True)
+    except pa.ArrowException as error:
+        raise ValueError(f"column {column.name} does not fit {column.types.arrow}: {error}") from error
+    return given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given])
+
+
+def check_midnights(values: pd.Series[Any]) -> None:
+    """Raises ValueError for a moment among dates that is not the midnight which a day begins with."""
+    if not any(issubclass(kind, dt.datetime) for kind in {*map(type, values.to_numpy())}):
+        return
+    for row, value in enumerate(values):
+        if isinstance(value, dt.datetime) and not pd.isna(value) and value.time() != dt.time():
+            raise ValueError(f"column {values.name}, row {row:,}: {value} is no date: make a date of it")
+
+
+def check_kept(given: pa.ChunkedArray, stored: pa.ChunkedArray, name: str) -> None:
+    """Raises ValueError for a value that is another in the type that it is stored in."""
+    if given.type in (stored.type, pa.null()):
+        return
+    try:
+        kept = pl.Series(values=stored.cast(given.type)).equals(pl.Series(values=given), null_equal=True)
+    except pa.ArrowException:
+        kept = False
+    if not kept:
+        raise ValueError(f"column {name} holds {given.type} values that {stored.type} does not have: cast it yourself")
 
 
 def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:

@@ -27,7 +27,9 @@ from framehaul.codecs.native_format import NOT_DECODED, read_blocks
 from framehaul.data.documents import without_documents
 from framehaul.data.frames import (
     BATCH_ROWS,
+    ROUNDED,
     check_enum,
+    check_kept,
     check_wide,
     encode_stream,
     from_polars,
@@ -62,8 +64,11 @@ def in_table_schema(
     def conform(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         nonlocal rows
         try:
-            content = validated(pa.Table.from_batches([in_table_order(batch, table)])).cast(table.arrow_schema)
+            given = validated(pa.Table.from_batches([in_table_order(batch, table)]))
+            content = given.cast(table.arrow_schema)
             for column in table.columns:
+                if column.type in ROUNDED:
+                    check_kept(given.column(column.name), content.column(column.name), column.name)
                 check_enum(content.column(column.name), column)
                 check_wide(content.column(column.name), column)
             check(content, table)
