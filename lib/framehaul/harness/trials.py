@@ -16,9 +16,10 @@ from framehaul.techniques.registry import Direction
 DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
 """The order of pages."""
 FEWEST: dict[Direction, set[tuple[str, str]]] = {
-    "write": {("beyond", "pandas"), ("streamed", "batches")}, "read": {("beyond", "polars"), ("streamed", "batches")},
-}  # fmt: skip
-"""Origins and kinds of frame: pandas where rows are written, for its frames have an index."""
+    "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches")},
+    "read": {("beyond", "polars"), ("streamed", "batches")},
+}
+"""Origins and kinds of frame: of writes both, for pandas has an index and Polars frames that are lazy."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ def chosen_techniques(tried: str) -> list[Technique]:
     """Of those `all`, or the first of each direction and origin (`directions`), or the first of each of its `families`.
 
     Everyday calls are not among the `directions`: they take longest. The `fewest` are one that is beyond the published
-    ones and one that streams. Raises ValueError for another word than these.
+    ones, of a write one of each library, and one that streams. Raises ValueError for another word than these.
     """
     kinds: dict[str, Callable[[Technique], str]] = {
         "all": lambda one: one.name, "families": lambda one: f"{one.origin} {one.family}",
         "directions": lambda one: "" if one.origin == "everyday" else one.origin,
-        "fewest": lambda one: one.origin if (one.origin, one.frame) in FEWEST[one.direction] else "",
+        "fewest": lambda one: one.frame if (one.origin, one.frame) in FEWEST[one.direction] else "",
     }  # fmt: skip
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
