@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
@@ -18,6 +20,7 @@ from framehaul.studies.upsert import STUDY, faults, measure, runs, study
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row
 from framehaul.studies.upsert.places import Bench, place_of
+from framehaul.studies.upsert.processes import alone, ended_with_the_block, processes
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 from tests.conftest import values_of
@@ -328,3 +331,19 @@ def test_no_two_outcomes_share_a_name() -> None:
     counted = collections.Counter(one.label for one in BY_NAME.values())
     assert max(counted.values()) == 1
     assert TABLE.name.startswith("framehaul_")
+
+
+def test_processes_leave_no_server_and_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ended_with_the_block():  # what tests before have started
+        pass
+    with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:  # of a name that is short enough for sockets
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        for _ in range(2):  # and again in the same process, as in a notebook
+            with ended_with_the_block():
+                process = processes().Process(target=alone)
+                process.start()
+                process.join()
+                assert process.exitcode == 0
+                assert [*Path(directory).iterdir()]
+            assert [*Path(directory).iterdir()] == []
+            assert not [one for one in psutil.Process().children() if "forkserver" in " ".join(one.cmdline())]

@@ -24,6 +24,7 @@ from framehaul.studies.upsert.frames import Case, cases, check_sizes
 from framehaul.studies.upsert.measure import bench_of, timed, together, two_frames, watched
 from framehaul.studies.upsert.passes import BOTH, Part, Row, identity_of
 from framehaul.studies.upsert.places import Bench, Place, place_of
+from framehaul.studies.upsert.processes import ended_with_the_block
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 
@@ -51,6 +52,7 @@ def run(
     with (
         recording(STUDY.notebook, STUDY.results, Row, "upsert", terms) as this_run,
         servers.running(this_run.settings) as both,
+        ended_with_the_block(),
     ):
         versions = "; ".join(server_versions(both).values())
         tables = ", ".join(f"{one:,}" for one in sorted(targets))
