@@ -411,14 +411,14 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             valid_array(array.dictionary, name, first_row)
         except NotTextError:  # the row that uses it tells; when none does, no harm is done
             return valid_array(array.dictionary_decode(), name, first_row)
-    elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+    elif kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) and len(array):
         check_nulls(array)
         data, offsets = text_buffers(array)
         if not rows_in_place(offsets, len(data)):
             raise pa.ArrowInvalid("its offsets do not lie within its data")
         if kind in (pa.string(), pa.large_string()):
             return valid_text(array, name, first_row)
-    else:  # takes Arrow no time where each value has its place
+    else:  # takes Arrow no time where each value has its place, or where there is none
         array.validate(full=True)
         if kind in (pa.string_view(), pa.binary_view()):
             return without_views_of_null(array)
