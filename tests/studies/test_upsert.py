@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.trials import chosen_techniques
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
@@ -85,7 +86,9 @@ def test_a_run_tries_all_and_is_right(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, Row)
     assert passes.filter(pl.col("status") != "ok").select("part", "technique", "reason").rows() == []
     assert set(passes.filter(part="speed")["technique"]) == set(BY_NAME)
-    tried = {one.name for database in BOTH for one in runs.chosen(database, values_of(out, STUDY)["tried"])}
+    tried = {
+        one.name for database in BOTH for one in chosen_techniques(values_of(out, STUDY)["tried"], upserts(database))
+    }
     for part in ("reader", "writers", *runs.FAULTS):
         assert set(passes.filter(part=part)["technique"]) == tried
     timed = passes.filter(part="speed")

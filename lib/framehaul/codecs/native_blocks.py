@@ -346,8 +346,9 @@ def _fixed(column: Column, array: pa.Array) -> Numbers:
 
 def _enumerated(column: Column, array: pa.Array) -> Numbers:
     """The number of each text in its enum, which begins with 1; raises ValueError for a text that it does not have."""
-    check_enum(array, column)
     places = pc.index_in(array.cast(pa.string()), pa.array(enum_values(column)))
+    if places.null_count > array.null_count:
+        check_enum(array, column)
     numbers: Numbers = (pc.fill_null(places, 0).to_numpy() + 1).astype(f"i{enum_bytes(column)}")
     return numbers
 

@@ -88,7 +88,7 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     for column in table.columns:
         stored = content.column(column.name)
         if (given := given_otherwise(frame[column.name], column)) is not None:
-            check_kept(given, stored, column.name)
+            check_kept(given, pl.Series(values=stored))
         check_enum(stored, column)
         check_wide(stored, column)
     return validated(content)
@@ -98,7 +98,7 @@ ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnTyp
 """What Arrow makes of other numbers and of moments without a word: https://arrow.apache.org/docs/cpp/compute.html#casts"""
 
 
-def given_otherwise(values: pd.Series[Any], column: Column) -> pa.ChunkedArray | None:
+def given_otherwise(values: pd.Series[Any], column: Column) -> pl.Series | None:
     """What stands in a column of pandas that Arrow may have rounded; None where it has the table's dtype.
 
     Raises ValueError for objects that are of no one type.
@@ -109,10 +109,9 @@ def given_otherwise(values: pd.Series[Any], column: Column) -> pa.ChunkedArray |
     if usual or column.type not in ROUNDED:
         return None
     try:
-        given = pa.array(values, from_pandas=True)
+        return pl.Series(column.name, pa.array(values, from_pandas=True))
     except pa.ArrowException as error:
         raise ValueError(f"column {column.name} does not fit {column.types.arrow}: {error}") from error
-    return given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given])
 
 
 def check_midnights(values: pd.Series[Any]) -> None:
@@ -124,16 +123,16 @@ def check_midnights(values: pd.Series[Any]) -> None:
             raise ValueError(f"column {values.name}, row {row:,}: {value} is no date: make a date of it")
 
 
-def check_kept(given: pa.ChunkedArray, stored: pa.ChunkedArray, name: str) -> None:
-    """Raises ValueError for a value that is another in the type that it is stored in."""
-    if given.type in (stored.type, pa.null()):
+def check_kept(given: pl.Series, stored: pl.Series) -> None:
+    """Raises ValueError for a value that is another in the dtype that it is stored in."""
+    if given.dtype in (stored.dtype, pl.Null):
         return
     try:
-        kept = pl.Series(values=stored.cast(given.type)).equals(pl.Series(values=given), null_equal=True)
-    except pa.ArrowException:
+        kept = stored.cast(given.dtype).equals(given, null_equal=True)
+    except pl.exceptions.PolarsError:
         kept = False
     if not kept:
-        raise ValueError(f"column {name} holds {given.type} values that {stored.type} does not have: cast it yourself")
+        raise ValueError(f"column {given.name} holds {given.dtype} values that {stored.dtype} does not have")
 
 
 def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
@@ -254,8 +253,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
                 cast = values.cast(wanted, strict=True)
             except pl.exceptions.PolarsError as error:
                 raise ValueError(f"column {column.name}: {error}") from error
-            if not cast.cast(values.dtype).equals(values, null_equal=True):
-                raise ValueError(f"column {column.name} holds {values.dtype} values that {wanted} does not have")
+            check_kept(values, cast)
             frame = frame.with_columns(cast)
         if column.type in LONG_NUMBERS:
             check_wide(frame[column.name].to_arrow(), column)

@@ -511,9 +511,11 @@ class Table:
     @property
     def clickhouse_ddl(self) -> str:
         """CREATE TABLE for ClickHouse: a MergeTree ordered by the key, or by what else was asked for."""
-        if self.clickhouse_body:
-            return f"CREATE TABLE {self.clickhouse_name} {self.clickhouse_body}"
-        lines = ",\n    ".join(column.clickhouse_ddl for column in self.columns)
+        return f"CREATE TABLE {self.clickhouse_name} {self.clickhouse_body or self.clickhouse_definition()}"
+
+    def clickhouse_definition(self, engine: str = "MergeTree", settings: str = "", *further: str) -> str:
+        """What stands behind the name: columns, and `further` ones; an engine, its partitions, order and settings."""
+        lines = ",\n    ".join((*(column.clickhouse_ddl for column in self.columns), *further))
         partition = (
             f"\nPARTITION BY toYYYYMM({quote_clickhouse(self.partition_by_month_of)})"
             if self.partition_by_month_of
@@ -521,8 +523,8 @@ class Table:
         )
         order = f"({self.clickhouse_key})" if self.clickhouse_order else "tuple()"
         return (
-            f"CREATE TABLE {self.clickhouse_name} (\n    {lines}\n)\nENGINE = MergeTree{partition}"
-            f"\nORDER BY {order}\nCOMMENT '{COMMENT}'"
+            f"(\n    {lines}\n)\nENGINE = {engine}{partition}\nORDER BY {order}"
+            f"{f'\nSETTINGS {settings}' if settings else ''}\nCOMMENT '{COMMENT}'"
         )
 
     @property

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
 import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    asynccontextmanager,
     contextmanager,
     nullcontext,
 )
@@ -38,11 +36,11 @@ from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.times import Times
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results.store import EXACT
-from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers import Server
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.techniques import Technique
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import CLIENTS, awaited, entered
 from framehaul.techniques.registry import Key
 
 if TYPE_CHECKING:
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
 
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""
-
-type Server = PostgresServer | ClickHouseServer
 
 
 @dataclass(frozen=True)
@@ -361,8 +357,7 @@ class PanicError(RuntimeError):
 async def called(technique: Technique, *arguments: object) -> Any:
     """What the technique returns, awaited where it is asynchronous; raises PanicError, and what it raises."""
     try:
-        returned = technique.function(*arguments)
-        return await returned if inspect.isawaitable(returned) else returned
+        return await awaited(technique.function(*arguments))
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
@@ -379,16 +374,9 @@ async def attempted(technique: Technique, *arguments: object) -> tuple[Any, str 
         return None, describe(error)
 
 
-@asynccontextmanager
-async def opened(technique: Technique, server: Server) -> AsyncIterator[object]:
+def opened(technique: Technique, server: Server) -> AbstractAsyncContextManager[object]:
     """The technique's client, whichever kind of context manager opens it."""
-    opening = CLIENTS[technique.client](server)
-    if isinstance(opening, AbstractAsyncContextManager):
-        async with opening as client:
-            yield client
-    else:
-        with opening as client:
-            yield client
+    return entered(CLIENTS[technique.client](server))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from framehaul.techniques.registry import Direction
 DIRECTIONS = [("postgres", "write"), ("postgres", "read"), ("clickhouse", "write"), ("clickhouse", "read")]
 """The order of pages."""
 FEWEST: dict[Direction, set[tuple[str, str]]] = {
-    "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches")},
+    "write": {("beyond", "pandas"), ("beyond", "polars"), ("streamed", "batches"), ("upsert", "polars")},
     "read": {("beyond", "polars"), ("streamed", "batches")},
 }
 """Origins and kinds of frame: of writes both, for pandas has an index and Polars frames that are lazy."""
@@ -72,8 +72,8 @@ def all_techniques() -> list[Technique]:
     return sorted(moving, key=lambda one: DIRECTIONS.index((one.database, one.direction)))
 
 
-def chosen_techniques(tried: str) -> list[Technique]:
-    """Of those `all`, or the first of each direction and origin (`directions`), or the first of each of its `families`.
+def chosen_techniques(tried: str, among: Sequence[Technique] | None = None) -> list[Technique]:
+    """Of techniques `all`, or the first of each direction and origin (`directions`), or of each of its `families`.
 
     Everyday calls are not among the `directions`: they take longest. The `fewest` are one that is beyond the published
     ones, of a write one of each library, and one that streams. Raises ValueError for another word than these.
@@ -86,7 +86,7 @@ def chosen_techniques(tried: str) -> list[Technique]:
     if tried not in kinds:
         raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
     first: dict[tuple[str, ...], Technique] = {}
-    for one in all_techniques():
+    for one in all_techniques() if among is None else among:
         if kind := kinds[tried](one):
             first.setdefault((one.database, one.direction, kind), one)
     return [*first.values()]

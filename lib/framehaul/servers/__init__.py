@@ -7,10 +7,20 @@ from contextlib import contextmanager
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker, embedded, external
-from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Servers
+from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Server, Servers
 from framehaul.settings import Settings
 
-__all__ = ["ClickHouseServer", "Exchange", "PostgresServer", "ServerError", "Servers", "running", "start", "stop"]
+__all__ = [
+    "ClickHouseServer",
+    "Exchange",
+    "PostgresServer",
+    "Server",
+    "ServerError",
+    "Servers",
+    "running",
+    "start",
+    "stop",
+]
 
 
 @contextmanager

@@ -83,6 +83,9 @@ class ClickHouseServer:
         return replace(self, host="127.0.0.1", http_port=http_port, native_port=native_port)
 
 
+type Server = PostgresServer | ClickHouseServer
+
+
 @dataclass(frozen=True)
 class Servers:
     """Both servers, and the process that keeps them when they are the project's own."""
@@ -92,7 +95,7 @@ class Servers:
     mode: str
     supervisor_process_id: int | None = None
 
-    def of(self, database: str) -> PostgresServer | ClickHouseServer:
+    def of(self, database: str) -> Server:
         """The server of a database, by the name that techniques give: `postgres` or `clickhouse`."""
         return self.postgres if database == "postgres" else self.clickhouse
 

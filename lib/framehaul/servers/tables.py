@@ -299,6 +299,20 @@ class ClickHouseTables:
             raise ServerError(_not_ours("ClickHouse", name))
         self.run(f"DROP TABLE {quote_clickhouse(name)} SYNC")
 
+    def drop_beside(self, table: Table) -> int:
+        """Drop what of ours a client that was killed has left beside a table, to take its place; how many there were.
+
+        Such a table has the name of the one, a blank, and digits.
+        """
+        found = self.rows(
+            "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
+            "AND startsWith(name, {beside:String})",
+            ours=COMMENT, beside=f"{table.name} ",
+        )  # fmt: skip
+        for (name,) in found:
+            self.drop_named(name)
+        return len(found)
+
     def quiesce(self) -> None:
         # Of our tables alone: a database that others use may merge for ever.
         while int(self.rows(OUR_MERGES)[0][0]):

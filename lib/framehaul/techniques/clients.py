@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import inspect
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
@@ -547,6 +548,22 @@ async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClien
     ) as client:  # fmt: skip
         (await client.post("/", params={"query": "SELECT 1"})).raise_for_status()
         yield client
+
+
+async def awaited(returned: Any) -> Any:
+    """What a function has returned, awaited where it is asynchronous."""
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+@asynccontextmanager
+async def entered[T](block: AbstractContextManager[T] | AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """A block of either kind as an asynchronous one."""
+    if isinstance(block, AbstractAsyncContextManager):
+        async with block as value:
+            yield value
+    else:
+        with block as value:
+            yield value
 
 
 type Opener = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]

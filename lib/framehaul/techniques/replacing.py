@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -23,7 +21,16 @@ from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 from framehaul.data.schema import Table, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import ClickHouseServer
-from framehaul.techniques.clients import CLIENTS, HttpConnection, Opener, ParquetExchange, open_http_client
+from framehaul.techniques.beyond.clickhouse_write import exchanged
+from framehaul.techniques.clients import (
+    CLIENTS,
+    HttpConnection,
+    Opener,
+    ParquetExchange,
+    awaited,
+    entered,
+    open_http_client,
+)
 from framehaul.techniques.contract import REPLACED, REPLACED_BESIDE, REPLACED_IN_TRANSACTION
 from framehaul.techniques.registry import Technique
 
@@ -76,21 +83,6 @@ def emptied_by_duckdb(connection: duckdb.DuckDBPyConnection, table: Table) -> It
     connection.commit()
 
 
-@contextmanager
-def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
-    """A new table, of another name, which takes the place of the table at the end of the block, unless that fails.
-
-    https://clickhouse.com/docs/sql-reference/statements/exchange
-    """
-    new = table.renamed(f"{table.name} {secrets.token_hex(8)}")
-    connection.post(f"CREATE TABLE {new.clickhouse_name} AS {table.clickhouse_name}").read()
-    try:
-        yield new
-        connection.post(f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}").read()
-    finally:
-        connection.post(f"DROP TABLE {new.clickhouse_name} SYNC").read()
-
-
 type Emptying = Callable[[Any, Table], AbstractContextManager[Table] | AbstractAsyncContextManager[Table]]
 
 EMPTYING: dict[str, Emptying] = {
@@ -139,8 +131,8 @@ def replacing(technique: Technique) -> Technique:
 def _into_emptied(technique: Technique) -> Callable[..., Any]:
     @wraps(technique.function)
     async def write(client: Any, table: Table, frame: Any) -> None:
-        async with _entered(EMPTYING[technique.client](client, table)) as emptied_table:
-            await _called(technique, client, emptied_table, frame)
+        async with entered(EMPTYING[technique.client](client, table)) as emptied_table:
+            await awaited(technique.function(client, emptied_table, frame))
 
     return write
 
@@ -150,33 +142,16 @@ def _into_new(technique: Technique) -> Callable[..., Any]:
     async def write(clients: tuple[HttpConnection, Any], table: Table, frame: Any) -> None:
         beside, client = clients
         with exchanged(beside, table) as new:
-            await _called(technique, client, new, frame)
+            await awaited(technique.function(client, new, frame))
 
     return write
-
-
-async def _called(technique: Technique, *arguments: Any) -> None:
-    returned = technique.function(*arguments)
-    if inspect.isawaitable(returned):
-        await returned
-
-
-@asynccontextmanager
-async def _entered[T](block: AbstractContextManager[T] | AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """A block of either kind as an asynchronous one."""
-    if isinstance(block, AbstractAsyncContextManager):
-        async with block as entered:
-            yield entered
-    else:
-        with block as entered:
-            yield entered
 
 
 def _with_http(opener: Opener) -> Opener:
     @asynccontextmanager
     async def opened(server: ClickHouseServer) -> AsyncIterator[tuple[HttpConnection, Any]]:
         with open_http_client(server) as beside:
-            async with _entered(opener(server)) as client:
+            async with entered(opener(server)) as client:
                 yield beside, client
 
     return opened

@@ -18,14 +18,12 @@ import psycopg
 
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.errors import ServerError
-from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.techniques.registry import Database
-
-type Server = PostgresServer | ClickHouseServer
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 TABLE = Table(

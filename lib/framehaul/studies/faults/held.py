@@ -15,8 +15,9 @@ import psutil
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import Table
 from framehaul.harness.measure import called, opened
+from framehaul.servers import Server
 from framehaul.servers.tables import tables_of
-from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, Server, numbers
+from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, numbers
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
 

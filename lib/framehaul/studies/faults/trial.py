@@ -24,6 +24,7 @@ from framehaul.harness.measure import attempted, called, opened, quiet_drivers
 from framehaul.harness.passes import describe
 from framehaul.harness.recording import which
 from framehaul.harness.trials import Trials, Tried
+from framehaul.servers import Server
 from framehaul.servers.relay import relayed
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults.breakable import (
@@ -33,7 +34,6 @@ from framehaul.studies.faults.breakable import (
     TABLE,
     TIMEOUT_SECONDS,
     BreakableServers,
-    Server,
     numbers,
     run_on,
 )

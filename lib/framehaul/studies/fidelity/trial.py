@@ -26,7 +26,7 @@ from framehaul.harness.recording import which
 from framehaul.harness.trials import Trials, Tried
 from framehaul.harness.verify import dtype_drift, invalid
 from framehaul.results.store import EXACT
-from framehaul.servers import ClickHouseServer, PostgresServer, Servers
+from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
@@ -34,7 +34,6 @@ from framehaul.studies.fidelity.losses import why
 from framehaul.studies.fidelity.places import NotAllowedError, hostile_session, without_encoding
 from framehaul.techniques import Technique
 
-type Server = PostgresServer | ClickHouseServer
 type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
 FLUSH = "SYSTEM FLUSH ASYNC INSERT QUEUE"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from framehaul.data.schema import COMMENT, FLOATS, Table
+from framehaul.data.schema import FLOATS, Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import Found
 from framehaul.servers import ClickHouseServer, PostgresServer
-from framehaul.servers.tables import ClickHouseTables, Tables
+from framehaul.servers.tables import Tables
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.upsert.places import FinalTables
 from framehaul.techniques import Technique, upserts
@@ -110,14 +110,3 @@ def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: Postgres
 
     there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
     return Found(there, pa.concat_tables([sent, kept]), target, read)
-
-
-def drop_left(tables: ClickHouseTables, table: Table) -> None:
-    """Drop what a run that was killed has left beside the table: tables that were to take its place."""
-    left = tables.rows(
-        "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
-        "AND startsWith(name, {beside:String})",
-        ours=COMMENT, beside=f"{table.name} ",
-    )  # fmt: skip
-    for (name,) in left:
-        tables.drop_named(name)

@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, kind_of, timestamp_types
 from framehaul.techniques import Technique
+from framehaul.techniques.beyond.clickhouse_write import exchanged
 from framehaul.techniques.clients import CLIENTS, open_http_client
 from framehaul.techniques.registry import Database
-from framehaul.techniques.replacing import Emptying, exchanged, making_room, replacing
+from framehaul.techniques.replacing import Emptying, making_room, replacing
 from framehaul.techniques.source import Module, Uses, bound
 
 ENVIRONMENT: dict[Database, str] = {
@@ -175,7 +176,7 @@ def _server_function(technique: Technique) -> str:
 def _imports(technique: Technique, kind: str, room: Emptying | None) -> str:
     """What the main part may use, as a module of the library would import it."""
     clients = {CLIENTS[technique.client].__name__, *([open_http_client.__name__] if room == exchanged else [])}
-    replaced = f"from framehaul.techniques.replacing import {room.__name__}" if room else ""
+    replaced = f"from {room.__module__} import {room.__name__}" if room else ""
     return f"""
 import asyncio
 import sys

@@ -167,7 +167,7 @@ def run(
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
-        modes.drop_left(ClickHouseTables(both.clickhouse), table)
+        ClickHouseTables(both.clickhouse).drop_beside(table)
         tables = ddl.as_made(table, both)
 
         def work(stop: threading.Event) -> None:

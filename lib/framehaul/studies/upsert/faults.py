@@ -15,10 +15,11 @@ from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import quiet_drivers
 from framehaul.harness.passes import right
+from framehaul.servers import Server
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY
 from framehaul.studies.upsert.measure import again
-from framehaul.studies.upsert.places import Bench, Server, opened, upsert
+from framehaul.studies.upsert.places import Bench, opened, upsert
 from framehaul.studies.upsert.processes import POLL_SECONDS, processes, writes
 from framehaul.techniques import Technique
 

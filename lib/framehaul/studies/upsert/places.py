@@ -12,20 +12,18 @@ import polars as pl
 
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import (
-    COMMENT,
     Table,
     quote_postgres_text,
 )
 from framehaul.errors import ServerError
 from framehaul.harness.verify import Expected
-from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers import ClickHouseServer, PostgresServer, Server
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables
 from framehaul.studies.upsert.frames import TABLE
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import CLIENTS, open_http_client, open_psycopg
 from framehaul.techniques.upsert.rows import target
 
-type Server = PostgresServer | ClickHouseServer
 type Read = Callable[[], tuple[int, int]]
 """Reads how many rows there are, and the sum of their marks."""
 
@@ -178,14 +176,7 @@ class ClickHousePlace:
             time.sleep(0.02)
 
     def beside(self) -> int:
-        found = self._tables.rows(
-            "SELECT name FROM system.tables WHERE database = currentDatabase() AND comment = {ours:String} "
-            "AND startsWith(name, {staging:String})",
-            ours=COMMENT, staging=f"{TABLE.name} ",
-        )  # fmt: skip
-        for (name,) in found:
-            self._tables.drop_named(name)
-        return len(found)
+        return self._tables.drop_beside(TABLE)
 
 
 def place_of(server: Server) -> Place:

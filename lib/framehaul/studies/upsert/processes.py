@@ -20,8 +20,9 @@ import polars as pl
 
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError
+from framehaul.servers import Server
 from framehaul.studies.upsert.passes import BOTH
-from framehaul.studies.upsert.places import Read, Server, opened, place_of
+from framehaul.studies.upsert.places import Read, opened, place_of
 from framehaul.techniques import upserts
 from framehaul.techniques.registry import Database
 

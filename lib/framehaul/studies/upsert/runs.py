@@ -14,7 +14,7 @@ from framehaul.harness.environment import server_versions
 from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.reporting.study import TRIED
+from framehaul.harness.trials import chosen_techniques
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.settings import Settings
@@ -47,7 +47,7 @@ def run(
             check(**{name: (one, least)})
     check_sizes({"targets": targets, "shares": shares})
     rounds = Rounds(passes, warmup, seed)
-    broken = {database: chosen(database, tried) for database in BOTH}
+    broken = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
     terms = {"tried": tried, "targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
     with (
         recording(STUDY.notebook, STUDY.results, Row, "upsert", terms) as this_run,
@@ -72,19 +72,6 @@ def run(
 
         interruptible(work)
     return this_run.settings
-
-
-def chosen(database: Database, tried: str) -> list[Technique]:
-    """Of the ways of a database those that are tried with readers, two writers and faults: as `TRIED` says.
-
-    Raises ValueError for another word than its own.
-    """
-    if tried not in TRIED.choices:
-        raise ValueError(f"TRIED={tried!r}: choose from {', '.join(TRIED.choices)}")
-    first: dict[str, Technique] = {}
-    for one in upserts(database):
-        first.setdefault({"all": one.name, "families": one.family}.get(tried, one.frame), one)
-    return [*first.values()]
 
 
 def _rounds(

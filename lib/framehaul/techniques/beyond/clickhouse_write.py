@@ -12,6 +12,7 @@ import io
 import secrets
 from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -251,24 +252,31 @@ def pandas_http_client_arrow_two_connections(
         list(pool.map(insert_arrow, connections, (table, table), halves))
 
 
+@contextmanager
+def exchanged(connection: HttpConnection, table: Table) -> Iterator[Table]:
+    """A new table, of another name, which takes the place of the table at the end of the block, unless that fails.
+
+    https://clickhouse.com/docs/sql-reference/statements/exchange
+    """
+    new = table.renamed(f"{table.name} {secrets.token_hex(8)}")
+    connection.post(f"CREATE TABLE {new.clickhouse_name} AS {table.clickhouse_name}").read()
+    try:
+        yield new
+        connection.post(f"EXCHANGE TABLES {new.clickhouse_name} AND {table.clickhouse_name}").read()
+    finally:
+        connection.post(f"DROP TABLE {new.clickhouse_name} SYNC").read()
+
+
 @technique(
     family="arrow",
     label="http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars",
     contract=REPLACED,
 )
 def polars_http_client_arrow_exchange(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
-    """All or nothing: readers see the table as it was until it is, at once, all of the frame and nothing but it.
-
-    https://clickhouse.com/docs/sql-reference/statements/exchange
-    """
+    """All or nothing: readers see the table as it was until it is, at once, all of the frame and nothing but it."""
     content = to_arrow(frame, table)
-    loading = table.renamed(f"{table.name} {secrets.token_hex(8)}")
-    connection.post(f"CREATE TABLE {loading.clickhouse_name} AS {table.clickhouse_name}").read()
-    try:
-        insert_arrow(connection, loading, content)
-        connection.post(f"EXCHANGE TABLES {loading.clickhouse_name} AND {table.clickhouse_name}").read()
-    finally:
-        connection.post(f"DROP TABLE {loading.clickhouse_name} SYNC").read()
+    with exchanged(connection, table) as new:
+        insert_arrow(connection, new, content)
 
 
 @technique(

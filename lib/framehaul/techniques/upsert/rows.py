@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from framehaul.data.schema import COMMENT, FLOATS, Table, quote_clickhouse
+from framehaul.data.schema import FLOATS, Table
 from framehaul.techniques.registry import Technique
 
 SIGN = "framehaul_sign"
@@ -41,17 +41,7 @@ def target(technique: Technique, table: Table) -> Table:
     """The table as an upsert asks for it: on ClickHouse of an engine that it names, sorted by the key."""
     if not technique.engine:
         return table
-    columns = [column.clickhouse_ddl for column in table.columns]
-    if SIGN in technique.engine:
-        columns.append(f"{SIGN} Int8 DEFAULT 1")
     engine, _, settings = technique.engine.partition(" SETTINGS ")
-    key = ", ".join(map(quote_clickhouse, table.key))
-    month = table.partition_by_month_of
-    lines = [
-        f"(\n    {',\n    '.join(columns)}\n)\nENGINE = {engine}",
-        *([f"PARTITION BY toYYYYMM({quote_clickhouse(month)})"] if month else []),
-        f"ORDER BY ({key})",
-        *([f"SETTINGS {settings}"] if settings else []),
-        f"COMMENT '{COMMENT}'",
-    ]
-    return replace(table, clickhouse_body="\n".join(lines))
+    further = (f"{SIGN} Int8 DEFAULT 1",) if SIGN in engine else ()
+    body = replace(table, sort=None).clickhouse_definition(engine, settings, *further)
+    return replace(table, clickhouse_body=body)
