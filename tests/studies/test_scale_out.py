@@ -328,6 +328,30 @@ def test_readers_see_what_was_there_or_all_of_it(
     assert seen == {90, ROWS}
 
 
+@pytest.mark.slow
+def test_a_reader_that_is_there_when_a_write_ends_is_not_taken_for_one_of_its_own_queries(
+    pair: tuple[ClickHouseServer, ...], cluster: Cluster, files: list[Partition]
+) -> None:
+    """The second shard is asked for the rows of a table whose name begins with that of the run."""
+    place = Place("clickhouse_shards", pair)
+    target, technique = place.target(), place.technique("write")
+    try:
+        target.begin(ranged=True)
+        target.commit([moves.stage(target, technique, one) for one in files])
+        first, second = map(ClickHouseTables, pair)
+        slowly = f"SELECT sum(1 + sleepEachRow(0.0005)) FROM {TABLE.name}"
+        working = Working(lambda: first.run(slowly, max_block_size=100))
+        asked = "SELECT count() FROM system.processes WHERE position(query, 'sleepEachRow') > 0 AND NOT is_initial_query"
+        while working.is_alive() and not int(second.run(asked)):
+            pass
+        target.end()
+        assert working.end() == f"{ROWS}\n".encode()
+        assert place.tables() == set()
+    finally:
+        target.end()
+        place.drop()
+
+
 def test_a_read_is_of_one_moment(place: Place, cluster: Cluster, files: list[Partition], tmp_path: Path) -> None:
     write(place, files, cluster)
     target, technique = place.target(), place.technique("read")

@@ -130,9 +130,11 @@ class ClickHouseTarget:
         if self._stored(self._new) != kept:
             for tables in self._all:
                 tables.drop_named(self._stored(self._new))  # from now on nobody makes another staging table
+        # What a shard is asked for readers names the table that is kept, and that begins as all names of the run do.
+        query = f"replaceAll(query, {quote_clickhouse_text(kept)}, '')" if kept else "query"
         for tables in self._all:
             tables.run(
-                f"KILL QUERY WHERE user = currentUser() AND position(query, {mine}) > 0 AND query_kind != 'KillQuery' "
+                f"KILL QUERY WHERE user = currentUser() AND position({query}, {mine}) > 0 AND query_kind != 'KillQuery' "
                 "AND query_id != queryID() ASYNC"
             )
             # Again until there are none: a Distributed table can still come while the one that it is over is there.
