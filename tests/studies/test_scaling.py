@@ -23,7 +23,7 @@ from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import TIME
@@ -305,9 +305,10 @@ def test_a_move_that_fails_is_told_with_its_reason(
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     file = tmp_path / "rows.parquet"
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of notebooks have it
     with scaling._mover("stream_into_postgres", file) as mover:
         for _ in range(2):  # a process that has ended says so again for every pass that is left
-            with pytest.raises(scaling.MoverError, match="No such file or directory"):  # before anything is sent
+            with pytest.raises(scaling.MoverError, match="^FileNotFoundError: .*No such file or directory"):  # before anything is sent
                 mover.make_pass(TIME)
     pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
     with (
@@ -315,6 +316,29 @@ def test_a_move_that_fails_is_told_with_its_reason(
         pytest.raises(scaling.MoverError, match='relation "framehaul_analytics_metrics" does not exist'),
     ):
         mover.make_pass(TIME)
+
+
+def test_between_passes_no_connection_is_kept(
+    servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rows are verified then, which may take longer than a server keeps one that is idle."""
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    file, tables = tmp_path / "rows.parquet", PostgresTables(servers.postgres)
+    pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
+
+    def others() -> set[int]:
+        backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid != pg_backend_pid()"
+        return {pid for (pid,) in tables.run(backends)}
+
+    tables.create(ANALYTICS_METRICS)
+    before = others()
+    with scaling._mover("stream_into_postgres", file) as mover:
+        for _ in range(2):
+            mover.make_pass(TIME)
+            while others() - before:  # a backend goes on for a moment when its client has gone
+                pass
+            tables.create(ANALYTICS_METRICS)
+    tables.drop(ANALYTICS_METRICS)
 
 
 def test_a_quantity_that_could_not_be_measured_leaves_its_panel_empty(tmp_path: Path) -> None:

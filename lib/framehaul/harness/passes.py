@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ class Failed:
 
     reason: str
 
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What Python's tracebacks have in them where a notebook's kernel asks for it."""
 
 type Pass[V] = Ok[V] | Skipped | Failed
 
@@ -71,7 +75,7 @@ def right[V](values: V, wrong: str | None) -> V:
 
 def last_line(written: str, otherwise: str) -> str:
     """The last line that a process has written, which mostly says why it ended; `otherwise` where it wrote none."""
-    return next(reversed(written.strip().splitlines()), otherwise)
+    return next(reversed(COLOURS.sub("", written).strip().splitlines()), otherwise)
 
 
 def describe(error: BaseException) -> str:

@@ -31,22 +31,23 @@ def main(name: str, file: Path, table: Table = ANALYTICS_METRICS) -> None:
     with servers.running(load_settings()) as both:
         server = both.of(move.database)
         meter = Meter(server.process_id)
-        opened = CLIENTS[move.client](server)
-        assert isinstance(opened, AbstractContextManager)
-        with opened as client:
-            print("ready", flush=True)
-            peak_rss_bytes: int | None = None
-            for request in sys.stdin:
+        print("ready", flush=True)
+        peak_rss_bytes: int | None = None
+        for request in sys.stdin:
+            # A connection for each pass, as everywhere: ClickHouse closes one that has waited for a verification.
+            opened = CLIENTS[move.client](server)
+            assert isinstance(opened, AbstractContextManager)
+            with opened as client:
                 memory = request.strip() == MEMORY
                 meter.start(memory=memory)
                 start = time.perf_counter()
                 move.function(client, table, file)
                 seconds = time.perf_counter() - start
                 usage = meter.stop()
-                if memory:
-                    peak_rss_bytes = usage.peak_rss_bytes
-                usage = replace(usage, peak_rss_bytes=peak_rss_bytes)
-                print(json.dumps({"seconds": seconds, **asdict(usage)}), flush=True)
+            if memory:
+                peak_rss_bytes = usage.peak_rss_bytes
+            usage = replace(usage, peak_rss_bytes=peak_rss_bytes)
+            print(json.dumps({"seconds": seconds, **asdict(usage)}), flush=True)
 
 
 if __name__ == "__main__":
