@@ -18,7 +18,9 @@ LEAST = 4
 """How many of a kind of frame stay in, if they are within reach."""
 FIRST_ROUNDS = ratios.TOLD_FROM
 """Of what everybody moves: who leaves is compared with the others, too."""
-LONGEST_PASS_SECONDS = 2
+FIRST_SHARE = 8
+"""Everybody moves the rows divided by it: so few that slow techniques take no more of a look than those that may win."""
+LONGEST_PASS_SECONDS = 1
 """What a pass may take of those that may take minutes, which then move fewer rows."""
 LEAST_CLIMB_ROWS = 1000
 """So many take nobody minutes."""
@@ -37,14 +39,14 @@ class Heat:
 
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
-    """The heats up to `rows`: everybody on a quarter, the leaders on all; without a race everybody on all."""
-    first = Heat(rows // 4, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.4)
+    """The heats up to `rows`: everybody on an eighth, the leaders on all; without a race everybody on all."""
+    first = Heat(rows // FIRST_SHARE, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.4)
     return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
 
 
 def climb(rows: int, rounds: Rounds, *, race: bool) -> list[tuple[Heat, int]]:
     """For techniques that may take minutes: heats that are smaller, each with the rows that come after it."""
-    sizes = [rows // 40, rows // 4, *([] if race else [rows])]
+    sizes = [rows // 40, *([rows // FIRST_SHARE] if race else [rows // 4, rows])]
     few = Rounds(FIRST_ROUNDS if race else rounds.passes, 0, rounds.seed)
     return [(Heat(size, few), after) for size, after in pairwise(sizes) if size >= LEAST_CLIMB_ROWS]
 

@@ -29,6 +29,8 @@ from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES,
 PERCENTILES = (25, 50, 75, 90, 99, 99.9, 99.99)
 MOST_QUERIES = 100_000_000
 """Of one pass at a rate: each has a latency, which is kept."""
+CATALOG = "pg_type"
+"""Grows when anybody makes a table; what else is fetched is ours, and stays as it is."""
 MEASURED: dict[str, type] = {
     "queries": int, "rows": int, "all_rows": int, "seconds": float, "cpu_seconds": float, "unserved": int,
     "latencies_ns": list,
@@ -216,6 +218,7 @@ class PostgresGround:
     def __init__(self, server: PostgresServer) -> None:
         self._server, self._tables = server, PostgresTables(server)
         self._fetched: dict[str, int] = {}
+        self._constant: dict[Shape, list[list[Any]]] = {}
 
     @contextmanager
     def with_tables(self) -> Iterator[PostgresGround]:
@@ -240,7 +243,6 @@ class PostgresGround:
         while True:
             expected = self._expected(task.shape)
             rows = running.ask(request, {"rows": list})["rows"]
-            # pg_type grows when anybody makes a table.
             if expected == self._expected(task.shape):
                 self._fetched[task.shape.name] = len(expected)
                 return difference(rows, expected, arrays_as_text=task.contender.arrays_as_text)
@@ -264,11 +266,16 @@ class PostgresGround:
         return f"{stored} rows are stored instead of {rows}, {wrong} of them wrong"
 
     def _expected(self, shape: Shape) -> list[list[Any]]:
+        if shape in self._constant:
+            return self._constant[shape]
         sql = shape.sql
         for at, value in enumerate(shape.arguments, 1):
             sql = sql.replace(f"${at}", str(value).lower())
         answer = self._tables.run(f"SELECT coalesce(json_agg(q), '[]')::text FROM ({sql}) AS q")[0][0]
-        return [list(row.values()) for row in json.loads(answer)]
+        rows = [list(row.values()) for row in json.loads(answer)]
+        if CATALOG not in shape.sql:
+            self._constant[shape] = rows
+        return rows
 
 
 class ClickHouseGround:

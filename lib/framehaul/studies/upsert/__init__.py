@@ -13,7 +13,8 @@ INCOMING = Parameter(
     least=1, smoke=[30], reference=[10, 1_000, 100_000],
 )  # fmt: skip
 SHARES = Parameter(
-    "shares", [0, 10, 90], "of upserts: per cent of the rows that come whose key is there", smoke=[50]
+    "shares", [0, 90], "of upserts: per cent of the rows that come whose key is there", smoke=[50],
+    reference=[0, 10, 90],
 )  # fmt: skip
 
 STUDY = Study(
