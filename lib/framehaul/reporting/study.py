@@ -76,7 +76,9 @@ def as_given(value: Value) -> str:
 
 ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
 PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=9)
-WARMUP = Parameter("warmup", 1, "rounds before them, which are thrown away")
+WARMUP = Parameter(
+    "warmup", 1, "rounds before them, of which memory and bytes on the wire are kept, and no time", smoke=0
+)
 RACE = Parameter(
     "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all", smoke=0,
     reference=0,

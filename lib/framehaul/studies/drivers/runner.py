@@ -14,7 +14,7 @@ import numpy as np
 
 from framehaul.data.equality import Difference, other_shape, same
 from framehaul.data.schema import COMMENT
-from framehaul.errors import ServerError
+from framehaul.errors import ServerError, UnavailableError, WrongResultError
 from framehaul.harness import meter, passes
 from framehaul.harness.passes import Pass
 from framehaul.harness.rounds import Rounds, check, in_rounds, never, nothing
@@ -138,15 +138,31 @@ def run(
                 running[contender] = one.enter_context(started(command)), one
             return running[contender][0]
 
-        def measure(task: Task, _: int) -> dict[str, Any]:
+        @contextmanager
+        def fresh_after_failure(contender: Contender) -> Iterator[None]:
             try:
-                return measured(task, ground, program_of(task.contender))
+                yield
             except ProgramError:
                 # The next task gets a fresh one.
-                if task.contender in running:
-                    running.pop(task.contender)[1].close()
+                if contender in running:
+                    running.pop(contender)[1].close()
                 raise
 
+        def measure(task: Task, _: int) -> dict[str, Any]:
+            with fresh_after_failure(task.contender):
+                return measured(task, ground, program_of(task.contender))
+
+        # They take a second to begin: all of them at once, and none while another is measured. What goes wrong with one
+        # goes wrong again in its first task, which tells.
+        progress("starting the drivers")
+        one_of_each = {task.contender: task for task in tasks if not finished(task, rounds.passes)}
+        for contender in one_of_each:
+            with contextlib.suppress(ProgramError, UnavailableError):
+                program_of(contender)
+        for contender, task in one_of_each.items():
+            if contender in running:
+                with contextlib.suppress(WrongResultError, UnavailableError), fresh_after_failure(contender):
+                    ground.check(task, running[contender][0])
         in_rounds(
             tasks, rounds, measure, record, stop=stop, finished=finished, failures=(),
             progress=lambda task, _: progress(f"{task.contender.name}: {task.shape.name}"),

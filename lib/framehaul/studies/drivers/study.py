@@ -498,7 +498,7 @@ def _run[D: Drivers](
                 rate=task.load.rate, pass_=number, **columns_of(measured),
             )  # fmt: skip
 
-        run.expect(len(tasks) * (rounds.warmup + rounds.passes))
+        run.expect(1 + len(tasks) * (rounds.warmup + rounds.passes))
         run.metadata |= {
             "what": what, "servers": both.mode, "server": server_versions(both),
             "toolchains": catalog.versions() if study == POSTGRES else {},

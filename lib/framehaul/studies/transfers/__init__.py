@@ -22,7 +22,7 @@ TABLE = Parameter(
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int]) -> Study:
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
-    parameters = [ROWS.at(rows), PASSES, WARMUP, SEED, RACE, PRECISION, BUDGET, TABLE]
+    parameters = [ROWS.at(rows), PASSES, WARMUP.at(1, smoke=1), SEED, RACE, PRECISION, BUDGET, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
     shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(

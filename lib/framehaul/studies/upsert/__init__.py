@@ -20,7 +20,7 @@ SHARES = Parameter(
 STUDY = Study(
     "19_upsert",
     "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
-    (TARGETS, INCOMING, SHARES, TRIED.at("all"), PASSES.at(3, reference=6), WARMUP.at(1, smoke=0), SEED),
+    (TARGETS, INCOMING, SHARES, TRIED.at("all"), PASSES.at(3, reference=6), WARMUP, SEED),
     "framehaul.studies.upsert.passes:Row",
     blocks="framehaul.studies.upsert.study:writeup_blocks",
     shown="framehaul.studies.upsert.study:Upsert",
