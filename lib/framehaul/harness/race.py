@@ -19,7 +19,7 @@ LEAST = 4
 FIRST_ROUNDS = ratios.TOLD_FROM
 """Of what everybody moves: who leaves is compared with the others, too."""
 FIRST_SHARE = 8
-"""Everybody moves the rows divided by it: so few that slow techniques take no more of a look than those that may win."""
+"""Everybody moves the rows divided by it: so few that who is slow takes no more of a look than who may win."""
 LONGEST_PASS_SECONDS = 1
 """What a pass may take of those that may take minutes, which then move fewer rows."""
 LEAST_CLIMB_ROWS = 1000
