@@ -308,7 +308,7 @@ def test_a_move_that_fails_is_told_with_its_reason(
     monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of notebooks have it
     with scaling._mover("stream_into_postgres", file) as mover:
         for _ in range(2):  # a process that has ended says so again for every pass that is left
-            with pytest.raises(scaling.MoverError, match="^FileNotFoundError: .*No such file or directory"):  # before anything is sent
+            with pytest.raises(scaling.MoverError, match=r"^FileNotFoundError: .*No such file"):  # nothing is sent
                 mover.make_pass(TIME)
     pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
     with (

@@ -19,7 +19,7 @@ LEAST = 4
 FIRST_ROUNDS = ratios.TOLD_FROM
 """Of what everybody moves: who leaves is compared with the others, too."""
 FIRST_SHARE = 8
-"""Everybody moves the rows divided by it: so few that slow techniques take no more of a look than those that may win."""
+"""Everybody moves the rows divided by it: so few that who is slow takes no more of a look than who may win."""
 LONGEST_PASS_SECONDS = 1
 """What a pass may take of those that may take minutes, which then move fewer rows."""
 LEAST_CLIMB_ROWS = 1000
@@ -40,7 +40,7 @@ class Heat:
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
     """The heats up to `rows`: everybody on an eighth, the leaders on all; without a race everybody on all."""
-    first = Heat(rows // FIRST_SHARE, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.4)
+    first = Heat(rows // FIRST_SHARE, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.3)
     return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
 
 

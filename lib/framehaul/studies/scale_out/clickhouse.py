@@ -134,8 +134,8 @@ class ClickHouseTarget:
         query = f"replaceAll(query, {quote_clickhouse_text(kept)}, '')" if kept else "query"
         for tables in self._all:
             tables.run(
-                f"KILL QUERY WHERE user = currentUser() AND position({query}, {mine}) > 0 AND query_kind != 'KillQuery' "
-                "AND query_id != queryID() ASYNC"
+                f"KILL QUERY WHERE user = currentUser() AND position({query}, {mine}) > 0 "
+                "AND query_kind != 'KillQuery' AND query_id != queryID() ASYNC"
             )
             # Again until there are none: a Distributed table can still come while the one that it is over is there.
             while left := self._left(tables, kept):
