@@ -19,6 +19,12 @@ from framehaul.techniques.registry import Database, Direction
 CALLS, REUSED_ROWS = 7, 700
 """Over one connection of PgBouncer: psycopg prepares a query when it comes for the sixth time, asyncpg keeps each.
 https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
+NOT_PREPARED = {
+    "asyncpg": "; connect with statement_cache_size=0", "psycopg": "; connect with prepare_threshold=None",
+    "pgpq": "; connect psycopg with prepare_threshold=None",
+}  # fmt: skip
+"""What each driver's documentation advises before PgBouncer, by driver.
+https://magicstack.github.io/asyncpg/current/faq.html and the page above."""
 CARRIED = ("wire_bytes", "packets", "dropped", "round_trips")
 
 
@@ -72,7 +78,8 @@ class Passes:
         except (UnavailableError, WrongResultError):
             raise
         except Exception as error:
-            raise UnavailableError(f"{does_not}: {describe(error)}") from error
+            advice = NOT_PREPARED.get(task.of.driver, "") if "prepared" in describe(error).lower() else ""
+            raise UnavailableError(f"{does_not}: {describe(error)}{advice}") from error
         return measured
 
     async def _several(self, task: Task) -> None:
