@@ -25,7 +25,7 @@ STATES = {
 }
 PARTS = re.compile(r"(?<=Enum8|Tuple)\((?:[^()]|\([^()]*\))*\)")
 """Of a type, where they are those of a case."""
-IMPOSSIBLE = "not possible: the server, or the frame, has no such value"
+IMPOSSIBLE = "not possible, and nothing is lost: the server, or the frame, has no such value"
 
 
 def _named(case: Case) -> str:
@@ -48,24 +48,32 @@ for _kind in ColumnType:
             TYPES.setdefault(_named(_case), _case.columns[-1].types)
 TYPE_OF = pl.DataFrame(
     [
-        (case.name, _named(case), database, getattr(case.columns[-1].types, f"{database}_form") != "")
+        (
+            case.name, _named(case), database, database in case.held_by,
+            getattr(case.columns[-1].types, f"{database}_form") != "",
+        )
         for case in CASES
-        if _named(case)
-        for database in case.held_by
+        if _named(case) and case.held_by
+        for database in DATABASES
     ],
-    schema=["case", "type", "database", "has_form"],
+    schema=["case", "type", "database", "holds", "has_form"],
     orient="row",
-)
-"""The type of each case whose values a database holds, and whether something else stands for that type there."""
+)  # fmt: skip
+"""The type of each case whose values some database holds: whether this one does, and has something else stand for it.
+
+Values that none holds are out of the type, and say nothing of it.
+"""
 
 
 def carried(cells: pl.DataFrame) -> pl.DataFrame:
     """For each family of techniques, kind of frame and origin: what becomes of each type, at the worst.
 
     A conversion is stated where the schema says what stands for the type on the server, or where what was read says the
-    same in another dtype.
+    same in another dtype. Of values that only the other server holds an error is the right answer, and says nothing of
+    the family; a loss counts as any other.
     """
     here = cells.filter(session="default").join(TYPE_OF, on=["case", "database"], maintain_order="left")
+    here = here.filter(pl.col("holds") | (pl.col("outcome") == "loss"))
     outcome, other_dtype = pl.col("outcome"), pl.col("detail").str.starts_with("dtypes")
     state = (
         pl.when((outcome == "loss").any()).then(pl.lit("lost"))
@@ -105,7 +113,7 @@ def types_table(cells: pl.DataFrame) -> Listing:
         {
             "type": name, "postgres": types.postgres_form or types.postgres,
             "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
-            **{where(each): _counted(found.filter(**each, type=name)) for each in directions},
+            **{where(each): _counted(found.filter(**each), name) for each in directions},
         }
         for name, types in ((name, TYPES[name]) for name in tried_types(cells))
     ]  # fmt: skip
@@ -113,7 +121,9 @@ def types_table(cells: pl.DataFrame) -> Listing:
     return Listing([*columns, *map(said, directions)], rows)
 
 
-def _counted(states: pl.DataFrame) -> str:
-    """How many families come to each state, as `8 exact, 2 refused`."""
-    counts = Counter(states["state"])
-    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "not possible"
+def _counted(states: pl.DataFrame, name: str) -> str:
+    """How many families come to each state with a type, as `8 exact, 2 refused`; the rest have no such value."""
+    counts = Counter(states.filter(type=name)["state"])
+    missing = states["label"].n_unique() - counts.total()
+    told = [f"{counts[state]} {state}" for state in STATES if counts[state]]
+    return ", ".join([*told, *([f"{missing} not possible"] if missing else [])]) if told else "not possible"
