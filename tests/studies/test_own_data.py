@@ -42,7 +42,7 @@ from framehaul.harness.rounds import Rounds
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results import store
 from framehaul.results.store import EXACT
-from framehaul.servers import ClickHouseServer, Servers
+from framehaul.servers import ClickHouseServer, ServerError, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings
 from framehaul.studies.own_data import ddl, files, modes
@@ -312,6 +312,46 @@ def test_only_what_a_file_says_is_an_enum_becomes_one(library: str, suffix: str,
 def test_json_of_parquet_is_json_whoever_wrote_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"document": documents_of("{}", None)}), tmp_path / "x.parquet", store_schema=False)
     assert mine.open_frame(str(tmp_path / "x.parquet")).table.columns[0].type is ColumnType.JSON
+
+
+def test_what_comes_back_as_text() -> None:
+    """The limits that the page of this study names."""
+    content = pa.table({
+        "address": ["10.0.0.1", "2001:db8::1"], "number": [str(2**100), str(-(2**255))],
+        "category": pa.array(["b", "a"]).dictionary_encode(),
+        "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), bytes(range(16))], pa.binary(16))),
+    })  # fmt: skip
+    found = derive(content, "x")
+    assert [column.types.postgres for column in found.table.columns] == ["text", "text", "text", "uuid"]
+    assert [column.types.clickhouse for column in found.table.columns] == ["String", "String", "String", "UUID"]
+    assert {*found.table.polars_schema.values()} == {pl.String()}
+    assert {*found.content.schema.types} == {pa.string()}
+
+
+def test_integers_that_arrow_does_not_read_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"a": pl.Series([2**100], dtype=pl.Int128)}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet cannot be read: Integers with more than 64 bits"):
+        mine.open_frame(str(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("document", "becomes"),
+    [
+        ('{"b": 1, "a": 2}', '{"a":2,"b":1}'), ('{"a": null, "b": {}, "c": 1}', '{"c":1}'),
+        ('{"a.b": 1}', '{"a":{"b":1}}'),
+        ('{"a": 0.123456789012345678901, "b": 100000000000000000000}',
+         '{"a":0.12345678901234568,"b":"100000000000000000000"}'),
+        ('{"a": 1, "a": 2}', "Duplicate path"), ("[1]", "Cannot read JSON object"),
+    ],
+)  # fmt: skip
+def test_json_of_clickhouse_changes_documents(servers: Servers, document: str, becomes: str) -> None:
+    """Why a document is a String there."""
+    query = f"SELECT CAST('{document}', 'JSON') FORMAT TSVRaw"
+    if becomes.startswith("{"):
+        assert ClickHouseTables(servers.clickhouse).run(query).decode().strip() == becomes
+    else:
+        with pytest.raises(ServerError, match=becomes):
+            ClickHouseTables(servers.clickhouse).run(query)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ class ColumnType(Enum):
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
 
     JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse's `JSON` would
-    make floats of long numbers and drop keys that are null, so it is a String there. Kinds that take parameters, such
+    make floats of long fractions and drop keys that are null, so it is a String there. Kinds that take parameters, such
     as lists, stand for all of theirs.
     """
 
