@@ -18,7 +18,15 @@ from framehaul.errors import WrongResultError
 from framehaul.results import store
 from framehaul.studies.everyday_api import STUDY, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
-from framehaul.studies.everyday_api.study import BatchedRead, Change, ReaderError, changes, grown, takes_own_codecs
+from framehaul.studies.everyday_api.study import (
+    CALLED_AS_WELL,
+    BatchedRead,
+    Change,
+    ReaderError,
+    changes,
+    grown,
+    takes_own_codecs,
+)
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.source import source
@@ -40,12 +48,14 @@ def test_every_everyday_call_was_tried_and_is_right(out: Path) -> None:
 
 def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change]) -> None:
     called = {(one.call["database"], one.call["direction"], one.call["technique"]) for one in found}
-    assert called == {one.key for one in techniques() if one.origin == "everyday"}
+    assert called == {one.key for one in techniques() if one.origin == "everyday" or one.name in CALLED_AS_WELL}
+    assert len({one.key for one in techniques() if one.name in CALLED_AS_WELL}) == len(CALLED_AS_WELL)
     for one in found:
         for other in (one.fast, one.fastest):
             assert other["frame"] == one.call["frame"]
             assert other["contract"] == one.call["contract"]
             assert other["origin"] in ("published", "beyond")
+            assert other["technique"] not in CALLED_AS_WELL
         assert not takes_own_codecs(one.after)
 
 

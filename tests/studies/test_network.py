@@ -132,6 +132,9 @@ def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(inside: In
     with pytest.raises(UnavailableError, match=r"does not work through PgBouncer.*prepared statement"):
         inside.measure(pooled)
     assert inside.measure(replace(pooled, technique="polars_psycopg_copy_text"))["rows_per_s"] > 0
+    once = replace(pooled, technique="polars_asyncpg_row_fetch")
+    with pytest.raises(UnavailableError, match=r"works once, but does not .* used again.*statement_cache_size=0$"):
+        inside.measure(once)
 
 
 def test_without_pgbouncer_it_is_said_what_to_install(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

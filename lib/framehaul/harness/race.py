@@ -40,7 +40,7 @@ class Heat:
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
     """The heats up to `rows`: everybody on an eighth, the leaders on all; without a race everybody on all."""
-    first = Heat(rows // FIRST_SHARE, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.4)
+    first = Heat(rows // FIRST_SHARE, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.3)
     return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
 
 

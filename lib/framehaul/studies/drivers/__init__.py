@@ -28,7 +28,7 @@ POSTGRES = Study(
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
-    (ROWS.at(20_000), PASSES.at(2), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
+    (ROWS.at(10_000), PASSES.at(2), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
     shown="framehaul.studies.drivers.study:ClickHouseClients", seconds=(38, 3000),
 )  # fmt: skip
 STUDIES = (POSTGRES, CLICKHOUSE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Self
 
 from framehaul.data import generator
@@ -16,6 +16,15 @@ from framehaul.studies.network.catalog import UNVERIFIED, Task
 from framehaul.studies.network.roads import Roads
 from framehaul.techniques.registry import Database, Direction
 
+CALLS, REUSED_ROWS = 7, 700
+"""Over one connection of PgBouncer: psycopg prepares a query when it comes for the sixth time, asyncpg keeps each.
+https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
+NOT_PREPARED = {
+    "asyncpg": "; connect with statement_cache_size=0", "psycopg": "; connect with prepare_threshold=None",
+    "pgpq": "; connect psycopg with prepare_threshold=None",
+}  # fmt: skip
+"""What each driver's documentation advises before PgBouncer, by driver.
+https://magicstack.github.io/asyncpg/current/faq.html and the page above."""
 CARRIED = ("wire_bytes", "packets", "dropped", "round_trips")
 
 
@@ -28,6 +37,14 @@ class Passes:
     ) -> None:  # fmt: skip
         content = generator.arrow_table(table, rows, seed)
         self._roads, self._rows, self._stack = roads, rows, ExitStack()
+        self._several_of = {
+            direction: measure.Passes(
+                roads.both.postgres, table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS), [direction],
+                frames, calls=CALLS,
+            )
+            for direction in ("write", "read")
+        }  # fmt: skip
+        self._reused: set[Task] = set()
         self._of: dict[tuple[Database, Direction], measure.Passes] = {}
         for name in databases:
             server = roads.both.of(name)
@@ -51,14 +68,27 @@ class Passes:
         That a path does not work through a pooler is a finding: such a pass is skipped, with the error.
         """
         settle()  # what the last one has imported
-        try:
+        if task.via == "direct":
             return await self._one(task)
+        does_not = "does not work through PgBouncer in transaction mode"
+        try:
+            measured = await self._one(task)
+            does_not = f"works once, but {does_not} when a connection is used again"
+            await self._several(task)
         except (UnavailableError, WrongResultError):
             raise
         except Exception as error:
-            if task.via == "direct":
-                raise
-            raise UnavailableError(f"does not work through PgBouncer in transaction mode: {describe(error)}") from error
+            advice = NOT_PREPARED.get(task.of.driver, "") if "prepared" in describe(error).lower() else ""
+            raise UnavailableError(f"{does_not}: {describe(error)}{advice}") from error
+        return measured
+
+    async def _several(self, task: Task) -> None:
+        """Several calls over one connection, whose transactions go to several servers; once for each task."""
+        if task in self._reused:
+            return
+        with self._several_of[task.direction] as passes:
+            await passes.one(task.of, 1, lambda: nullcontext(measure.Way(self._roads.server(task), Meter())))
+        self._reused.add(task)
 
     async def _one(self, task: Task) -> dict[str, Any]:
         roads, technique = self._roads, task.of

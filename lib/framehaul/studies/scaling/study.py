@@ -183,7 +183,7 @@ class Scaling(Shown):
 def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
     """Measure the compared techniques at every size up to `rows`, and the moves at a tenth of it and at all of it.
 
-    Fewer than ten thousand rows say nothing about memory: there the moves are made at one size.
+    Fewer than ten thousand rows say nothing about memory: where a tenth is no more, the moves are made at one size.
     Sizes up to a tenth have a warm-up even where none is asked for: there loops are compiled and bytes counted, and
     beside the largest size it costs little.
 
@@ -197,7 +197,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
         servers.running(this_run.settings) as both,
     ):
         of_size = {size: Rounds(passes, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
-        ends = [rows // 10, rows] if rows >= SMALLEST_ROWS else [rows]
+        ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
         per_size = sum(
             1 + len(names) * (passes + one.warmup) for one in of_size.values() for names in COMPARED.values()
         )
