@@ -87,7 +87,7 @@ def test_the_table_says_how_many_families_lose_what_others_refuse() -> None:
     other = cells((case, "error", "ValueError: no", "default"), (EMPTY, "exact", "", "default"), technique="other")
     other = other.with_columns(family=pl.lit("native_columnar"))
     rows = {row[0]: row for row in types.types_table(pl.concat([found, other])).cells()}
-    assert rows["timestamp ns"][3:] == ["1 lost, 1 not possible"]
+    assert rows["timestamp ns"][6:] == ["1 lost, 1 not possible"]
 
 
 def test_every_case_about_one_value_has_a_type() -> None:
@@ -106,9 +106,16 @@ def test_the_figure_and_the_table_have_the_types_and_what_stands_for_them() -> N
     shown = [*texts(types.types_figure(found, "postgres", "read"))]
     assert {"list of int64", "enum", "Polars: Arrow, beyond"} <= {*shown}
     rows = {row[0]: row for row in types.types_table(found).cells()}
-    assert rows["list of int64"][1:] == ["bigint[]", "Array(Nullable(Int64))", "1 exact"]
-    assert rows["enum"][1:] == ["text, checked", "Enum8(...)", "1 converted"]
+    assert rows["list of int64"][1:] == [
+        "bigint[]", "Array(Nullable(Int64))", "`list<item: int64>`", "`List(Int64)`", "`object`", "1 exact"
+    ]  # fmt: skip
+    assert rows["enum"][1:] == [
+        "text, checked", "Enum8(...)", "`string`", "`Enum(...)`", "`category`", "1 converted"
+    ]  # fmt: skip
     assert {*rows} == {"list of int64", "enum"}
     nanoseconds = cells(("timestamp: nanoseconds", "exact", "", "default"), database="clickhouse")
     rows = {row[0]: row for row in types.types_table(pl.concat([found, nanoseconds])).cells()}
-    assert rows["timestamp ns"][3:] == ["not possible", "1 exact"]
+    in_frames = ["`timestamp[ns]`", "`Datetime('ns')`", "`datetime64[ns]`"]
+    assert rows["timestamp ns"][3:] == [*in_frames, "not possible", "1 exact"]
+    integers = cells(("uint64: least and greatest", "exact", "", "default"))
+    assert types.types_table(integers).cells()[0][3:6] == ["`uint64`", "`UInt64`", "`uint64 or UInt64`"]

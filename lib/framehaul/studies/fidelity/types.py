@@ -23,7 +23,7 @@ STATES = {
     "lost": charts.Outcome("#D55E00", "L", "lost silently by one of the family"),
     "refused": charts.Outcome("#BBCCEE", "r", "refused by one of the family"),
 }
-PARTS = re.compile(r"(?<=Enum8|Tuple)\((?:[^()]|\([^()]*\))*\)")
+PARTS = re.compile(r"(?:(?<=Enum8|Tuple)|(?<=Enum))\((?:[^()]|\([^()]*\))*\)")
 """Of a type, where they are those of a case."""
 IMPOSSIBLE = "not possible, and nothing is lost: the server, or the frame, has no such value"
 
@@ -102,7 +102,7 @@ def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
 
 
 def types_table(cells: pl.DataFrame) -> Listing:
-    """For each type what stands for it on each server, and of how many families it is carried in each direction."""
+    """For each type what stands for it on each server and in a frame, and of how many families it is carried."""
     found = carried(cells)
     directions = found.select("database", "direction").unique(maintain_order=True).to_dicts()
 
@@ -112,13 +112,23 @@ def types_table(cells: pl.DataFrame) -> Listing:
     rows = [
         {
             "type": name, "postgres": types.postgres_form or types.postgres,
-            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
+            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse), **_in_frames(types),
             **{where(each): _counted(found.filter(**each), name) for each in directions},
         }
         for name, types in ((name, TYPES[name]) for name in tried_types(cells))
     ]  # fmt: skip
-    columns = [words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse")]
+    columns = [
+        words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse"),
+        words("in Arrow", "arrow", "`{}`"), words("in Polars", "polars", "`{}`"), words("in pandas", "pandas", "`{}`"),
+    ]  # fmt: skip
     return Listing([*columns, *map(said, directions)], rows)
+
+
+def _in_frames(types: Types) -> dict[str, str]:
+    """What a type is called in Arrow, in Polars and in pandas, there also where there may be NULL."""
+    polars = re.sub(r", time_zone=None|\w+=", "", PARTS.sub("(...)", str(types.polars)))
+    pandas = dict.fromkeys((types.pandas, types.pandas_nullable))
+    return {"arrow": str(types.arrow), "polars": polars, "pandas": " or ".join(pandas)}
 
 
 def _counted(states: pl.DataFrame, name: str) -> str:
