@@ -66,6 +66,28 @@ def test_values_that_no_table_holds_say_nothing_of_a_type() -> None:
     assert types.carried(refused).is_empty()
     null_list = cells((LISTS, "error", "ValueError: no", "default"), database="clickhouse")
     assert types.carried(null_list).is_empty()
+    wrapped = cells(("uint8: one beyond", "loss", "256 became 0", "default"), database="clickhouse")
+    assert types.carried(wrapped).is_empty()
+
+
+def test_values_that_only_the_other_server_holds_are_lost_where_nobody_is_told() -> None:
+    emptied = (LISTS, "loss", "NULL became []", "default")
+    assert states(cells((EMPTY, "exact", "", "default"), emptied, database="clickhouse")) == {"list of int64": "lost"}
+    refused = (LISTS, "error", "ValueError: no", "default")
+    assert states(cells((EMPTY, "exact", "", "default"), refused, database="clickhouse")) == {"list of int64": "exact"}
+    lost = {"timestamp: nanoseconds": "timestamp ns", "json: a key twice": "json", "struct: -0.0": "struct"}
+    for case, name in lost.items():
+        assert states(cells((case, "loss", "1 became 2", "default"))) == {name: "lost"}
+        assert types.carried(cells((case, "error", "ValueError: no", "default"))).is_empty()
+
+
+def test_the_table_says_how_many_families_lose_what_others_refuse() -> None:
+    case = "timestamp: nanoseconds"
+    found = cells((case, "loss", "1 became 0", "default"), (EMPTY, "exact", "", "default"))
+    other = cells((case, "error", "ValueError: no", "default"), (EMPTY, "exact", "", "default"), technique="other")
+    other = other.with_columns(family=pl.lit("native_columnar"))
+    rows = {row[0]: row for row in types.types_table(pl.concat([found, other])).cells()}
+    assert rows["timestamp ns"][6:] == ["1 lost, 1 not possible"]
 
 
 def test_every_case_about_one_value_has_a_type() -> None:
@@ -84,9 +106,16 @@ def test_the_figure_and_the_table_have_the_types_and_what_stands_for_them() -> N
     shown = [*texts(types.types_figure(found, "postgres", "read"))]
     assert {"list of int64", "enum", "Polars: Arrow, beyond"} <= {*shown}
     rows = {row[0]: row for row in types.types_table(found).cells()}
-    assert rows["list of int64"][1:] == ["bigint[]", "Array(Nullable(Int64))", "1 exact"]
-    assert rows["enum"][1:] == ["text, checked", "Enum8(...)", "1 converted"]
+    assert rows["list of int64"][1:] == [
+        "bigint[]", "Array(Nullable(Int64))", "`list<item: int64>`", "`List(Int64)`", "`object`", "1 exact"
+    ]  # fmt: skip
+    assert rows["enum"][1:] == [
+        "text, checked", "Enum8(...)", "`string`", "`Enum(...)`", "`category`", "1 converted"
+    ]  # fmt: skip
     assert {*rows} == {"list of int64", "enum"}
     nanoseconds = cells(("timestamp: nanoseconds", "exact", "", "default"), database="clickhouse")
     rows = {row[0]: row for row in types.types_table(pl.concat([found, nanoseconds])).cells()}
-    assert rows["timestamp ns"][3:] == ["not possible", "1 exact"]
+    in_frames = ["`timestamp[ns]`", "`Datetime('ns')`", "`datetime64[ns]`"]
+    assert rows["timestamp ns"][3:] == [*in_frames, "not possible", "1 exact"]
+    integers = cells(("uint64: least and greatest", "exact", "", "default"))
+    assert types.types_table(integers).cells()[0][3:6] == ["`uint64`", "`UInt64`", "`uint64 or UInt64`"]

@@ -42,7 +42,7 @@ from framehaul.harness.rounds import Rounds
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results import store
 from framehaul.results.store import EXACT
-from framehaul.servers import ClickHouseServer, Servers
+from framehaul.servers import ClickHouseServer, ServerError, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings
 from framehaul.studies.own_data import ddl, files, modes
@@ -109,7 +109,7 @@ CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
     "ordered integers": (pa.DictionaryArray.from_arrays([0, None, 0], [7], ordered=True), "bigint", "Nullable(Int64)",
                          "dictionary"),
     "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None, bytes(range(16))], pa.binary(16))),
-             "uuid", "Nullable(UUID)", "text in a frame"),
+             "uuid", "Nullable(UUID)", "text in a frame: Polars has no type for UUIDs, pandas only Arrow's"),
     "another extension": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8())), "smallint",
                           "Int16", "stored"),
     "date32": (days("1970-01-01", None, "2149-06-06"), "date", "Nullable(Date)", ""),
@@ -214,8 +214,9 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (pa.array([1], pa.time64("ns")), r"column value \(time64\[ns\]\) holds nanoseconds.*round it"),
-        (pa.array([1], pa.duration("ns")), r"duration\[ns\].*total_nanoseconds"),
+        (pa.array([1], pa.time64("ns")), r"column value \(time64\[ns\]\) holds nanoseconds; PostgreSQL has micro.*"
+         r"ClickHouse has Time64\(9\): make it a number, which keeps them .*or round it"),
+        (pa.array([1], pa.duration("ns")), r"duration\[ns\].*PostgreSQL has .*IntervalNano.*total_nanos.*or round"),
         (pa.array([2**60], pa.duration("s")), r"column value \(duration\[s\]\)"),
         (pa.array([[1], None]), r"column value \(list<.*holds 1 NULLs in place of a list.*empty lists.*arrow.json"),
         (pa.array([{"a": [dt.date(1899, 1, 1)]}]), r"struct<.*holds dates outside 1900-01-01 to 2299-12-31"),
@@ -226,19 +227,22 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans, text, dates.*explode"),
         (pa.array([{"a": dt.time(1)}]), r"struct<.*not carried.*unnest"),
         (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*structs, lists and maps are"),
-        (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 .*NaN or infinity, .* make it NULL"),
+        (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 what PostgreSQL's jsonb does not take.*: make a "
+         r"column of each field .*`unnest`.*, or text of it, or .*NaN or infinity, and JSON, so jsonb.*: make it NULL"),
+        (pa.array([[[math.inf]]]), r"row 0 what PostgreSQL's jsonb does not.*: make text of it, or .*infinity"),
         (pa.array([{"a": -0.0}]), r"column value \(struct<.*row 0 .*-0.0, of which jsonb keeps no sign"),
         (pa.array([{"a": "\0"}]), r"column value \(struct<.*u0000"),
-        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())), r"map<.*key of a map is there twice"),
-        (documents_of("{}", "{"), r"column value \(extension<arrow.json>\) holds in row 1 what jsonb"),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
+         r"map<.*make text of it.*key of a map is there twice"),
+        (documents_of("{}", "{"), r"column value \(extension<arrow.json>\) holds in row 1 what PostgreSQL's jsonb"),
         (documents_of('{"a": 1, "a": 2}'), r"row 0 .*the keys a, a one is there twice"),
-        (documents_of('["\\u0000"]'), r"u0000: take it out"),
+        (documents_of('["\\u0000"]'), r"make the column text, which keeps it.*u0000, which jsonb does not have: take"),
         (documents_of('["\\ud800"]'), r"surrogates"),
         (documents_of("[NaN]"), r"NaN is no JSON"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*number of days"),
-        (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters"),
-        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*round it"),
-        (days("1899-12-31"), r"column value \(date32\[day\]\) holds dates from 1899-12-31.*Date32"),
+        (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters.*: make the column binary, or take"),
+        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*a number.*or cut"),
+        (days("1899-12-31"), r"column value \(date32\[day\]\) holds dates from 1899-12-31.*Date32.*text, or rep"),
         (days("2300-01-01"), r"Date32 has 1900-01-01 to 2299-12-31"),
         (pa.array([dt.datetime(2300, 1, 1)]), r"holds moments from 2300.*DateTime64"),
         (pa.array([dt.datetime(1899, 1, 1)], pa.timestamp("s")), r"holds moments from 1899"),
@@ -254,18 +258,20 @@ ORDERED = pa.dictionary(pa.int32(), pa.string(), ordered=True)
 
 
 @pytest.mark.parametrize(
-    ("texts", "clickhouse"),
+    ("texts", "clickhouse", "said"),
     [
-        ([f"t{at}" for at in range(127)], "Enum8("), ([f"t{at}" for at in range(128)], "Enum16("),
-        ([f"t{at}" for at in range(2**15)], "String"), (["a", "a"], "String"), (["a", None], "String"),
-        ([""], "Enum8('' = 1)"),
+        ([f"t{at}" for at in range(127)], "Enum8(", "of 127 texts"), ([f"t{at}" for at in range(128)], "Enum16(", ""),
+        ([f"t{at}" for at in range(2**15)], "String", "of 32,768 texts, and ClickHouse's Enum16, .* has 32,767: carri"),
+        (["a", "a"], "String", "one is NULL or there twice: carried as text"), (["a", None], "String", "one is NULL"),
+        (["a", "b\0"], "String", "a NUL character, which PostgreSQL's text cannot"), ([""], "Enum8('' = 1)", ""),
     ],
 )  # fmt: skip
-def test_an_enum_is_one_where_both_servers_can_have_it(texts: list[str | None], clickhouse: str) -> None:
+def test_an_enum_is_one_where_both_servers_can_have_it(texts: list[str | None], clickhouse: str, said: str) -> None:
     values = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(texts), ordered=True)
     found = derive(pa.table({"value": values}), "x")
     assert found.table.columns[0].clickhouse_type.startswith(clickhouse)
     assert found.content["value"].to_pylist() == texts[:1]
+    assert re.search(said, found.mappings[0].notes[0])
 
 
 def test_an_enum_of_which_no_row_is_there_or_whose_parts_differ() -> None:
@@ -273,7 +279,9 @@ def test_an_enum_of_which_no_row_is_there_or_whose_parts_differ() -> None:
              for texts in (["b"], ["b", "a"])]  # fmt: skip
     found = derive(pa.table({"value": pa.chunked_array(parts)}), "x").table.columns[0]
     assert found.types.polars == pl.Enum(["b", "a"])
-    assert derive(pa.table({"value": pa.nulls(2, ORDERED)}), "x").table.columns[0].type is ColumnType.TEXT
+    empty = derive(pa.table({"value": pa.nulls(2, ORDERED)}), "x")
+    assert empty.table.columns[0].type is ColumnType.TEXT
+    assert empty.mappings[0].notes[0] == "an enum of 0 texts, and ClickHouse's have at least one: carried as text"
 
 
 def write_frame(frame: pl.DataFrame | pd.DataFrame, path: Path) -> None:
@@ -304,6 +312,46 @@ def test_only_what_a_file_says_is_an_enum_becomes_one(library: str, suffix: str,
 def test_json_of_parquet_is_json_whoever_wrote_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"document": documents_of("{}", None)}), tmp_path / "x.parquet", store_schema=False)
     assert mine.open_frame(str(tmp_path / "x.parquet")).table.columns[0].type is ColumnType.JSON
+
+
+def test_what_comes_back_as_text() -> None:
+    """The limits that the page of this study names."""
+    content = pa.table({
+        "address": ["10.0.0.1", "2001:db8::1"], "number": [str(2**100), str(-(2**255))],
+        "category": pa.array(["b", "a"]).dictionary_encode(),
+        "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), bytes(range(16))], pa.binary(16))),
+    })  # fmt: skip
+    found = derive(content, "x")
+    assert [column.types.postgres for column in found.table.columns] == ["text", "text", "text", "uuid"]
+    assert [column.types.clickhouse for column in found.table.columns] == ["String", "String", "String", "UUID"]
+    assert {*found.table.polars_schema.values()} == {pl.String()}
+    assert {*found.content.schema.types} == {pa.string()}
+
+
+def test_integers_that_arrow_does_not_read_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"a": pl.Series([2**100], dtype=pl.Int128)}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet cannot be read: Integers with more than 64 bits"):
+        mine.open_frame(str(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("document", "becomes"),
+    [
+        ('{"b": 1, "a": 2}', '{"a":2,"b":1}'), ('{"a": null, "b": {}, "c": 1}', '{"c":1}'),
+        ('{"a.b": 1}', '{"a":{"b":1}}'),
+        ('{"a": 0.123456789012345678901, "b": 100000000000000000000}',
+         '{"a":0.12345678901234568,"b":"100000000000000000000"}'),
+        ('{"a": 1, "a": 2}', "Duplicate path"), ("[1]", "Cannot read JSON object"),
+    ],
+)  # fmt: skip
+def test_json_of_clickhouse_changes_documents(servers: Servers, document: str, becomes: str) -> None:
+    """Why a document is a String there."""
+    query = f"SELECT CAST('{document}', 'JSON') FORMAT TSVRaw"
+    if becomes.startswith("{"):
+        assert ClickHouseTables(servers.clickhouse).run(query).decode().strip() == becomes
+    else:
+        with pytest.raises(ServerError, match=becomes):
+            ClickHouseTables(servers.clickhouse).run(query)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def check_document(text: str) -> None:
     if "\\u" in text:  # else nothing stands in it that JSON has to escape
         written = json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
         if ESCAPED_NUL.search(written):
-            raise ValueError("it holds \\u0000: take it out")
+            raise ValueError("it holds \\u0000, which jsonb does not have: take it out")
 
 
 def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -108,7 +108,7 @@ def document(value: pa.Scalar) -> str | None:
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
     except ValueError as error:
-        raise ValueError("it holds NaN or infinity, which JSON does not have: make it NULL") from error
+        raise ValueError("it holds NaN or infinity, and JSON, so jsonb, has neither: make it NULL") from error
     if "\\u0000" in text or "-0" in text:
         check_document(text)
     return text

@@ -158,7 +158,7 @@ def _field_name(name: str) -> str:
 
 
 def wide_types(clickhouse: str) -> Types:
-    """Integers of 128 or 256 bits, by ClickHouse's name; text in a dataframe: no Arrow type holds all of them."""
+    """Integers of 128 or 256 bits, by ClickHouse's name; text in a dataframe, as Arrow has none so wide."""
     least, most = whole_numbers(clickhouse)
     digits = len(str(most))
     return Types(
@@ -174,7 +174,7 @@ def whole_numbers(clickhouse: str) -> tuple[int, int]:
 
 
 def wide_decimal_types(precision: int, scale: int) -> Types:
-    """Decimals of up to 76 digits; text in a dataframe, as neither Polars nor pandas has more than 38."""
+    """Decimals of up to 76 digits; text in a dataframe, as Polars has 38 and pandas more only of Arrow's."""
     return Types(
         f"numeric({precision}, {scale})", f"Decimal({precision}, {scale})", pa.string(), pl.String(), "str", "str",
         "{0}::text", "toString({0})",
@@ -221,12 +221,12 @@ def address_types(version: Literal[4, 6]) -> Types:
 class ColumnType(Enum):
     """What kind of values a column holds, and what that is called everywhere unless the column says otherwise.
 
-    A UUID is text in a dataframe: neither pandas nor Polars has a type for it. A date is an object column of
+    A UUID is text in a dataframe: Polars has no type for it, pandas only Arrow's. A date is an object column of
     `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
 
     JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse's `JSON` would
-    make floats of long numbers and drop keys that are null, so it is a String there. Kinds that take parameters, such
+    make floats of long fractions and drop keys that are null, so it is a String there. Kinds that take parameters, such
     as lists, stand for all of theirs.
     """
 

@@ -23,9 +23,9 @@ STATES = {
     "lost": charts.Outcome("#D55E00", "L", "lost silently by one of the family"),
     "refused": charts.Outcome("#BBCCEE", "r", "refused by one of the family"),
 }
-PARTS = re.compile(r"(?<=Enum8|Tuple)\((?:[^()]|\([^()]*\))*\)")
+PARTS = re.compile(r"(?:(?<=Enum8|Tuple)|(?<=Enum))\((?:[^()]|\([^()]*\))*\)")
 """Of a type, where they are those of a case."""
-IMPOSSIBLE = "not possible: the server, or the frame, has no such value"
+IMPOSSIBLE = "not possible, and nothing is lost: the server, or the frame, has no such value"
 
 
 def _named(case: Case) -> str:
@@ -48,24 +48,32 @@ for _kind in ColumnType:
             TYPES.setdefault(_named(_case), _case.columns[-1].types)
 TYPE_OF = pl.DataFrame(
     [
-        (case.name, _named(case), database, getattr(case.columns[-1].types, f"{database}_form") != "")
+        (
+            case.name, _named(case), database, database in case.held_by,
+            getattr(case.columns[-1].types, f"{database}_form") != "",
+        )
         for case in CASES
-        if _named(case)
-        for database in case.held_by
+        if _named(case) and case.held_by
+        for database in DATABASES
     ],
-    schema=["case", "type", "database", "has_form"],
+    schema=["case", "type", "database", "holds", "has_form"],
     orient="row",
-)
-"""The type of each case whose values a database holds, and whether something else stands for that type there."""
+)  # fmt: skip
+"""The type of each case whose values some database holds: whether this one does, and has something else stand for it.
+
+Values that none holds are out of the type, and say nothing of it.
+"""
 
 
 def carried(cells: pl.DataFrame) -> pl.DataFrame:
     """For each family of techniques, kind of frame and origin: what becomes of each type, at the worst.
 
     A conversion is stated where the schema says what stands for the type on the server, or where what was read says the
-    same in another dtype.
+    same in another dtype. Of values that only the other server holds an error is the right answer, and says nothing of
+    the family; a loss counts as any other.
     """
     here = cells.filter(session="default").join(TYPE_OF, on=["case", "database"], maintain_order="left")
+    here = here.filter(pl.col("holds") | (pl.col("outcome") == "loss"))
     outcome, other_dtype = pl.col("outcome"), pl.col("detail").str.starts_with("dtypes")
     state = (
         pl.when((outcome == "loss").any()).then(pl.lit("lost"))
@@ -94,7 +102,7 @@ def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
 
 
 def types_table(cells: pl.DataFrame) -> Listing:
-    """For each type what stands for it on each server, and of how many families it is carried in each direction."""
+    """For each type what stands for it on each server and in a frame, and of how many families it is carried."""
     found = carried(cells)
     directions = found.select("database", "direction").unique(maintain_order=True).to_dicts()
 
@@ -104,16 +112,28 @@ def types_table(cells: pl.DataFrame) -> Listing:
     rows = [
         {
             "type": name, "postgres": types.postgres_form or types.postgres,
-            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
-            **{where(each): _counted(found.filter(**each, type=name)) for each in directions},
+            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse), **_in_frames(types),
+            **{where(each): _counted(found.filter(**each), name) for each in directions},
         }
         for name, types in ((name, TYPES[name]) for name in tried_types(cells))
     ]  # fmt: skip
-    columns = [words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse")]
+    columns = [
+        words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse"),
+        words("in Arrow", "arrow", "`{}`"), words("in Polars", "polars", "`{}`"), words("in pandas", "pandas", "`{}`"),
+    ]  # fmt: skip
     return Listing([*columns, *map(said, directions)], rows)
 
 
-def _counted(states: pl.DataFrame) -> str:
-    """How many families come to each state, as `8 exact, 2 refused`."""
-    counts = Counter(states["state"])
-    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "not possible"
+def _in_frames(types: Types) -> dict[str, str]:
+    """What a type is called in Arrow, in Polars and in pandas, there also where there may be NULL."""
+    polars = re.sub(r", time_zone=None|\w+=", "", PARTS.sub("(...)", str(types.polars)))
+    pandas = dict.fromkeys((types.pandas, types.pandas_nullable))
+    return {"arrow": str(types.arrow), "polars": polars, "pandas": " or ".join(pandas)}
+
+
+def _counted(states: pl.DataFrame, name: str) -> str:
+    """How many families come to each state with a type, as `8 exact, 2 refused`; the rest have no such value."""
+    counts = Counter(states.filter(type=name)["state"])
+    missing = states["label"].n_unique() - counts.total()
+    told = [f"{counts[state]} {state}" for state in STATES if counts[state]]
+    return ", ".join([*told, *([f"{missing} not possible"] if missing else [])]) if told else "not possible"

@@ -207,8 +207,8 @@ def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
     if kind is ColumnType.TEXT and plain.type == pa.string():
         if pc.any(pc.match_substring(plain, "\0")).as_py():
             raise DataError(
-                f"column {name} ({arrow}) holds NUL characters, which PostgreSQL's text cannot: take them out, or make "
-                "the column binary"
+                f"column {name} ({arrow}) holds NUL characters, which PostgreSQL's text cannot: make the column "
+                "binary, or take them out"
             )
         distinct = pc.count_distinct(plain).as_py()
         low_cardinality = distinct <= MOST_DISTINCT and distinct * REPEATED <= len(values)
@@ -238,7 +238,7 @@ def _widened(values: pa.ChunkedArray) -> Found:
 
 
 def _uuid(_: pa.ChunkedArray) -> Found:
-    return ColumnType.UUID, None, "text in a frame: neither pandas nor Polars has a type for UUIDs"
+    return ColumnType.UUID, None, "text in a frame: Polars has no type for UUIDs, pandas only Arrow's"
 
 
 def _is_enum(kind: pa.DataType) -> bool:
@@ -250,9 +250,21 @@ def _enum(values: pa.ChunkedArray) -> Found:
     parts = with_plain_dictionaries(values).unify_dictionaries().chunks
     texts = parts[0].dictionary.to_pylist() if parts else []
     of = f"an enum of {len(texts):,} texts"
-    if not 0 < len(texts) <= MOST_OF_ENUM or len(set(texts) - {None}) < len(texts) or "\0" in "".join(texts):
-        return ColumnType.TEXT, None, f"{of}, which no server has: carried as text"
+    if why := _no_enum(texts):
+        return ColumnType.TEXT, None, f"{of}, {why}: carried as text"
     return ColumnType.ENUM, enum_types(*texts), of
+
+
+def _no_enum(texts: list[str | None]) -> str:
+    """Why a server has no enum of these texts; empty where both have."""
+    if not texts:
+        return "and ClickHouse's have at least one"
+    if len(texts) > MOST_OF_ENUM:
+        return f"and ClickHouse's Enum16, numbered from 1, has {MOST_OF_ENUM:,}"
+    if len({*texts} - {None}) < len(texts):
+        return "of which one is NULL or there twice"
+    has_nul = any("\0" in (text or "") for text in texts)
+    return "of which one holds a NUL character, which PostgreSQL's text cannot" if has_nul else ""
 
 
 def _json(values: pa.ChunkedArray) -> Found:
@@ -263,7 +275,8 @@ def _json(values: pa.ChunkedArray) -> Found:
                 check_document(text)
             except ValueError as error:
                 raise ValueError(
-                    f"holds in row {row:,} what jsonb does not take as it is: {error}; or make it text"
+                    f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make the column text, "
+                    f"which keeps it, or change it ({error})"
                 ) from error
     return ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"
 
@@ -289,7 +302,11 @@ def _documents(values: pa.ChunkedArray) -> Found:
         try:
             document(value)
         except ValueError as error:
-            raise ValueError(f"holds in row {row:,} what jsonb does not take as it is: {error}") from error
+            fields = "a column of each field (Polars: `unnest`), or " if pa.types.is_struct(values.type) else ""
+            raise ValueError(
+                f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make {fields}text of it, "
+                f"or change it ({error})"
+            ) from error
     return ColumnType.JSON, None, "carried as JSON: text in a frame, jsonb in PostgreSQL, String in ClickHouse"
 
 
@@ -354,20 +371,23 @@ def _unsigned(values: pa.ChunkedArray) -> Found:
 
 def _time(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for nanoseconds."""
-    return ColumnType.TIME, None, _microseconds(values, "make it a number (cast to int64)")
+    return ColumnType.TIME, None, _microseconds(values, "Time64(9)", "cast to int64")
 
 
 def _duration(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for nanoseconds."""
     values.cast(pa.duration("us"), safe=values.type.unit != "ns")
-    return ColumnType.DURATION, None, _microseconds(values, "make it a number (Polars: `dt.total_nanoseconds()`)")
+    return ColumnType.DURATION, None, _microseconds(values, "IntervalNanosecond", "Polars: `dt.total_nanoseconds()`")
 
 
-def _microseconds(values: pa.ChunkedArray, remedy: str) -> str:
-    """What is to be said of a unit that is not the servers'. Raises ValueError for nanoseconds."""
+def _microseconds(values: pa.ChunkedArray, in_clickhouse: str, as_number: str) -> str:
+    """What is to be said of a unit other than microseconds. Raises ValueError for nanoseconds."""
     unit = values.type.unit
     if unit == "ns" and not _are_multiples(values.cast(pa.int64()), 1000):
-        raise ValueError(f"holds nanoseconds, and both servers have microseconds: round it, or {remedy}")
+        raise ValueError(
+            "holds nanoseconds; PostgreSQL has microseconds, and these are what is carried, though ClickHouse has "
+            f"{in_clickhouse}: make it a number, which keeps them ({as_number}), or round it"
+        )
     return "" if unit == "us" else f"whole units of {unit}: carried as microseconds"
 
 
@@ -397,8 +417,8 @@ def _date(values: pa.ChunkedArray) -> Found:
             why = f"dates from {least} to {most}: ClickHouse's `Date` has fewer" if types is DATE32 else ""
             return ColumnType.DATE, DATE32 if why else None, why
     raise ValueError(
-        f"holds dates from {least} to {most}, and ClickHouse's Date32 has {first} to {last}: replace those outside by "
-        "NULL, or make the column text"
+        f"holds dates from {least} to {most}, and ClickHouse's Date32 has {first} to {last}: make the column "
+        "text, or replace those outside by NULL"
     )
 
 
@@ -430,7 +450,7 @@ def _decimal(values: pa.ChunkedArray) -> Found:
             values.cast(pa.decimal128(MOST_DIGITS, scale))
         except pa.ArrowInvalid:
             types = wide_decimal_types(precision, scale)
-            return ColumnType.WIDE_DECIMAL, types, "text in a frame: neither pandas nor Polars has so many digits"
+            return ColumnType.WIDE_DECIMAL, types, "text in a frame: Polars has 38 digits, pandas more only in Arrow's"
     if precision > MOST_DIGITS or scale < 0:
         values.cast(pa.decimal128(MOST_DIGITS, max(scale, 0)))
         types = decimal_types(MOST_DIGITS, max(scale, 0))
@@ -448,8 +468,8 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
     if unit == "ns":
         if not _are_multiples(values.cast(pa.int64()), 1000):
             raise ValueError(
-                "holds nanoseconds, and PostgreSQL has microseconds: round it (Polars: `dt.cast_time_unit('us')`), or "
-                "make it a number"
+                "holds nanoseconds, and PostgreSQL has microseconds: make it a number, which keeps them (cast to "
+                "int64), or cut them off (Polars: `dt.cast_time_unit('us')`)"
             )
         why.append("whole microseconds, which is what PostgreSQL keeps")
     if zone and zone not in ZONES:
@@ -462,7 +482,7 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
         least, most = (_shown(end, "ms") for end in _ends(timestamps))
         raise ValueError(
             f"holds moments from {least} to {most}, and ClickHouse's DateTime64 has "
-            f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: replace those outside by NULL, or make the column text"
+            f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: make the column text, or replace those outside by NULL"
         )
     exactly = timestamp_types(cast("TimeUnit", unit), zone)
     kind = ColumnType.TIMESTAMP_UTC if zone else ColumnType.TIMESTAMP
