@@ -334,7 +334,8 @@ def _pooler_points(passes: pl.DataFrame) -> list[str]:
     if not works:
         return [f"PgBouncer: {rows[0]['reason']}."]
     but = f"; not {', '.join(others)}" if others else ""
-    return [f"Through PgBouncer in transaction mode {len(works)} of {len(rows)} techniques work, also when a connection is used again{but}."]
+    which = f"{len(works)} of {len(rows)} techniques work, also when a connection is used again{but}"
+    return [f"Through PgBouncer in transaction mode {which}."]
 
 
 def _carried_points(found: Mapping[str, Any]) -> list[str]:
