@@ -160,7 +160,7 @@ def run(
             with contextlib.suppress(ProgramError, UnavailableError):
                 program_of(contender)
         for contender, task in one_of_each.items():
-            if contender in running:
+            if contender in running and not (stop and stop.is_set()):
                 with contextlib.suppress(WrongResultError, UnavailableError), fresh_after_failure(contender):
                     ground.check(task, running[contender][0])
         in_rounds(
