@@ -352,6 +352,31 @@ def test_a_reader_that_is_there_when_a_write_ends_is_not_taken_for_one_of_its_ow
         place.drop()
 
 
+@pytest.mark.parametrize("name", ["clickhouse", pytest.param("clickhouse_shards", marks=pytest.mark.slow)])
+def test_what_a_write_still_asks_for_is_cancelled_when_it_ends(
+    name: str, servers: Servers, request: pytest.FixtureRequest, cluster: Cluster, files: list[Partition]
+) -> None:
+    there = (servers.clickhouse,) if name == "clickhouse" else request.getfixturevalue("pair")
+    place = Place(name, there)
+    write(place, files, cluster)
+    target, tables = place.target(), ClickHouseTables(there[0])
+    try:
+        target.begin(ranged=True)
+        slowly = f"SELECT sum(sleepEachRow(1)) FROM numbers(60) /* {target.table.name}_{target.run}_staged */"
+        working = Working(lambda: tables.run(slowly, max_block_size=1))
+        asked = (
+            "SELECT count() FROM system.processes WHERE query LIKE '%sleepEachRow%_staged%' AND query_id != queryID()"
+        )
+        while working.is_alive() and not int(tables.run(asked)):
+            pass
+        target.end()
+        with pytest.raises(ServerError, match="QUERY_WAS_CANCELLED"):
+            working.end()
+    finally:
+        target.end()
+        place.drop()
+
+
 def test_a_read_is_of_one_moment(place: Place, cluster: Cluster, files: list[Partition], tmp_path: Path) -> None:
     write(place, files, cluster)
     target, technique = place.target(), place.technique("read")

@@ -37,13 +37,7 @@ class Passes:
     ) -> None:  # fmt: skip
         content = generator.arrow_table(table, rows, seed)
         self._roads, self._rows, self._stack = roads, rows, ExitStack()
-        self._several_of = {
-            direction: measure.Passes(
-                roads.both.postgres, table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS), [direction],
-                frames, calls=CALLS,
-            )
-            for direction in ("write", "read")
-        }  # fmt: skip
+        self._again, self._few = table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS)
         self._reused: set[Task] = set()
         self._of: dict[tuple[Database, Direction], measure.Passes] = {}
         for name in databases:
@@ -86,8 +80,10 @@ class Passes:
         """Several calls over one connection, whose transactions go to several servers; once for each task."""
         if task in self._reused:
             return
-        with self._several_of[task.direction] as passes:
-            await passes.one(task.of, 1, lambda: nullcontext(measure.Way(self._roads.server(task), Meter())))
+        postgres, way = self._roads.both.postgres, measure.Way(self._roads.server(task), Meter())
+        again = measure.Passes(postgres, self._again, self._few, [task.direction], [task.of.frame], calls=CALLS)
+        with again as passes:
+            await passes.one(task.of, 1, lambda: nullcontext(way))
         self._reused.add(task)
 
     async def _one(self, task: Task) -> dict[str, Any]:

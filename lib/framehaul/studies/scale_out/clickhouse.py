@@ -127,11 +127,12 @@ class ClickHouseTarget:
         # The table that was there before has the name of the run now; its rows on shards are in tables of an older one.
         before = self._local_of(self._new)
         mine = quote_clickhouse_text(self._new)
+        query = "query"
         if self._stored(self._new) != kept:
             for tables in self._all:
                 tables.drop_named(self._stored(self._new))  # from now on nobody makes another staging table
-        # What a shard is asked for readers names the table that is kept, and that begins as all names of the run do.
-        query = f"replaceAll(query, {quote_clickhouse_text(kept)}, '')" if kept else "query"
+        else:  # what a shard is asked for readers names the table that is kept, which begins as all names of the run do
+            query = f"replaceAll(query, {quote_clickhouse_text(kept)}, '')"
         for tables in self._all:
             tables.run(
                 f"KILL QUERY WHERE user = currentUser() AND position({query}, {mine}) > 0 "
