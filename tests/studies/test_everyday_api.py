@@ -70,6 +70,8 @@ def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change
             assert other["origin"] in ("published", "beyond")
             assert other["technique"] not in CALLED_AS_WELL
         assert not takes_own_codecs(one.after)
+        assert one.called.startswith(f"[{one.call['label']}](https://")
+        assert not set(one.called.partition("](")[2]) & {" ", ",", ";", "\n"}
 
 
 def test_own_codecs_are_told_from_conversions() -> None:

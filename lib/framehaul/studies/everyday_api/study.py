@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -159,6 +160,12 @@ class Change:
     after: Source
 
     @property
+    def called(self) -> str:
+        """What is called, linked to what documents it."""
+        link = re.search(r"https://[^\s,;]*[^\s,;.]", self.before.docstring)
+        return f"[{self.call['label']}]({link[0]})" if link else str(self.call["label"])
+
+    @property
     def difference(self) -> str:
         """The two pieces of code, line by line, as a unified diff."""
         before, after = (f"{one.code}\n\n\n{one.calls}".splitlines() for one in (self.before, self.after))
@@ -207,7 +214,7 @@ def changes_table(found: list[Change]) -> Listing:
     said = verdicts([(one.gain, 1) for one in found], "faster", "slower")
     columns = [
         words("direction", lambda row: where(row["call"])),
-        words("what is called", lambda row: row["call"]["label"]),
+        words("what is called", "called"),
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
         Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
         words("call instead", lambda row: f"`{row['fast']['technique']}`"),
@@ -217,7 +224,8 @@ def changes_table(found: list[Change]) -> Listing:
         words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
         Column("gain, with codecs of ours", "gain_of_fastest"),
     ]
-    return Listing(columns, [vars(one) | {"said": word} for one, word in zip(found, said, strict=True)])
+    rows = [vars(one) | {"called": one.called, "said": word} for one, word in zip(found, said, strict=True)]
+    return Listing(columns, rows)
 
 
 def diffs_text(found: list[Change]) -> str:
