@@ -283,11 +283,17 @@ LOSSES: tuple[Loss, ...] = (
         "`to_sql` names the columns that the frame has, and the server fills the others with their default.",
     ),
     Loss(
-        r"postgres write .*(to_sql|write_database|executemany|execute_values)", r"not UTF-8: as bytes", r"became '\\\\x",
+        r"postgres write .*(to_sql|write_database|executemany|execute_values|core_insert)",
+        r"not UTF-8: as bytes", r"became '\\\\x",
         "Bytes are sent as `bytea`, which becomes text as its hexadecimal digits.",
     ),
     Loss(
-        r"postgres write .*psycopg2_", r"float: -0\.0|list of float", r"-0\.0.* became .*[^-]0\.0",
+        r"postgres write .*core_insert", r"frame: .*(missing|more)", r"became|dropped",
+        "SQLAlchemy sends the columns that both the first row and the table it is told of have: the server fills the "
+        "others with their default, and what the table does not have is left out.",
+    ),
+    Loss(
+        r"postgres write .*psycopg2_", r"float: -0\.0|list of float", r"-0\.0.* became .*(?<!-)0\.0",
         "psycopg2 writes values into the statement, and `-0.0` there is a `numeric`, which has no negative zero.",
     ),
     Loss(
