@@ -85,7 +85,7 @@ class PostgresPlace:
     def counted(self, table: Table) -> dict[str, int]:
         name = quote_postgres_text(table.postgres_name)
         ((written, size),) = self._tables.run(
-            f"SELECT pg_current_wal_lsn() - '0/0', pg_total_relation_size({name}::regclass)"
+            f"SELECT pg_current_wal_lsn() - '0/0', ({_of_parts('pg_total_relation_size', name)})"
         )
         return {"written_bytes": int(written), "grown_bytes": int(size)}
 
@@ -93,7 +93,7 @@ class PostgresPlace:
         # ANALYZE counts dead rows, and estimates them from 30,000 pages on.
         name = quote_postgres_text(table.postgres_name)
         self._tables.run(f"ANALYZE {table.postgres_name}")
-        ((dead,),) = self._tables.run(f"SELECT pg_stat_get_dead_tuples({name}::regclass)")
+        ((dead,),) = self._tables.run(_of_parts("pg_stat_get_dead_tuples", name))
         return {"dead_rows": int(dead)}
 
     @contextmanager
@@ -118,6 +118,12 @@ class PostgresPlace:
             "(starts_with(relname, 'framehaul_staging_') OR starts_with(relname, 'framehaul_new_'))"
         )
         return int(found)
+
+
+def _of_parts(function: str, name: str) -> str:
+    """The sum of what a function of PostgreSQL says of each partition of a table, or of the table where it has none."""
+    tree = f"SELECT relid FROM pg_partition_tree({name}) UNION SELECT {name}::regclass"
+    return f"SELECT sum({function}(relid)) FROM ({tree}) AS parts"
 
 
 class ClickHousePlace:
