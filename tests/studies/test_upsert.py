@@ -17,7 +17,9 @@ from framehaul.harness.trials import chosen_techniques
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
+from framehaul.studies.faults.breakable import breakable
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
+from framehaul.studies.upsert.crashes import ORDER, Crashes, crashes
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row
 from framehaul.studies.upsert.places import Bench, place_of
@@ -89,7 +91,7 @@ def test_a_run_tries_all_and_is_right(out: Path) -> None:
     tried = {
         one.name for database in BOTH for one in chosen_techniques(values_of(out, STUDY)["tried"], upserts(database))
     }
-    for part in ("reader", "writers", *runs.FAULTS):
+    for part in ("reader", "writers", *runs.FAULTS, runs.KILLED):
         assert set(passes.filter(part=part)["technique"]) == tried
     timed = passes.filter(part="speed")
     assert timed.filter(database="postgres")["parts"].null_count() == len(timed.filter(database="postgres"))
@@ -233,14 +235,46 @@ def test_what_breaks_in_postgresql_leaves_nothing(servers: Servers) -> None:
     assert found == {"left": f"nothing {faults.LAST_TURNS + 1}", "beside": 0, "again": "right"}
 
 
+@pytest.mark.slow
+def test_a_killed_server_leaves_what_a_way_says_and_sent_again_it_is_right() -> None:
+    ways = [*BY_NAME.values()]
+    there = base(CASE.target, 5)
+    left: dict[str, set[str]] = collections.defaultdict(set)
+    beside: dict[str, int] = collections.Counter()
+    with breakable() as own:
+        broken = crashes(own, ways, there, incoming(there, CASE, 5))
+        for number in range(1, len(ORDER) + 1):
+            for way in ways:
+                found = broken.aftermath(way, number)
+                assert found["again"] == "right"
+                left[way.name].add(found["left"].rpartition(" ")[0])
+                beside[way.name] = max(beside[way.name], found["beside"])
+    safe = {one.name for one in upserts("postgres")} - {"polars_duckdb_on_conflict"}
+    assert all(left[name] == {"nothing"} and not beside[name] for name in safe)
+    assert left["polars_duckdb_on_conflict"] <= {"nothing", "all"}
+    assert left["polars_http_client_rebuild_exchange"] == {"nothing", "all"}
+    assert left["polars_http_client_replace_partition"] == {"nothing", "a part", "all"}
+    for name in ("delete_insert", "patch_delete_insert", "collapsing"):
+        assert left[f"polars_http_client_{name}"] == {"nothing", "rows missing", "all"}
+        assert beside[f"polars_http_client_{name}"] == 1
+
+
+def test_who_was_over_before_the_server_died_says_so() -> None:
+    way = BY_NAME["polars_pgpq_temporary_on_conflict"]
+    broken = Crashes(None, [way], base(5, 1), base(5, 1), {way: [1]}, set(), 3)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="on_conflict was over before the server could be killed"):
+        broken.aftermath(way, 3)
+
+
 def test_states_after_a_failure(servers: Servers) -> None:
     here, come = bench(servers, "postgres")
     there = here.there
-    assert faults.state_of(there.reverse(), here) == "nothing"
-    assert faults.state_of(updated(there, come).reverse(), here) == "all"
-    assert faults.state_of(there[1:], here) == "rows missing"
-    assert faults.state_of(pl.concat([there, there[:1]]), here) == "rows twice"
-    assert faults.state_of(updated(there, come[:5]), here) == "a part"
+    expected = updated(there, come)
+    for found, state in (
+        (there.reverse(), "nothing"), (expected.reverse(), "all"), (there[1:], "rows missing"),
+        (pl.concat([there, there[:1]]), "rows twice"), (updated(there, come[:5]), "a part"),
+    ):  # fmt: skip
+        assert faults.state_of(found, there, expected) == state
 
 
 def test_an_address_that_nothing_can_be_put_before_is_skipped(servers: Servers) -> None:
@@ -274,6 +308,7 @@ def good(technique: str, seconds: float, **changed: Any) -> list[dict[str, Any]]
         "sent twice": {"again": "right"},
         "connection cut": {"left": "nothing 5; all 1", "beside": 0, "again": "right"},
         "client killed": {"left": "nothing 1", "beside": 0, "again": "right"},
+        "server killed": {"left": "nothing 1", "beside": 0, "again": "right"},
     }
     for part, values in others.items():
         given = {name: value for name, value in changed.items() if name in values}

@@ -62,8 +62,8 @@ class Place(Protocol):
     def wait(self, table: Table) -> None:
         """Until nobody works on the table, nor beside it."""
 
-    def beside(self) -> int:
-        """How many tables ways have left beside; on ClickHouse they are dropped, PostgreSQL never keeps any."""
+    def beside(self, table: Table = TABLE) -> int:
+        """How many tables ways have left beside one; on ClickHouse they are dropped, PostgreSQL never keeps any."""
 
 
 class PostgresPlace:
@@ -112,7 +112,7 @@ class PostgresPlace:
         # Who has changed it holds a lock until its transaction is over.
         self._tables.run(f"DO $$ BEGIN LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE; END $$")
 
-    def beside(self) -> int:
+    def beside(self, table: Table = TABLE) -> int:  # noqa: ARG002  they have names of their own
         ((found,),) = self._tables.run(
             "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relpersistence <> 't' AND "
             "(starts_with(relname, 'framehaul_staging_') OR starts_with(relname, 'framehaul_new_'))"
@@ -178,11 +178,15 @@ class ClickHousePlace:
             "SELECT count() FROM system.processes "
             "WHERE position(query, {table:String}) > 0 AND position(query, 'system.processes') = 0"
         )
-        while int(self._tables.rows(busy, table=table.name)[0][0]):
+        changing = (
+            "SELECT count() FROM system.mutations "
+            "WHERE database = currentDatabase() AND table = {table:String} AND NOT is_done"
+        )
+        while any(int(self._tables.rows(query, table=table.name)[0][0]) for query in (busy, changing)):
             time.sleep(0.02)
 
-    def beside(self) -> int:
-        return self._tables.drop_beside(TABLE)
+    def beside(self, table: Table = TABLE) -> int:
+        return self._tables.drop_beside(table)
 
 
 def place_of(server: Server) -> Place:
