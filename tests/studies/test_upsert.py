@@ -18,6 +18,7 @@ from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.studies.faults.breakable import breakable
+from framehaul.studies.summary.there_already import best_on_terms
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
 from framehaul.studies.upsert.crashes import ORDER, Crashes, crashes
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
@@ -339,6 +340,24 @@ def test_what_is_recommended_is_all_or_nothing(wrong: dict[str, Any]) -> None:
     text = study.answer_text(passes)
     assert ("; all or nothing: " in text) == bool({"seen", "left"} & {*wrong})
     assert ("; for several writers: " in text) == bool({"lost_rows", "doubled_rows"} & {*wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kept"),
+    [({}, {"all at once or none", "several may write"}), ({"lost_rows": 1}, {"all at once or none"}),
+     ({"left": "a part 1"}, {"several may write"}), ({"seen": "rows twice 1"}, {"several may write"})],
+    ids=str,
+)  # fmt: skip
+def test_an_upsert_stands_beside_other_writes_where_it_kept_its_terms(wrong: dict[str, Any], kept: set[str]) -> None:
+    slow, exchanged = "polars_http_client_replacing", "polars_http_client_rebuild_exchange"
+    passes = passes_of(*good(SAFE, 0.2), *good(FAST, 0.1), *good(slow, 0.2, **wrong), *good(exchanged, 0.1, **wrong))
+    rows = {row["case"].partition(", ")[2].partition(" (")[0]: row for row in best_on_terms(passes)}
+    assert rows.pop("all at once or none, and several may write")["technique"] == SAFE  # the other is on other terms
+    assert rows.keys() == kept
+    for row in rows.values():
+        assert row["terms"]["kind"] == "upsert"
+        assert row["case"].endswith("(100 rows into 1,000, 90% there)")
+        assert row["technique"] == (exchanged if "once" in row["case"] else slow)
 
 
 def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:

@@ -295,6 +295,13 @@ def test_other_columns_of_the_table_stay_as_they_are_or_get_their_defaults(serve
             ]  # fmt: skip
 
 
+def test_somebody_s_own_table_of_postgresql_stays_as_it_is() -> None:
+    own = replace(KEY_ALONE, postgres_body="(label text, id bigint, PRIMARY KEY (label, id)) WITH (fillfactor = 90)")
+    assert all(target(way, own) == own for way in upserts("postgres"))
+    made = {way.name for way in upserts("postgres") if target(way, KEY_ALONE) != KEY_ALONE}
+    assert made == {"polars_pgpq_partition_swap"}
+
+
 def test_a_key_in_another_partition_is_refused(servers: Servers) -> None:
     columns = (Column("id", ColumnType.INT64), Column("day", ColumnType.DATE))
     table = Table("framehaul_moved", columns, ("id",), partition_by_month_of="day")

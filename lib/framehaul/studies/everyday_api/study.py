@@ -30,7 +30,7 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
-from framehaul.results import ratios, statistics, store
+from framehaul.results import committed, ratios, statistics, store
 from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.store import Status
 from framehaul.servers import Servers
@@ -352,6 +352,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    if (path := directory / STUDY.results).exists():
-        blocks["everyday-memory"] = str(memory_table(store.read(path, BatchedRead)))
+    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
+        if (path := run / STUDY.results).exists():
+            blocks[f"everyday-memory{suffix}"] = str(memory_table(store.read(path, BatchedRead)))
     return blocks

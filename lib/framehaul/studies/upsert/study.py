@@ -42,6 +42,7 @@ TITLES = {
 }  # fmt: skip
 WHOLE = {"old", "new"}
 """What a reader may see of an upsert that is all or nothing,"""
+MOSTLY_THERE = "many rows, most of them there"
 YES = {True: "yes", False: "no", None: ""}
 CLEAN = {"nothing", "all"}
 """and what it may leave when it breaks."""
@@ -234,7 +235,7 @@ def situations(every: Iterable[Case]) -> dict[str, Case]:
     many = [one for one in known if one.rows == most]
     return {
         "few rows into a large table": min(known, key=lambda one: (-one.target, one.rows, -one.share)),
-        "many rows, most of them there": max(many, key=lambda one: (one.share, one.target)),
+        MOSTLY_THERE: max(many, key=lambda one: (one.share, one.target)),
         "many rows, most of them new": min(many, key=lambda one: (one.share, -one.target)),
     }
 
@@ -373,9 +374,7 @@ def cost_figure(passes: pl.DataFrame) -> Figure:
     with charts.panels(len(BOTH), height=6.2) as (figure, drawn):
         for axes, database in zip(drawn, BOTH, strict=True):
             here = rows.filter(database=database)
-            case = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).get(
-                "many rows, most of them there"
-            )
+            case = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).get(MOSTLY_THERE)
             timed = [] if case is None else here.filter(**case_columns(case), status="ok").to_dicts()
             timed.sort(key=lambda row: row["written_bytes"])
             for at, row in enumerate(timed):

@@ -44,9 +44,10 @@ def without_key(table: Table) -> list[str]:
 def target(technique: Technique, table: Table) -> Table:
     """The table as an upsert asks for it: on ClickHouse of an engine that it names, sorted by the key.
 
-    On PostgreSQL in partitions by the key, which have the table's name with a number behind it.
+    On PostgreSQL in partitions by the key, which have the table's name with a number behind it; somebody's own
+    CREATE TABLE stays as it is there.
     """
-    if not technique.engine:
+    if not technique.engine or (technique.database == "postgres" and table.postgres_body):
         return table
     if technique.database == "postgres":
         body = table.postgres_ddl.removeprefix(f"CREATE TABLE {table.postgres_name} ")
