@@ -22,7 +22,7 @@ from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
 from framehaul.harness.measure import IN_FRAMES
 from framehaul.harness.verify import Expected
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
@@ -221,7 +221,7 @@ def test_a_reader_that_ends_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         study._read(WAYS[0], 3, {})
 
 
-def reads(less: int, more: int, arrow: int = 20_000_000) -> pl.DataFrame:
+def reads(less: int, more: int, arrow: int = 200_000_000) -> pl.DataFrame:
     way = WAYS[0]
     made = [
         BatchedRead("run", way.database, way.name, way.label, 1000 * part, 1, 1.0, 9.0, 1, arrow * part // 5, peak)
@@ -233,9 +233,23 @@ def reads(less: int, more: int, arrow: int = 20_000_000) -> pl.DataFrame:
 
 def test_what_grows_with_the_rows_is_not_bounded() -> None:
     base = 30_000_000
-    assert [row["bounded"] for row in grown(reads(base, base + 12_100_000))] == ["no"]
-    assert [row["bounded"] for row in grown(reads(base, base + 11_900_000))] == ["yes"]
-    assert [row["bounded"] for row in grown(reads(base, base * 9, arrow=1_000_000))] == ["too few rows to say"]
+    for growth, arrow, said in (
+        (121_000_000, 200_000_000, "no"), (119_000_000, 200_000_000, "yes"),
+        (12_100_000, 20_000_000, "too few rows to say"),  # buffers that fill up take as much
+        (11_900_000, 20_000_000, "yes"), (240_000_000, 1_000_000, "too few rows to say"),
+        (0, 1_000_000, "too few rows to say"),
+    ):  # fmt: skip
+        assert [row["bounded"] for row in grown(reads(base, base + growth, arrow))] == [said]
+
+
+def test_the_answer_is_of_the_run_that_read_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, larger = reads(30_000_000, 31_000_000), reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
+    monkeypatch.setattr(committed, "LARGER_RUN", tmp_path)
+    assert study._of_most_rows(here) is here
+    (tmp_path / STUDY.results).touch()
+    monkeypatch.setattr(store, "read", lambda *_: larger)
+    assert study._of_most_rows(here) is larger
+    assert [*study._bounded(larger)] == [f"**Memory grows with the rows**, up to 50,000 of them, with {WAYS[0].label}."]
 
 
 def test_a_frame_of_either_kind_counts_its_rows() -> None:
