@@ -56,7 +56,9 @@ def beside[T](
                     ended.wait()
                 if not waiting:
                     return
-                study, values = next(pair for pair in waiting if not held.intersection(pair[0].holds))
+                free = [pair for pair in waiting if not held.intersection(pair[0].holds)]
+                # Who needs tables cannot begin at any time.
+                study, values = max(free, key=lambda pair: len(pair[0].holds))
                 waiting.remove((study, values))
                 held.update(study.holds)
             try:
@@ -71,8 +73,10 @@ def beside[T](
     with ThreadPoolExecutor(LANES, "framehaul-lane") as pool:
         lanes = [pool.submit(lane) for _ in range(min(LANES, len(stage)))]
         try:
-            for one in wait(lanes, return_when="FIRST_EXCEPTION").done:
-                one.result()
+            while not all(one.done() for one in lanes):
+                # Not for ever: Polars' handler of SIGINT has system calls restarted, and an interrupt would end no wait.
+                for one in wait(lanes, 0.2, "FIRST_EXCEPTION").done:
+                    one.result()
         except BaseException:
             stopped.set()
             with ended:

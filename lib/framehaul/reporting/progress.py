@@ -156,7 +156,8 @@ class Plan:
         for _, part, seconds in self._times:
             by_part[part] = by_part.get(part, 0) + seconds
         ranked = sorted(by_part.items(), key=lambda item: -item[1])
-        parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in ranked if seconds > total / 100)
+        counted = sum(by_part.values())  # more than the time it took, where some was spent beside other work
+        parts = ", ".join(f"{part} {seconds / counted:.0%}" for part, seconds in ranked if seconds > counted / 100)
         print(f"took {duration(total)}: {parts}", flush=True)
 
     def _write_times(self) -> None:
