@@ -74,7 +74,7 @@ def beside[T](
         lanes = [pool.submit(lane) for _ in range(min(LANES, len(stage)))]
         try:
             while not all(one.done() for one in lanes):
-                # Not for ever: Polars' handler of SIGINT has system calls restarted, and an interrupt would end no wait.
+                # Not for ever: Polars' handler of SIGINT has system calls restarted, so that an interrupt ends no wait.
                 for one in wait(lanes, 0.2, "FIRST_EXCEPTION").done:
                     one.result()
         except BaseException:
