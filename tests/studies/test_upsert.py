@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.passes import Failed, Ok, Skipped
 from framehaul.harness.trials import chosen_techniques
 from framehaul.results import store
 from framehaul.servers import Servers
@@ -260,11 +261,33 @@ def test_a_killed_server_leaves_what_a_way_says_and_sent_again_it_is_right() -> 
         assert beside[f"polars_http_client_{name}"] == 1
 
 
-def test_who_was_over_before_the_server_died_says_so() -> None:
+@pytest.mark.parametrize(
+    ("known", "kind", "said"),
+    [(Ok([1]), RuntimeError, "on_conflict was over before the server could be killed"),
+     (Failed("it raised"), RuntimeError, "it raised"), (Skipped("no driver"), UnavailableError, "no driver")],
+    ids=repr,
+)  # fmt: skip
+def test_an_upsert_that_no_killed_server_can_meet_says_why(known: Any, kind: type[Exception], said: str) -> None:
     way = BY_NAME["polars_pgpq_temporary_on_conflict"]
-    broken = Crashes(None, [way], base(5, 1), base(5, 1), {way: [1]}, set(), 3)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="on_conflict was over before the server could be killed"):
+    broken = Crashes(None, [way], base(5, 1), base(5, 1), {way: known}, set(), 3)  # type: ignore[arg-type]
+    with pytest.raises(kind, match=said):
         broken.aftermath(way, 3)
+
+
+@pytest.mark.slow
+def test_an_upsert_that_raises_keeps_no_other_from_meeting_a_killed_server() -> None:
+    way = BY_NAME["polars_psycopg_unnest_on_conflict"]
+
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    bad = broken_way(BY_NAME["polars_pgpq_table_swap"], function=refuse)
+    there = base(CASE.target, 5)
+    with breakable() as own:
+        broken = crashes(own, [bad, way], there, incoming(there, CASE, 5))
+        with pytest.raises(RuntimeError, match="OSError: no"):
+            broken.aftermath(bad, 1)
+        assert broken.aftermath(way, 1) == {"left": "nothing 1", "beside": 0, "again": "right"}
 
 
 def test_states_after_a_failure(servers: Servers) -> None:

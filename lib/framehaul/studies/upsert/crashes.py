@@ -14,7 +14,9 @@ import polars as pl
 
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import Table
+from framehaul.errors import UnavailableError
 from framehaul.harness.measure import quiet_drivers
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt
 from framehaul.servers.relay import relayed
 from framehaul.studies.faults.breakable import BreakableServers
 from framehaul.studies.upsert.faults import (
@@ -45,7 +47,8 @@ class Crashes:
     ways: Sequence[Technique]
     there: pl.DataFrame
     come: pl.DataFrame
-    _stops: Mapping[Technique, list[int]]
+    _stops: Mapping[Technique, Pass[list[int]]]
+    """Before which of its bytes an upsert can be held, of each that runs at all."""
     _held: set[Technique] = field(default_factory=set)
     _number: int = 0
     """The last round in which the servers were killed."""
@@ -53,13 +56,13 @@ class Crashes:
     def kill(self, number: int) -> None:
         """Hold all ways before the message of this round, each in a table of its own, kill both servers, start them."""
         until = threading.Event()
-        held = {one: threading.Event() for one in self.ways}
-        for one in self.ways:
+        held = {one: threading.Event() for one in self.ways if isinstance(self._stops[one], Ok)}
+        for one in held:
             tables, table = place_of(self.broken.servers.of(one.database)).tables(one), self._table(one)
             tables.create(table)
             tables.load(table, from_polars(self.there, TABLE))
         with quiet_drivers(), ThreadPoolExecutor(len(self.ways)) as pool:
-            running = {one: pool.submit(self._upsert, one, number, held[one], until) for one in self.ways}
+            running = {one: pool.submit(self._upsert, one, number, event, until) for one, event in held.items()}
             try:
                 for one, future in running.items():
                     while not held[one].wait(POLL_SECONDS) and not future.done():
@@ -67,13 +70,14 @@ class Crashes:
                 self.broken.kill(*BOTH)
             finally:
                 until.set()
-        self._held = {one for one in self.ways if held[one].is_set()}
+        self._held = {one for one, event in held.items() if event.is_set()}
         self.broken.start(*BOTH)
         self._number = number
 
     def _upsert(self, technique: Technique, number: int, held: threading.Event, until: threading.Event) -> None:
         known = self._stops[technique]
-        after = known[max(0, len(known) - ORDER[number - 1])]
+        assert isinstance(known, Ok)
+        after = known.values[max(0, len(known.values) - ORDER[number - 1])]
         server = self.broken.servers.of(technique.database)
         # Whatever it raises: what counts is what is left.
         with (
@@ -90,8 +94,14 @@ class Crashes:
     def aftermath(self, technique: Technique, number: int) -> dict[str, Any]:
         """What is left of an upsert after the kill of this round, and whether it is right when it is sent again.
 
-        Raises RuntimeError where it was over before the server was killed, WrongResultError where it is not right.
+        Raises UnavailableError or RuntimeError where it does not run at all, RuntimeError where it was over before the
+        server was killed, WrongResultError where it is not right.
         """
+        match self._stops[technique]:
+            case Skipped(reason):
+                raise UnavailableError(reason)
+            case Failed(reason):
+                raise RuntimeError(reason)
         if number != self._number:
             self.kill(number)
         if technique not in self._held:
@@ -109,11 +119,13 @@ class Crashes:
 
 def crashes(broken: BreakableServers, ways: Sequence[Technique], there: pl.DataFrame, come: pl.DataFrame) -> Crashes:
     """Upserts to be broken, whose messages are known from one that nothing breaks."""
-    found: dict[Technique, list[int]] = {}
+    found: dict[Technique, Pass[list[int]]] = {}
     for database in {one.database for one in ways}:
         with (
             Bench(place_of(broken.servers.of(database)), there, updated(there, come)) as bench,
             relayed(bench.place.server, TurnsRelay) as road,
         ):
-            found |= {one: stops(*turns_of(bench, one, come, road)) for one in ways if one.database == database}
+            for one in ways:
+                if one.database == database:
+                    found[one] = attempt(lambda: stops(*turns_of(bench, one, come, road)))  # noqa: B023  called here
     return Crashes(broken, ways, there, come, found)
