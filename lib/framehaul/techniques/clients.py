@@ -348,17 +348,23 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
 
 
 @contextmanager
-def open_sqlalchemy(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over psycopg."""
-    import psycopg
+def sqlalchemy_over(driver: str, connect: Callable[[], Any]) -> Iterator[sqlalchemy.Connection]:
+    """A SQLAlchemy connection to PostgreSQL over what `connect` opens with this driver."""
     import sqlalchemy
 
-    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn()))
+    engine = sqlalchemy.create_engine(f"postgresql+{driver}://", creator=connect)
     try:
         with engine.connect() as connection:
             yield connection
     finally:
         engine.dispose()
+
+
+def open_sqlalchemy(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
+    """A SQLAlchemy connection over psycopg."""
+    import psycopg
+
+    return sqlalchemy_over("psycopg", lambda: psycopg.connect(server.dsn()))
 
 
 @contextmanager
@@ -370,18 +376,11 @@ def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connec
         yield connection
 
 
-@contextmanager
-def open_sqlalchemy_psycopg2(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
+def open_sqlalchemy_psycopg2(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
     """A SQLAlchemy connection over psycopg2."""
     import psycopg2
-    import sqlalchemy
 
-    engine = sqlalchemy.create_engine("postgresql+psycopg2://", creator=lambda: psycopg2.connect(server.dsn()))
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
+    return sqlalchemy_over("psycopg2", lambda: psycopg2.connect(server.dsn()))
 
 
 @contextmanager
