@@ -55,7 +55,7 @@ from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import source
-from tests.conftest import call
+from tests.conftest import call, lacks
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
 NYCFLIGHTS13 = Path(__file__).with_name("nycflights13")
@@ -241,7 +241,8 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (documents_of("[NaN]"), r"NaN is no JSON"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*number of days"),
         (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters.*: make the column binary, or take"),
-        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*a number.*or cut"),
+        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*NANOSECONDS=split.*a "
+         r"number.*or cut"),
         (days("1899-12-31"), r"column value \(date32\[day\]\) holds dates from 1899-12-31.*Date32.*text, or rep"),
         (days("2300-01-01"), r"Date32 has 1900-01-01 to 2299-12-31"),
         (pa.array([dt.datetime(2300, 1, 1)]), r"holds moments from 2300.*DateTime64"),
@@ -455,6 +456,71 @@ def test_any_frame_becomes_a_table_that_holds_it(content: pa.Table) -> None:
     for name in content.column_names:
         assert found.content[name].to_pylist() == content[name].to_pylist()
     assert Expected(found.table, found.content).difference(to_pandas(found.content, found.table)) is None
+
+
+# Nanoseconds
+
+MOMENTS_NS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "at": pa.array([-1, 1_700_000_000_123_456_789, None, 2**63 - 1], pa.timestamp("ns")),
+        "seen": pa.array([1, 2, 3, 4], pa.timestamp("ns", "Europe/Berlin")),
+        "whole": pa.array([1000, None, 2000, 0], pa.timestamp("ns")),
+    }
+)
+
+
+def test_nanoseconds_are_split_where_postgresql_would_lose_them() -> None:
+    found = derive(MOMENTS_NS, "x", key="seen", nanoseconds="split")
+    assert found.split == {"at", "seen"}
+    statement = found.tables["postgres"].postgres_ddl
+    for line in (
+        '"at" timestamp,', '"at_nanoseconds" smallint CHECK ("at_nanoseconds" BETWEEN 0 AND 999 AND '
+        '("at_nanoseconds" IS NULL) = ("at" IS NULL)),', '"seen" timestamp with time zone NOT NULL,',
+        '"seen_nanoseconds" smallint NOT NULL CHECK ("seen_nanoseconds" BETWEEN 0 AND 999)', '"whole" timestamp,',
+        'PRIMARY KEY ("seen", "seen_nanoseconds")',
+    ):  # fmt: skip
+        assert line in statement
+    assert found.tables["clickhouse"].clickhouse_ddl == found.table.clickhouse_ddl
+    assert "`at` Nullable(DateTime64(9))" in found.table.clickhouse_ddl
+    assert "0 to 999 nanoseconds, is in `at_nanoseconds`" in found.mappings[1].notes[0]
+    assert found.mappings[1].in_postgres == "timestamp and smallint"
+    assert found.content["at"].equals(MOMENTS_NS["at"])
+    assert derive(SMALL, "x", nanoseconds="split").tables["postgres"] == derive(SMALL, "x").table
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"at": MOMENTS_NS["at"], "at_nanoseconds": [1, 2, 3, 4]}, "2 columns are called 'at_nanoseconds': rename all"),
+        ({"a" * 60: MOMENTS_NS["at"]}, "has 72 bytes, and PostgreSQL keeps 63: shorten it"),
+        ({"at": pa.array([-(2**62)], pa.timestamp("ns"))}, "column at .* holds moments from 1823.* has 1900 to 2299"),
+        ({"at": pa.array([1], pa.duration("ns"))}, "duration.*holds nanoseconds"),
+        ({"at": pa.array([[1]], pa.list_(pa.timestamp("ns")))}, "not carried"),
+    ],
+)  # fmt: skip
+def test_nanoseconds_that_cannot_be_split_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        derive(pa.table(values), "x", nanoseconds="split")
+
+
+def test_nanoseconds_around_which_arrow_wraps_something_are_split() -> None:
+    at = MOMENTS_NS["at"].combine_chunks().dictionary_encode()
+    found = derive(pa.table({"at": at}), "x", nanoseconds="split")
+    assert found.contents["postgres"]["at_nanoseconds"].to_pylist() == [999, 789, None, 807]
+
+
+@pytest.mark.parametrize("half", ['"at" = NULL', '"at_nanoseconds" = NULL', '"at_nanoseconds" = 1000'])
+def test_postgresql_keeps_both_halves_of_a_moment_together(half: str, servers: Servers) -> None:
+    found = derive(MOMENTS_NS, "halves", nanoseconds="split")
+    table, tables = found.tables["postgres"], PostgresTables(servers.postgres)
+    try:
+        tables.create(table)
+        tables.load(table, found.contents["postgres"])
+        with pytest.raises(ServerError, match="violates check constraint"):
+            tables.run(f"UPDATE {table.postgres_name} SET {half} WHERE id = 1")
+    finally:
+        tables.drop(table)
 
 
 # Files
@@ -912,13 +978,13 @@ def test_an_edited_statement_makes_the_tables(database: str, servers: Servers) -
     found = derive(KEYED, "edited", key="a b")
     if database == "postgres":
         text = found.table.postgres_ddl.replace('PRIMARY KEY ("a", "b")', 'PRIMARY KEY ("with blank"), CHECK ("a" > 0)')
-        table = ddl.as_made(ddl.edited(found.table, f"{text};", ""), servers)[database]
+        table = ddl.as_made(ddl.edited(found.tables, f"{text};", ""), servers)["postgres"]
         assert table.key == ("with blank",)
     else:
         text = found.table.clickhouse_ddl.replace("`with blank` String", "`with blank` LowCardinality(String)")
         text = re.sub(r"ORDER BY .*", "ORDER BY (b, `with blank`)", text).replace("COMMENT", "-- COMMENT").strip()
         text = text.partition("-- COMMENT")[0]  # the comment that marks the table as ours is put back
-        table = ddl.as_made(ddl.edited(found.table, "", text), servers)[database]
+        table = ddl.as_made(ddl.edited(found.tables, "", text), servers)["clickhouse"]
         assert table.sort == ("b", "with blank")
         assert [column.low_cardinality for column in table.columns] == [False, False, True, False]
     names = {"postgres": ("polars_adbc_ingest", "polars_adbc_fetch"),
@@ -939,11 +1005,11 @@ def test_an_edited_statement_makes_the_tables(database: str, servers: Servers) -
 )  # fmt: skip
 def test_a_statement_for_something_else_is_refused(statement: str, said: str, database: str, servers: Servers) -> None:
     engine = "ENGINE = MergeTree ORDER BY a" if database == "clickhouse" else ""
-    table = derive(KEYED, "edited").table
+    found = derive(KEYED, "edited")
     with pytest.raises(DataError, match=said):
-        ddl.as_made(ddl.edited(table, *edit(database, statement.format(engine=engine))), servers)
-    tables_of(servers.of(database)).create(table)
-    tables_of(servers.of(database)).drop(table)
+        ddl.as_made(ddl.edited(found.tables, *edit(database, statement.format(engine=engine))), servers)
+    tables_of(servers.of(database)).create(found.table)
+    tables_of(servers.of(database)).drop(found.table)
 
 
 # The run
@@ -1072,6 +1138,32 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
                                                                            replacing_merge_tree)  # fmt: skip
     assert left_in_postgres(servers) == []
     assert ClickHouseTables(servers.clickhouse).rows("SHOW TABLES LIKE 'framehaul_example%'") == []
+
+
+@pytest.mark.parametrize(
+    "mode", [modes.UPSERT, *(pytest.param(one, marks=pytest.mark.slow) for one in (modes.APPEND, modes.REPLACE))]
+)
+def test_a_frame_with_nanoseconds_moves_in_every_mode_and_the_code_says_how(
+    mode: str, own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mine, "techniques", lambda *path: [one for one in few(*path) if not lacks(one)])
+    monkeypatch.setattr(modes, "upserts", few_upserts)
+    pq.write_table(pa.concat_tables([MOMENTS_NS, MOMENTS_NS.set_column(0, "id", pa.array([5, 6, 7, 8]))]),
+                   tmp_path / "x.parquet")  # fmt: skip
+    with pytest.raises(DataError, match=r"column at .* holds nanoseconds.*NANOSECONDS=split"):
+        mine.open_frame(str(tmp_path / "x.parquet"), key="id seen", mode=mode)
+    frame = mine.open_frame(str(tmp_path / "x.parquet"), key="id seen", mode=mode, nanoseconds="split")
+    run = mine.run(frame, passes=1, warmup=0, seed=1)
+    exact = run.passes.filter(pl.col("technique").is_in(["polars_adbc_fetch", "polars_http_client_arrow_stream"]) |
+                              (pl.col("direction") == "write"))  # fmt: skip
+    assert set(exact["status"]) == {"ok"}, exact["reason"].to_list()
+    code = {path.stem: path.read_text() for path in (tmp_path / "reports" / "20_own_data").glob("*.py")}
+    assert "whole_polars(" in code["postgres_read_polars"]
+    assert {"split_polars(" in text for name, text in code.items() if name.startswith("postgres_write_polars")} == {
+        True
+    }
+    assert not [name for name, text in code.items() if name.startswith("clickhouse") and "_nanoseconds" in text]
+    assert left_in_postgres(servers) == []
 
 
 @pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])

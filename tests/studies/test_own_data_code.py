@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,9 +24,10 @@ from framehaul.data import generator
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError
 from framehaul.harness.passes import Ok
-from framehaul.harness.verify import Expected
+from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.reporting.notebooks import _failures
 from framehaul.results import store
+from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.servers.address import parse_clickhouse_url
 from framehaul.servers.tables import PostgresTables, tables_of
@@ -45,6 +46,7 @@ from tests.studies.test_own_data import (
     DATABASES,
     FEWER,
     JSON_WRITERS,
+    MOMENTS_NS,
     NYCFLIGHTS13,
     SMALL,
     WRITERS,
@@ -321,6 +323,60 @@ def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, 
                 tables_of(servers.of(database)).drop(table)
 
 
+NANOSECONDS_OFTEN = {"polars_adbc_ingest", "pandas_adbc_ingest", "polars_adbc_fetch", "pandas_adbc_fetch"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(NANOSECONDS_OFTEN, id="some"),
+        pytest.param({found.name for found in SHOWN} - NANOSECONDS_OFTEN, id="others", marks=pytest.mark.slow),
+    ],
+)
+def test_the_code_writes_nanoseconds_into_two_columns_and_reads_them_back(
+    names: set[str], servers: Servers, tmp_path: Path
+) -> None:
+    data = tmp_path / "moments.parquet"
+    pq.write_table(MOMENTS_NS, data)
+    derived = mine.open_frame(str(data), key="id seen", nanoseconds="split").derived
+    split, halves = derived.tables["postgres"], derived.contents["postgres"]
+    reference, tables = split.renamed(f"{split.name}_sent"), PostgresTables(servers.postgres)
+    sent, whole = Expected(split, halves), Expected(derived.table, derived.content)
+    runner = Runner(servers, data, set(), tmp_path)
+    exact: list[str] = []
+
+    def check(found: Technique) -> None:
+        tables.create(split)
+        if found.direction == "read":
+            tables.load(split, halves)
+        said, result = runner.run(found.name, code_of(found, split))
+        assert said == "ran", said
+        if found.direction == "write":
+            assert sent.difference_on_server(tables) is None
+        else:
+            frame = pl.read_ipc(result) if found.frame == "polars" else pd.read_pickle(result)
+            assert whole.difference(frame) is None
+            assert dtype_drift(frame, derived.table) == EXACT
+        exact.append(found.name)
+
+    try:
+        sent.keep_reference(tables, reference)
+        for direction in ("write", "read"):
+            chosen = {found.name for found in SHOWN if found.name in names and not lacks(found)
+                      and (found.database, found.direction) == ("postgres", direction)}  # fmt: skip
+            outcomes = measured(("postgres", direction), chosen, replace(derived, table=split, content=halves), servers)
+            check_each(
+                (found for found in techniques("postgres", direction)
+                 if isinstance(outcome := outcomes.get(found.name), Ok) and outcome.values.dtypes in (None, EXACT)),
+                check,
+            )  # fmt: skip
+    finally:
+        runner.close()
+        for table in (split, reference):
+            tables.drop(table)
+    assert len(exact) >= 4, exact
+
+
 ONE_OF_EACH = (
     "time", "duration", "list", "list of text", "fixed-size list", "fixed binary", "enum", "json", "struct of all",
     "list of full lists", "map of numbers", "list of moments", "struct of moments",
@@ -493,6 +549,7 @@ def test_code_connects_where_the_usual_variables_say(
         (["--data={data}", "--rows=x"], "ROWS='x'"),
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
         (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
+        (["--data={data}", "--nanoseconds=round"], "NANOSECONDS='round': choose from refuse, split"),
         (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
         (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULLs, the first in row 1"),
