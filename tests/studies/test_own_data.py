@@ -147,6 +147,26 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "list of int32": (pa.array([[-5], [None], []], pa.list_(pa.int32())), "integer[]", "Array(Nullable(Int32))", ""),
     "list of float32": (pa.array([[0.1], [None], []], pa.list_(pa.float32())), "real[]", "Array(Nullable(Float32))",
                         ""),
+    "list of uint8": (pa.array([[0, None, 255], [], [None]], pa.list_(pa.uint8())), "smallint[]",
+                      "Array(Nullable(UInt8))", "smallint[], checked in PostgreSQL"),
+    "list of uint16": (pa.array([[0, None, 65_535], [], [7]], pa.list_(pa.uint16())), "integer[]",
+                       "Array(Nullable(UInt16))", ""),
+    "list of uint32": (pa.array([[0, None, 2**32 - 1], [], [7]], pa.list_(pa.uint32())), "bigint[]",
+                       "Array(Nullable(UInt32))", ""),
+    "list of uint64": (pa.array([[0, None, 2**64 - 1], [], [7]], pa.large_list(pa.uint64())), "numeric(20, 0)[]",
+                       "Array(Nullable(UInt64))", ""),
+    "fixed-size list of uint64": (pa.array([[0, None], [2**64 - 1, 1], [7, 8]], pa.list_(pa.uint64(), 2)),
+                                  "numeric(20, 0)[]", "Array(Nullable(UInt64))", "PostgreSQL checks it"),
+    "list of decimals": (pa.array([[Decimal("0.01"), None], [], [Decimal("-9999999999.99"), Decimal("1E+9")]],
+                                  pa.list_(pa.decimal128(12, 2))),
+                         "numeric(12, 2)[]", "Array(Nullable(Decimal(12, 2)))", ""),
+    "list of long decimals": (pa.array([[Decimal("9" * 28 + "." + "9" * 10), None], [], [Decimal("-1E-10")]],
+                                       pa.list_(pa.decimal128(38, 10))),
+                              "numeric(38, 10)[]", "Array(Nullable(Decimal(38, 10)))", ""),
+    "list of short decimals": (pa.array([[Decimal("9.9")], [], [None]], pa.list_(pa.decimal32(2, 1))),
+                               "numeric(2, 1)[]", "Array(Nullable(Decimal(2, 1)))", ""),
+    "fixed-size list of decimals": (pa.array([[Decimal("0.01"), None]] * 3, pa.list_(pa.decimal128(12, 2), 2)),
+                                    "numeric(12, 2)[]", "Array(Nullable(Decimal(12, 2)))", "PostgreSQL checks it"),
     "fixed binary": (pa.array([b"aa", None, b"\0\xff"], pa.binary(2)), "bytea", "Nullable(FixedString(2))", "checked"),
     "enum": (pa.DictionaryArray.from_arrays([1, None, 0], ["it's", "a", "of no row"], ordered=True), "text",
              "Nullable(Enum8('it\\'s' = 1, 'a' = 2, 'of no row' = 3))", "enum of 3 texts"),
@@ -863,6 +883,28 @@ FEWER: dict[tuple[Database, Direction], set[str]] = {
     ("clickhouse", "read"): {"polars_http_client_arrow_stream", "pandas_http_client_arrow_stream",
                              "polars_aiohttp_arrow_stream"},
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("list of uint8", "{0,256}"), ("list of uint8", "{NULL,-1}"), ("list of uint16", "{65536}"),
+        ("list of uint32", "{NULL,4294967296}"), ("list of uint64", "{-1}"),
+        ("list of uint64", "{18446744073709551616,NULL}"), ("fixed-size list of uint64", "{0,-1}"),
+        ("fixed-size list of uint64", "{1}"), ("list of decimals", "{12345678901.00}"),
+    ],
+)  # fmt: skip
+def test_postgresql_checks_the_elements_of_arrays(name: str, wrong: str, servers: Servers) -> None:
+    found = derive(pa.table({"value": CARRIED_BY_FEWER[name][0]}), "checked")
+    tables = PostgresTables(servers.postgres)
+    try:
+        tables.create(found.table)
+        tables.load(found.table, found.content)  # NULL inside, empty lists, limits
+        with pytest.raises(ServerError, match=r"violates check constraint|numeric field overflow"):
+            tables.run(f"INSERT INTO framehaul_checked VALUES ('{wrong}')")
+        assert tables.run("SELECT count(*) FROM framehaul_checked") == [(3,)]
+    finally:
+        tables.drop(found.table)
 
 
 def of_another_tool(tool: str, directory: Path) -> pa.Table:

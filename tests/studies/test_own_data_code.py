@@ -42,6 +42,7 @@ from tests.conftest import check_each, lacks, mostly_slow, run_command
 from tests.installed import canonical, distributions_for, modules_beside, owners_of_modules
 from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import (
+    CARRIED,
     CARRIED_BY_FEWER,
     DATABASES,
     FEWER,
@@ -377,40 +378,58 @@ def test_the_code_writes_nanoseconds_into_two_columns_and_reads_them_back(
     assert len(exact) >= 4, exact
 
 
-ONE_OF_EACH = (
-    "time", "duration", "list", "list of text", "fixed-size list", "fixed binary", "enum", "json", "struct of all",
-    "list of full lists", "map of numbers", "list of moments", "struct of moments",
-)  # fmt: skip
+ALL_TYPES = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER).items()}
+
+
+def of_types(names: list[str], directory: Path) -> tuple[Path, Derived]:
+    """A file that has columns of these types, and its table."""
+    data = directory / "types.arrow"
+    content = pa.table({"id": pa.array([1, 2, 3]), **{name: ALL_TYPES[name] for name in names}})
+    with pa.ipc.new_file(data, content.schema) as file:
+        file.write_table(content)
+    return data, mine.open_frame(str(data), key="id").derived
+
+
+def carried_by(found: Technique, names: list[str], servers: Servers, directory: Path) -> list[str]:
+    """Those of these types that a technique carries, found by halves: most carry all of them, or none of a few."""
+    derived = of_types(names, directory)[1]
+    if isinstance(measured((found.database, found.direction), {found.name}, derived, servers)[found.name], Ok):
+        return names
+    if len(names) == 1:
+        return []
+    halves = names[: len(names) // 2], names[len(names) // 2 :]
+    return [name for half in halves for name in carried_by(found, half, servers, directory)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_the_code_carries_every_type_that_its_technique_carries(name: str, servers: Servers, tmp_path: Path) -> None:
-    data = tmp_path / "one type.parquet"
-    pq.write_table(pa.table({"id": pa.array([1, 2, 3]), "value": CARRIED_BY_FEWER[name][0]}), data)
-    derived = mine.open_frame(str(data), key="id").derived
-    reference = derived.table.renamed(f"{derived.table.name}_sent")
-    sent: dict[str, Expected] = {database: Expected(derived.table, derived.content) for database in DATABASES}
-    runner = Runner(servers, data, set(), tmp_path)
-    carried: dict[tuple[Database, Direction], int] = {}
+@pytest.mark.parametrize("frame", ["polars", "pandas"])
+@pytest.mark.parametrize("path", mine.PATHS, ids=" ".join)
+def test_the_code_carries_every_type_that_its_technique_carries(
+    path: tuple[Database, Direction], frame: str, servers: Servers, tmp_path: Path
+) -> None:
+    tables, seen = tables_of(servers.of(path[0])), set[str]()
+    runner = Runner(servers, tmp_path / "types.arrow", set(), tmp_path)
+
+    def check(found: Technique) -> None:
+        names = carried_by(found, [*ALL_TYPES], servers, tmp_path)
+        assert names, "it carries none"
+        derived = of_types(names, tmp_path)[1]
+        sent: dict[str, Expected] = {path[0]: Expected(derived.table, derived.content)}
+        try:
+            sent[path[0]].keep_reference(tables, derived.table.renamed(f"{derived.table.name}_sent"))
+            tables.create(derived.table)
+            tables.load(derived.table, derived.content)
+            check_snippet(found, code_of(found, derived.table, "arrow"), runner, derived, sent, servers)
+        finally:
+            tables.drop(derived.table)
+            tables.drop(derived.table.renamed(f"{derived.table.name}_sent"))
+        seen.update(names)
+
     try:
-        for path in FEWER:
-            chosen = [found for found in SHOWN if (found.database, found.direction) == path and not lacks(found)]
-            outcomes = measured(path, {found.name for found in chosen}, derived, servers)
-            exact = [found for found in chosen if isinstance(outcomes[found.name], Ok)]
-            carried[path] = len(exact)
-            sent[path[0]].keep_reference(tables_of(servers.of(path[0])), reference)
-            tables_of(servers.of(path[0])).create(derived.table)
-            tables_of(servers.of(path[0])).load(derived.table, derived.content)
-            check_each(
-                exact, lambda found: check_snippet(found, code_of(found, derived.table), runner, derived, sent, servers)
-            )
+        check_each((one for one in techniques(*path) if one in SHOWN and one.frame == frame and not lacks(one)), check)
     finally:
         runner.close()
-        for database in DATABASES:
-            for table in (derived.table, reference):
-                tables_of(servers.of(database)).drop(table)
-    assert all(carried.values()), carried
+    assert seen == {*ALL_TYPES}
 
 
 # Of what is used without being imported by name, and of drivers that bring others along.

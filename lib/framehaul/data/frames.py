@@ -356,11 +356,18 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
-        if isinstance(kind, pa.BaseExtensionType):
-            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
+        if (stored := stored_type(kind)) != kind:
+            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(stored))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast(pl.Schema(table.polars_schema))
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """What an extension type is stored as, in lists as well."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    return pa.list_(stored_type(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:

@@ -378,16 +378,14 @@ def _nested(values: pa.ChunkedArray) -> Found:
         if not _is_documents(values.type):
             raise ValueError(str(error).removeprefix("column it ")) from error
         return found[0], found[1], f"{found[2]}: it {str(error).removeprefix('column it ').partition(':')[0]}"
-    in_postgres = "a document" if types.postgres_form else types.postgres
+    in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
     return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
 
 
 def _fixed_list(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
-    _, types, _ = _list(values)
-    assert types is not None
-    assert types.element is not None
-    exactly = fixed_list_types(types.element, values.type.list_size)
+    _check_no_null_lists(values)
+    exactly = fixed_list_types(cast("Types", _types_inside(values.type.value_type)), values.type.list_size)
     return ColumnType.FIXED_LIST, exactly, "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
 
 
@@ -427,14 +425,25 @@ def _microseconds(values: pa.ChunkedArray, in_clickhouse: str, as_number: str) -
 
 def _list(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
+    _check_no_null_lists(values)
+    kind = ELEMENTS[values.type.value_type]
+    return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
+
+
+def _check_no_null_lists(values: pa.ChunkedArray) -> None:
+    """Raises ValueError for NULL in place of a list."""
     if values.null_count:
         raise ValueError(
             f"holds {values.null_count:,} NULLs in place of a list, which ClickHouse's Array cannot be: make them "
             "empty lists and keep which they were in a column of its own, or make the column JSON: a JSON lines file, "
             "or Arrow's extension type arrow.json"
         )
-    kind = ELEMENTS[values.type.value_type]
-    return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
+
+
+def _is_of_scalars(kind: pa.DataType) -> bool:
+    """Whether lists are of what is carried inside of them: numbers, decimals and text, and no moments or days."""
+    of = kind.value_type
+    return of in ELEMENTS or of in UNSIGNED or (pa.types.is_decimal(of) and _types_inside(of) is not None)
 
 
 def _is_carried_list(kind: pa.DataType) -> bool:
@@ -554,7 +563,7 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (UNSIGNED.__contains__, _unsigned),
     (pa.types.is_time, _time),
     (pa.types.is_duration, _duration),
-    (lambda kind: pa.types.is_fixed_size_list(kind) and kind.list_size > 0 and _is_carried_list(kind), _fixed_list),
+    (lambda kind: pa.types.is_fixed_size_list(kind) and kind.list_size > 0 and _is_of_scalars(kind), _fixed_list),
     (lambda kind: pa.types.is_list(kind) and _is_carried_list(kind), _list),
     (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
     (pa.types.is_date64, _date64),
