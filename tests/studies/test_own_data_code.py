@@ -379,6 +379,7 @@ def test_the_code_writes_nanoseconds_into_two_columns_and_reads_them_back(
 
 
 ALL_TYPES = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER).items()}
+ALL_TYPES.pop("date64 with hours")  # which only memory holds: a file with them is damaged
 
 
 def of_types(names: list[str], directory: Path) -> tuple[Path, Derived]:
