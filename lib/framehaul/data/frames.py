@@ -29,13 +29,18 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     """The frame with its columns in the order of the table's, at no cost where they are: columns go by name.
 
     Raises ValueError with the names of columns that are missing, that the table does not have, or that are there more
-    than once, for a field of Arrow's structs that the table does not have, and TypeError for what is no dataframe, a
-    lazy frame of Polars among them.
+    than once, for columns of several levels, for a field of Arrow's structs that the table does not have, and TypeError
+    for what is no dataframe, a lazy frame of Polars among them.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
     if not isinstance(frame, pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
+    if isinstance(frame, pd.DataFrame) and isinstance(frame.columns, pd.MultiIndex):
+        raise ValueError(  # noqa: TRY004  it is a dataframe
+            f"the columns of the frame have {frame.columns.nlevels} levels (a MultiIndex), and a table's none: join "
+            "them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
+        )
     wanted = table.column_names
     columns = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
     if isinstance(frame, pa.Table | pa.RecordBatch):
@@ -140,7 +145,12 @@ def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
 
     Raises ValueError, naming the column, for a value that is none of the type: Arrow drops fields that a struct lacks.
     """
-    objects = values.astype(object).where(values.notna(), None).tolist()
+    if isinstance(values.dtype, pd.ArrowDtype):  # of which pandas makes arrays of numpy, that have no NULL
+        if values.dtype.pyarrow_dtype == kind:
+            return values
+        objects = pa.chunked_array(values.array).to_pylist()
+    else:
+        objects = values.astype(object).where(values.notna(), None).tolist()
     try:
         for value in objects:
             check_keys_of_structs(value, kind)

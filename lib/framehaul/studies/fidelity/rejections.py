@@ -43,8 +43,8 @@ REJECTIONS: tuple[Rejection, ...] = (
     Rejection("format", r"(?i)parquet", "http_parquet"),
     Rejection("format", r"Arrow's decimals"),
     # Techniques of ours, whose decoders and encoders know fewer types, say so by the column.
-    Rejection("driver", r"^ValueError: column value is .*(decoded here|encoded here|use |cast it|read it)"),
-    Rejection("driver", r"^ValueError: column value is .*(Arrow of|of text|makes|made|all its NULLs)"),
+    Rejection("driver", r"^ValueError: column \w+ is .*(decoded here|encoded here|use |cast it|read it)"),
+    Rejection("driver", r"^ValueError: column \w+ is .*all its NULLs"),
     Rejection("driver", r"^ValueError: columns \['value'\] are bytes"),
     # What clients say in their own words, and what Python, Rust and C++ say for them.
     Rejection("driver", r"^the client does not open|^hangs"),
