@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import gzip
 import json
 import math
 import re
-import sys
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import replace
@@ -1055,16 +1053,6 @@ def test_a_statement_for_something_else_is_refused(statement: str, said: str, da
 
 
 # The run
-
-
-@pytest.fixture
-def own_settings(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Where runs of these tests go: the tests' servers, and a directory of their own."""
-    found = Settings(out=tmp_path, data=None)
-    for module in (mine, sys.modules["framehaul.harness.recording"]):
-        monkeypatch.setattr(module, "load_settings", lambda: found)
-    monkeypatch.setattr("framehaul.servers.running", lambda _: contextlib.nullcontext(servers))
-    return found
 
 
 def left_in_postgres(servers: Servers) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -376,6 +377,64 @@ def test_the_code_writes_nanoseconds_into_two_columns_and_reads_them_back(
         for table in (split, reference):
             tables.drop(table)
     assert len(exact) >= 4, exact
+
+
+NESTED_OFTEN = {"polars_adbc_ingest", "polars_adbc_fetch", "polars_http_client_arrow_stream"}
+
+
+def nested_file(path: Path) -> None:
+    """Orders as DuckDB writes them, with a list, a struct, a map, lists of structs, and NULL where both servers can."""
+    duckdb.sql(
+        "SELECT i AS id, [i, NULL, 9007199254740993] AS numbers, "
+        "{'street': 'row ' || i, 'at': NULL::INTEGER} AS place, MAP {'k' || i: i::DOUBLE / 8} AS rates, "
+        "[{'item': 'a', 'amount': i}, {'item': NULL, 'amount': 0}] AS items, "
+        "[1.25::DECIMAL(9, 2), NULL] AS prices, CASE WHEN i % 3 = 0 THEN NULL ELSE 'note' END AS note "
+        "FROM range(1, 301) t(i)"
+    ).write_parquet(str(path))
+
+
+def test_a_nested_parquet_file_is_measured_and_its_code_moves_it(
+    own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mine, "techniques", lambda *path: [
+        one for one in techniques(*path) if one.name in NESTED_OFTEN and not lacks(one)
+    ])  # fmt: skip
+    data = tmp_path / "orders.parquet"
+    nested_file(data)
+    frame = mine.open_frame(str(data), key="id")
+    kinds = {column.name: (column.types.postgres, column.clickhouse_type) for column in frame.table.columns}
+    assert kinds == {
+        "id": ("bigint", "Int64"), "numbers": ("bigint[]", "Array(Nullable(Int64))"),
+        "place": ("jsonb", "Tuple(street Nullable(String), at Nullable(Int32))"),
+        "rates": ("jsonb", "Map(String, Nullable(Float64))"),
+        "items": ("jsonb", "Array(Tuple(item Nullable(String), amount Nullable(Int64)))"),
+        "prices": ("numeric(9, 2)[]", "Array(Nullable(Decimal(9, 2)))"),
+        "note": ("text", "LowCardinality(Nullable(String))"),
+    }  # fmt: skip
+    run = mine.run(frame, passes=1, warmup=0, seed=1)
+    assert set(run.passes["status"]) == {"ok"}, run.passes["reason"].drop_nulls().to_list()
+    assert set(run.passes["dtypes"].drop_nulls()) == {EXACT}
+    assert set(run.passes["rows"]) == {300}
+    assert len(run.choices) == 4
+    code = {path.stem: path.read_text() for path in (tmp_path / "reports" / "20_own_data").glob("*.py")}
+    assert {choice.file.removesuffix(".py") for choice in run.choices} == {*code}
+    runner = Runner(servers, data, set(), tmp_path)
+    reference = frame.table.renamed(f"{frame.table.name}_sent")
+    try:
+        for database in DATABASES:
+            tables, sent = tables_of(servers.of(database)), Expected(frame.table, frame.derived.content)
+            sent.keep_reference(tables, reference)
+            tables.create(frame.table)
+            assert runner.run(f"write_{database}", code[f"{database}_write_polars"])[0] == "ran"
+            assert sent.difference_on_server(tables) is None
+            said, result = runner.run(f"read_{database}", code[f"{database}_read_polars"])
+            assert said == "ran"
+            assert sent.difference(pl.read_ipc(result)) is None
+    finally:
+        runner.close()
+        for database in DATABASES:
+            for table in (frame.table, reference):
+                tables_of(servers.of(database)).drop(table)
 
 
 ALL_TYPES = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER).items()}

@@ -148,7 +148,7 @@ def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
     if isinstance(values.dtype, pd.ArrowDtype):  # of which pandas makes arrays of numpy, that have no NULL
         if values.dtype.pyarrow_dtype == kind:
             return values
-        objects = pa.chunked_array(values.array).to_pylist()
+        objects = pa.array(values).to_pylist()
     else:
         objects = values.astype(object).where(values.notna(), None).tolist()
     try:
