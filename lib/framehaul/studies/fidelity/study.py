@@ -256,13 +256,15 @@ def _told(cell: Row) -> str:
 
 
 def causes_table(cells: pl.DataFrame) -> Listing:
-    """Where the reasons of rejections lie, by direction: in the server, the format, the driver or the frame."""
-    rejected = cells.filter(outcome="error").group_by("database", "direction", maintain_order=True)
-    counts = [(pl.col("cause") == one).sum().alias(one) for one in CAUSES]
-    return Listing(
-        [words("direction", where), *(Column(f"{one}: {meaning}", one) for one, meaning in CAUSES.items())],
-        rejected.agg(*counts),
-    )
+    """In how many cases of each direction the reason of a rejection lies in the server, format, driver or frame."""
+    rejected = cells.filter(outcome="error")
+    directions = rejected.select("database", "direction").unique(maintain_order=True).to_dicts()
+    rows = [
+        {"cause": one, "meaning": meaning, **{where(of): len(rejected.filter(cause=one, **of)) for of in directions}}
+        for one, meaning in CAUSES.items()
+    ]
+    columns = [words("where the reason lies", "cause"), words("what that means", "meaning")]
+    return Listing([*columns, *(Column(where(of), where(of), "{:,}") for of in directions)], rows)
 
 
 class Matrix(Shown):
