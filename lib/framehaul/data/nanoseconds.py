@@ -86,7 +86,9 @@ def split_pandas(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     for column in table.columns:
         values = frame[column.left_over_of or column.name]
         if column.left_over_of:
-            values = values.dt.nanosecond.astype(column.pandas_dtype)
+            # Of a zone pandas would look at the clock, which in the last hours that there are is out of bounds.
+            moments = values.dt.tz_convert(None) if isinstance(values.dtype, pd.DatetimeTZDtype) else values
+            values = moments.dt.nanosecond.astype(column.pandas_dtype)
         elif pd.api.types.is_datetime64_any_dtype(values.dtype):
             values = values.dt.as_unit(column.types.arrow.unit)
         columns[column.name] = values
