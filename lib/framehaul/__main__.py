@@ -56,7 +56,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
         frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"],
-                           mode=values["mode"])  # fmt: skip
+                           mode=values["mode"], nanoseconds=values["nanoseconds"])  # fmt: skip
     except DataError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
@@ -210,6 +210,7 @@ OPTIONS = {
     "data": "of mine: a file, Parquet, CSV, JSON lines or Arrow IPC",
     "key": "of mine: columns of the primary key",
     "sort": "of mine: columns that ClickHouse sorts by, where they differ",
+    "nanoseconds": "of mine: timestamps with nanoseconds, which PostgreSQL does not have: refuse or split",
     "mode": "of mine: what becomes of rows that are there: append, replace or upsert",
     "a": "of compare: the run before",
     "b": "of compare: the run after",
@@ -224,7 +225,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
-    defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text", "mode": "append"}
+    defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text", "mode": "append", "nanoseconds": "refuse"}
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
         # In capitals as well, as make has them.

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from framehaul.harness.streams import STREAMS
@@ -20,7 +21,17 @@ from framehaul.servers.tables import tables_of
 from framehaul.studies.faults import STUDY as FAULTS_STUDY
 from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, Fault, Frames, SourceError, run_cells, verdict_of
+from framehaul.studies.faults.trial import (
+    BATCH_ROWS,
+    FAULTS,
+    NO_FAULT,
+    Cell,
+    Fault,
+    Frames,
+    SourceError,
+    run_cells,
+    verdict_of,
+)
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
@@ -197,6 +208,32 @@ def test_a_held_load_accounts_for_every_row(broken: BreakableServers, database: 
     assert held.sum_found_is_sum_sent
     assert held.frames_read > 0
     assert held.frames_read_wrong == 0
+
+
+def test_batches_that_are_sent_change_from_one_to_the_next() -> None:
+    frames = Frames(6_000)
+    sent = frames.good("batches")
+    assert isinstance(sent, list)
+    assert [batch.num_rows for batch in sent[:3]] == [BATCH_ROWS, 0, BATCH_ROWS]
+    assert len({batch.schema.field("label").type for batch in sent}) >= 4
+    assert len({batch.schema.field("note").type for batch in sent}) >= 4
+    dictionaries = [batch.column("label").dictionary for batch in sent if batch.num_rows
+                    and pa.types.is_dictionary(batch.schema.field("label").type)]  # fmt: skip
+    assert len({str(one[0]) for one in dictionaries}) == len(dictionaries) > 1
+    assert [batch.column("note").null_count for batch in sent] == [0] * 6 + [BATCH_ROWS]
+
+
+@pytest.mark.parametrize("database", ["postgres", pytest.param("clickhouse", marks=pytest.mark.slow)])
+def test_null_that_is_lost_in_the_last_batch_is_found(broken: BreakableServers, database: Database) -> None:
+    honest = next(one for one in STREAMS if (one.database, one.direction) == (database, "write"))
+
+    def filling(client: Any, table: Any, batches: Any, *rest: Any) -> None:
+        notes = [pc.fill_null(batch.column("note").cast(pa.string()), "") for batch in batches]
+        filled = [batch.set_column(3, "note", note) for batch, note in zip(batches, notes, strict=True)]
+        honest.function(client, table, filled, *rest)
+
+    found = [cells_of(broken, [one], (NO_FAULT,))[0] for one in (honest, replace(honest, function=filling))]
+    assert [(cell.rows, cell.verdict) for cell in found] == [("all", "unaffected"), ("changed", "silent")]
 
 
 def test_streamed_moves_leave_what_their_contract_says(broken: BreakableServers) -> None:

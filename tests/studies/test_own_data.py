@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import gzip
 import json
 import math
 import re
-import sys
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +53,7 @@ from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import Database, Direction
 from framehaul.techniques.source import source
-from tests.conftest import call
+from tests.conftest import call, lacks
 
 DATABASES: tuple[Database, ...] = ("postgres", "clickhouse")
 NYCFLIGHTS13 = Path(__file__).with_name("nycflights13")
@@ -147,6 +145,26 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "list of int32": (pa.array([[-5], [None], []], pa.list_(pa.int32())), "integer[]", "Array(Nullable(Int32))", ""),
     "list of float32": (pa.array([[0.1], [None], []], pa.list_(pa.float32())), "real[]", "Array(Nullable(Float32))",
                         ""),
+    "list of uint8": (pa.array([[0, None, 255], [], [None]], pa.list_(pa.uint8())), "smallint[]",
+                      "Array(Nullable(UInt8))", "smallint[], checked in PostgreSQL"),
+    "list of uint16": (pa.array([[0, None, 65_535], [], [7]], pa.list_(pa.uint16())), "integer[]",
+                       "Array(Nullable(UInt16))", ""),
+    "list of uint32": (pa.array([[0, None, 2**32 - 1], [], [7]], pa.list_(pa.uint32())), "bigint[]",
+                       "Array(Nullable(UInt32))", ""),
+    "list of uint64": (pa.array([[0, None, 2**64 - 1], [], [7]], pa.large_list(pa.uint64())), "numeric(20, 0)[]",
+                       "Array(Nullable(UInt64))", ""),
+    "fixed-size list of uint64": (pa.array([[0, None], [2**64 - 1, 1], [7, 8]], pa.list_(pa.uint64(), 2)),
+                                  "numeric(20, 0)[]", "Array(Nullable(UInt64))", "PostgreSQL checks it"),
+    "list of decimals": (pa.array([[Decimal("0.01"), None], [], [Decimal("-9999999999.99"), Decimal("1E+9")]],
+                                  pa.list_(pa.decimal128(12, 2))),
+                         "numeric(12, 2)[]", "Array(Nullable(Decimal(12, 2)))", ""),
+    "list of long decimals": (pa.array([[Decimal("9" * 28 + "." + "9" * 10), None], [], [Decimal("-1E-10")]],
+                                       pa.list_(pa.decimal128(38, 10))),
+                              "numeric(38, 10)[]", "Array(Nullable(Decimal(38, 10)))", ""),
+    "list of short decimals": (pa.array([[Decimal("9.9")], [], [None]], pa.list_(pa.decimal32(2, 1))),
+                               "numeric(2, 1)[]", "Array(Nullable(Decimal(2, 1)))", ""),
+    "fixed-size list of decimals": (pa.array([[Decimal("0.01"), None]] * 3, pa.list_(pa.decimal128(12, 2), 2)),
+                                    "numeric(12, 2)[]", "Array(Nullable(Decimal(12, 2)))", "PostgreSQL checks it"),
     "fixed binary": (pa.array([b"aa", None, b"\0\xff"], pa.binary(2)), "bytea", "Nullable(FixedString(2))", "checked"),
     "enum": (pa.DictionaryArray.from_arrays([1, None, 0], ["it's", "a", "of no row"], ordered=True), "text",
              "Nullable(Enum8('it\\'s' = 1, 'a' = 2, 'of no row' = 3))", "enum of 3 texts"),
@@ -241,7 +259,8 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (documents_of("[NaN]"), r"NaN is no JSON"),
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), r"interval.*number of days"),
         (pa.array(["a\0b"]), r"column value \(string\) holds NUL characters.*: make the column binary, or take"),
-        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*a number.*or cut"),
+        (pa.array([1], pa.timestamp("ns")), r"column value \(timestamp\[ns\]\) holds nanoseconds.*NANOSECONDS=split.*a "
+         r"number.*or cut"),
         (days("1899-12-31"), r"column value \(date32\[day\]\) holds dates from 1899-12-31.*Date32.*text, or rep"),
         (days("2300-01-01"), r"Date32 has 1900-01-01 to 2299-12-31"),
         (pa.array([dt.datetime(2300, 1, 1)]), r"holds moments from 2300.*DateTime64"),
@@ -455,6 +474,71 @@ def test_any_frame_becomes_a_table_that_holds_it(content: pa.Table) -> None:
     for name in content.column_names:
         assert found.content[name].to_pylist() == content[name].to_pylist()
     assert Expected(found.table, found.content).difference(to_pandas(found.content, found.table)) is None
+
+
+# Nanoseconds
+
+MOMENTS_NS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "at": pa.array([-1, 1_700_000_000_123_456_789, None, 2**63 - 1], pa.timestamp("ns")),
+        "seen": pa.array([1, 2, 3, 4], pa.timestamp("ns", "Europe/Berlin")),
+        "whole": pa.array([1000, None, 2000, 0], pa.timestamp("ns")),
+    }
+)
+
+
+def test_nanoseconds_are_split_where_postgresql_would_lose_them() -> None:
+    found = derive(MOMENTS_NS, "x", key="seen", nanoseconds="split")
+    assert found.split == {"at", "seen"}
+    statement = found.tables["postgres"].postgres_ddl
+    for line in (
+        '"at" timestamp,', '"at_nanoseconds" smallint CHECK ("at_nanoseconds" BETWEEN 0 AND 999 AND '
+        '("at_nanoseconds" IS NULL) = ("at" IS NULL)),', '"seen" timestamp with time zone NOT NULL,',
+        '"seen_nanoseconds" smallint NOT NULL CHECK ("seen_nanoseconds" BETWEEN 0 AND 999)', '"whole" timestamp,',
+        'PRIMARY KEY ("seen", "seen_nanoseconds")',
+    ):  # fmt: skip
+        assert line in statement
+    assert found.tables["clickhouse"].clickhouse_ddl == found.table.clickhouse_ddl
+    assert "`at` Nullable(DateTime64(9))" in found.table.clickhouse_ddl
+    assert "0 to 999 nanoseconds, is in `at_nanoseconds`" in found.mappings[1].notes[0]
+    assert found.mappings[1].in_postgres == "timestamp and smallint"
+    assert found.content["at"].equals(MOMENTS_NS["at"])
+    assert derive(SMALL, "x", nanoseconds="split").tables["postgres"] == derive(SMALL, "x").table
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"at": MOMENTS_NS["at"], "at_nanoseconds": [1, 2, 3, 4]}, "2 columns are called 'at_nanoseconds': rename all"),
+        ({"a" * 60: MOMENTS_NS["at"]}, "has 72 bytes, and PostgreSQL keeps 63: shorten it"),
+        ({"at": pa.array([-(2**62)], pa.timestamp("ns"))}, "column at .* holds moments from 1823.* has 1900 to 2299"),
+        ({"at": pa.array([1], pa.duration("ns"))}, "duration.*holds nanoseconds"),
+        ({"at": pa.array([[1]], pa.list_(pa.timestamp("ns")))}, "not carried"),
+    ],
+)  # fmt: skip
+def test_nanoseconds_that_cannot_be_split_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        derive(pa.table(values), "x", nanoseconds="split")
+
+
+def test_nanoseconds_around_which_arrow_wraps_something_are_split() -> None:
+    at = MOMENTS_NS["at"].combine_chunks().dictionary_encode()
+    found = derive(pa.table({"at": at}), "x", nanoseconds="split")
+    assert found.contents["postgres"]["at_nanoseconds"].to_pylist() == [999, 789, None, 807]
+
+
+@pytest.mark.parametrize("half", ['"at" = NULL', '"at_nanoseconds" = NULL', '"at_nanoseconds" = 1000'])
+def test_postgresql_keeps_both_halves_of_a_moment_together(half: str, servers: Servers) -> None:
+    found = derive(MOMENTS_NS, "halves", nanoseconds="split")
+    table, tables = found.tables["postgres"], PostgresTables(servers.postgres)
+    try:
+        tables.create(table)
+        tables.load(table, found.contents["postgres"])
+        with pytest.raises(ServerError, match="violates check constraint"):
+            tables.run(f"UPDATE {table.postgres_name} SET {half} WHERE id = 1")
+    finally:
+        tables.drop(table)
 
 
 # Files
@@ -799,6 +883,28 @@ FEWER: dict[tuple[Database, Direction], set[str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("list of uint8", "{0,256}"), ("list of uint8", "{NULL,-1}"), ("list of uint16", "{65536}"),
+        ("list of uint32", "{NULL,4294967296}"), ("list of uint64", "{-1}"),
+        ("list of uint64", "{18446744073709551616,NULL}"), ("fixed-size list of uint64", "{0,-1}"),
+        ("fixed-size list of uint64", "{1}"), ("list of decimals", "{12345678901.00}"),
+    ],
+)  # fmt: skip
+def test_postgresql_checks_the_elements_of_arrays(name: str, wrong: str, servers: Servers) -> None:
+    found = derive(pa.table({"value": CARRIED_BY_FEWER[name][0]}), "checked")
+    tables = PostgresTables(servers.postgres)
+    try:
+        tables.create(found.table)
+        tables.load(found.table, found.content)  # NULL inside, empty lists, limits
+        with pytest.raises(ServerError, match=r"violates check constraint|numeric field overflow"):
+            tables.run(f"INSERT INTO framehaul_checked VALUES ('{wrong}')")
+        assert tables.run("SELECT count(*) FROM framehaul_checked") == [(3,)]
+    finally:
+        tables.drop(found.table)
+
+
 def of_another_tool(tool: str, directory: Path) -> pa.Table:
     """Rows with nested columns that were not written by Arrow: by ORC's own writer in Java, and by DuckDB."""
     if tool == "ORC":  # it comes with pyarrow, for its tests
@@ -912,13 +1018,13 @@ def test_an_edited_statement_makes_the_tables(database: str, servers: Servers) -
     found = derive(KEYED, "edited", key="a b")
     if database == "postgres":
         text = found.table.postgres_ddl.replace('PRIMARY KEY ("a", "b")', 'PRIMARY KEY ("with blank"), CHECK ("a" > 0)')
-        table = ddl.as_made(ddl.edited(found.table, f"{text};", ""), servers)[database]
+        table = ddl.as_made(ddl.edited(found.tables, f"{text};", ""), servers)["postgres"]
         assert table.key == ("with blank",)
     else:
         text = found.table.clickhouse_ddl.replace("`with blank` String", "`with blank` LowCardinality(String)")
         text = re.sub(r"ORDER BY .*", "ORDER BY (b, `with blank`)", text).replace("COMMENT", "-- COMMENT").strip()
         text = text.partition("-- COMMENT")[0]  # the comment that marks the table as ours is put back
-        table = ddl.as_made(ddl.edited(found.table, "", text), servers)[database]
+        table = ddl.as_made(ddl.edited(found.tables, "", text), servers)["clickhouse"]
         assert table.sort == ("b", "with blank")
         assert [column.low_cardinality for column in table.columns] == [False, False, True, False]
     names = {"postgres": ("polars_adbc_ingest", "polars_adbc_fetch"),
@@ -939,24 +1045,14 @@ def test_an_edited_statement_makes_the_tables(database: str, servers: Servers) -
 )  # fmt: skip
 def test_a_statement_for_something_else_is_refused(statement: str, said: str, database: str, servers: Servers) -> None:
     engine = "ENGINE = MergeTree ORDER BY a" if database == "clickhouse" else ""
-    table = derive(KEYED, "edited").table
+    found = derive(KEYED, "edited")
     with pytest.raises(DataError, match=said):
-        ddl.as_made(ddl.edited(table, *edit(database, statement.format(engine=engine))), servers)
-    tables_of(servers.of(database)).create(table)
-    tables_of(servers.of(database)).drop(table)
+        ddl.as_made(ddl.edited(found.tables, *edit(database, statement.format(engine=engine))), servers)
+    tables_of(servers.of(database)).create(found.table)
+    tables_of(servers.of(database)).drop(found.table)
 
 
 # The run
-
-
-@pytest.fixture
-def own_settings(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Where runs of these tests go: the tests' servers, and a directory of their own."""
-    found = Settings(out=tmp_path, data=None)
-    for module in (mine, sys.modules["framehaul.harness.recording"]):
-        monkeypatch.setattr(module, "load_settings", lambda: found)
-    monkeypatch.setattr("framehaul.servers.running", lambda _: contextlib.nullcontext(servers))
-    return found
 
 
 def left_in_postgres(servers: Servers) -> list[tuple[Any, ...]]:
@@ -1072,6 +1168,32 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
                                                                            replacing_merge_tree)  # fmt: skip
     assert left_in_postgres(servers) == []
     assert ClickHouseTables(servers.clickhouse).rows("SHOW TABLES LIKE 'framehaul_example%'") == []
+
+
+@pytest.mark.parametrize(
+    "mode", [modes.UPSERT, *(pytest.param(one, marks=pytest.mark.slow) for one in (modes.APPEND, modes.REPLACE))]
+)
+def test_a_frame_with_nanoseconds_moves_in_every_mode_and_the_code_says_how(
+    mode: str, own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mine, "techniques", lambda *path: [one for one in few(*path) if not lacks(one)])
+    monkeypatch.setattr(modes, "upserts", few_upserts)
+    pq.write_table(pa.concat_tables([MOMENTS_NS, MOMENTS_NS.set_column(0, "id", pa.array([5, 6, 7, 8]))]),
+                   tmp_path / "x.parquet")  # fmt: skip
+    with pytest.raises(DataError, match=r"column at .* holds nanoseconds.*NANOSECONDS=split"):
+        mine.open_frame(str(tmp_path / "x.parquet"), key="id seen", mode=mode)
+    frame = mine.open_frame(str(tmp_path / "x.parquet"), key="id seen", mode=mode, nanoseconds="split")
+    run = mine.run(frame, passes=1, warmup=0, seed=1)
+    exact = run.passes.filter(pl.col("technique").is_in(["polars_adbc_fetch", "polars_http_client_arrow_stream"]) |
+                              (pl.col("direction") == "write"))  # fmt: skip
+    assert set(exact["status"]) == {"ok"}, exact["reason"].to_list()
+    code = {path.stem: path.read_text() for path in (tmp_path / "reports" / "20_own_data").glob("*.py")}
+    assert "whole_polars(" in code["postgres_read_polars"]
+    assert {"split_polars(" in text for name, text in code.items() if name.startswith("postgres_write_polars")} == {
+        True
+    }
+    assert not [name for name, text in code.items() if name.startswith("clickhouse") and "_nanoseconds" in text]
+    assert left_in_postgres(servers) == []
 
 
 @pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])

@@ -17,7 +17,7 @@ from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.transfers import columns, study
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import Database, Direction
 
 CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text")
 
@@ -75,15 +75,26 @@ def test_a_precision_that_makes_no_sense_is_refused() -> None:
         study.run("postgres", "read", rows=500, passes=1, warmup=0, seed=1, precision=-1)
 
 
-@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
-def test_what_a_column_costs_is_told_of_frames_that_are_right(few: Servers, database: Database) -> None:
-    found = columns.cost(database, rows=40, passes=2, warmup=0, seed=3)
+@pytest.mark.parametrize(
+    ("database", "direction"),
+    [
+        ("postgres", "read"), ("clickhouse", "write"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("postgres", "write"), ("clickhouse", "read"))),
+    ],
+)  # fmt: skip
+def test_what_a_column_costs_is_told_of_transfers_that_are_right(
+    few: Servers, database: Database, direction: Direction
+) -> None:
+    found = columns.cost(database, direction, rows=40, passes=2, warmup=0, seed=3)
     assert set(found.passes["status"]) == {"ok"}
     assert set(found.passes["added"]) == {*columns.ADDED}
-    assert len(found.passes) == 2 * (len(columns.ADDED) + 1)
+    transfers = len(columns.ADDED) - 1 + len(columns.CARRIERS[database, direction])
+    assert len(found.passes) == 2 * transfers
     said = found.reading().data
     assert str(found.ratios()[found.carrier, "a list of integers more"]) in said
-    assert len(found.table().cells()) == len(columns.ADDED)
+    assert f"this path {direction}s" in said
+    assert ("compiled loops" in said) == (len(columns.CARRIERS[database, direction]) > 1)
+    assert len(found.table().cells()) == transfers - 1
     assert not [name for name in tables_in(few, database) if name.startswith("framehaul_nested")]
 
 
@@ -97,7 +108,7 @@ def test_a_read_that_is_wrong_has_no_ratio() -> None:
     row = {"technique": "one", "label": "One", "pass": 1, "seconds": 1.0, "rows_per_s": 5.0, "status": "ok"}
     rows = [row | {"added": added} for added in columns.ADDED]
     rows[4] |= {"status": "failed", "rows_per_s": None}
-    found = columns.Costs(pl.DataFrame(rows), "one", 5)
+    found = columns.Costs(pl.DataFrame(rows), "one", 5, "read")
     assert "is not known" in found.reading().data
     assert "a list of integers more" not in [line[0] for line in found.table().cells()]
 

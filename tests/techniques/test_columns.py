@@ -129,16 +129,9 @@ def with_labels(labels: Any) -> pd.DataFrame:
     return frame.set_axis(labels, axis="columns")
 
 
-@pytest.mark.parametrize(
-    ("frame", "complaint"),
-    [
-        (with_labels(range(7)), "not in the table: 0, 1"),
-        (with_labels(pd.MultiIndex.from_product([TABLE.column_names, ["x"]])), r"not in the table: \('id', 'x'\)"),
-    ],
-)
-def test_labels_that_are_no_names_are_refused(frame: pd.DataFrame, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        in_table_order(frame, TABLE)
+def test_labels_that_are_no_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="not in the table: 0, 1"):
+        in_table_order(with_labels(range(7)), TABLE)
 
 
 @pytest.mark.parametrize(

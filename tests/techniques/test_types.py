@@ -169,6 +169,40 @@ def test_no_digit_is_lost_beside_null_in_pandas() -> None:
     assert to_pandas(pa.table({"n": values}), table)["n"].tolist() == [1, pd.NA, values[2]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "values"),
+    [
+        (ColumnType.MAP, pa.map_(pa.large_string(), pa.int64()), [[("a", 2**53 + 1), ("b", None)], []]),
+        (ColumnType.MAP, ColumnType.MAP.value.arrow, [[("a", 2**53 + 1), ("b", None)], []]),
+        (ColumnType.LIST, pa.large_list(pa.int64()), [[2**53 + 1, None], []]),
+        (ColumnType.LIST, pa.list_(pa.int32()), [[1, None], []]),
+        (ColumnType.FIXED_LIST, pa.list_(pa.int64(), 2), [[2**53 + 1, None], [0, 1]]),
+        (ColumnType.NESTED_LIST, pa.list_(pa.large_list(pa.int64())), [[[2**53 + 1, None], []], []]),
+        (ColumnType.STRUCT, pa.struct({"b": pa.large_string(), "a": pa.int64()}.items()), [{"a": 2**53 + 1, "b": "x"}]),
+    ],
+)  # fmt: skip
+def test_no_digit_is_lost_beside_null_inside_of_what_arrow_backs(
+    kind: ColumnType, given: pa.DataType, values: list[Any]
+) -> None:
+    table = Table("t", (Column("n", kind),), ())
+    backed = pa.chunked_array([pa.array(values, given), pa.array(values[:1], given)])
+    frame = pd.DataFrame({"n": pd.Series(pd.arrays.ArrowExtensionArray(backed))})
+    for part in (frame, frame[1:], frame[::-1]):
+        expected = [(values + values[:1])[at] for at in part.index]
+        assert from_pandas(part, table)["n"].to_pylist() == expected
+
+
+def test_columns_of_several_levels_are_refused_with_what_to_do() -> None:
+    frame = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")]))
+    table = Table("t", (Column("a_b", ColumnType.INT64), Column("a_c", ColumnType.INT64)), ())
+    with pytest.raises(
+        ValueError, match=r"the frame have 2 levels \(a MultiIndex\).*frame.columns = \['_'.join"
+    ) as said:
+        from_pandas(frame, table)
+    frame.columns = eval(str(said.value).partition("frame.columns = ")[2])
+    assert from_pandas(frame, table).to_pydict() == {"a_b": [1], "a_c": [2]}
+
+
 @pytest.mark.parametrize("database", ["postgres", "clickhouse"])
 def test_verification_holds_every_kind(servers: Servers, database: str) -> None:
     tables, content = tables_of(servers.of(database)), generator.arrow_table(EVERY_KIND, 60, 5)

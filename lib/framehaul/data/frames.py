@@ -29,13 +29,18 @@ def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](fr
     """The frame with its columns in the order of the table's, at no cost where they are: columns go by name.
 
     Raises ValueError with the names of columns that are missing, that the table does not have, or that are there more
-    than once, for a field of Arrow's structs that the table does not have, and TypeError for what is no dataframe, a
-    lazy frame of Polars among them.
+    than once, for columns of several levels, for a field of Arrow's structs that the table does not have, and TypeError
+    for what is no dataframe, a lazy frame of Polars among them.
     """
     if isinstance(frame, pl.LazyFrame):
         raise TypeError("the frame is lazy: collect() it first")
     if not isinstance(frame, pl.DataFrame | pd.DataFrame | pa.Table | pa.RecordBatch):
         raise TypeError(f"a {type(frame).__name__} is no dataframe: give one of Polars or pandas")
+    if isinstance(frame, pd.DataFrame) and isinstance(frame.columns, pd.MultiIndex):
+        raise ValueError(  # noqa: TRY004  it is a dataframe
+            f"the columns of the frame have {frame.columns.nlevels} levels (a MultiIndex), and a table's none: join "
+            "them, frame.columns = ['_'.join(map(str, names)) for names in frame.columns]"
+        )
     wanted = table.column_names
     columns = frame.schema.names if isinstance(frame, pa.Table | pa.RecordBatch) else list(frame.columns)
     if isinstance(frame, pa.Table | pa.RecordBatch):
@@ -140,7 +145,12 @@ def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
 
     Raises ValueError, naming the column, for a value that is none of the type: Arrow drops fields that a struct lacks.
     """
-    objects = values.astype(object).where(values.notna(), None).tolist()
+    if isinstance(values.dtype, pd.ArrowDtype):  # of which pandas makes arrays of numpy, that have no NULL
+        if values.dtype.pyarrow_dtype == kind:
+            return values
+        objects = pa.array(values).to_pylist()
+    else:
+        objects = values.astype(object).where(values.notna(), None).tolist()
     try:
         for value in objects:
             check_keys_of_structs(value, kind)
@@ -356,11 +366,18 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     """
     arrow = arrow if valid else validated(with_bytes(arrow, table))
     for at, kind in enumerate(arrow.schema.types):
-        if isinstance(kind, pa.BaseExtensionType):
-            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(kind.storage_type))
+        if (stored := stored_type(kind)) != kind:
+            arrow = arrow.set_column(at, arrow.column_names[at], arrow.column(at).cast(stored))
     frame = pl.from_arrow(arrow, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame.cast(pl.Schema(table.polars_schema))
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """What an extension type is stored as, in lists as well."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    return pa.list_(stored_type(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:

@@ -97,17 +97,29 @@ def list_types(element: Types) -> Types:
 
     ClickHouse has no NULL in place of an array: https://clickhouse.com/docs/sql-reference/data-types/nullable
     """
+    check = _check_of_elements(element)
     return Types(
         f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
-        pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element,
+        pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element, postgres_check=check,
+        postgres_form=f"{element.postgres}[], checked" if check else "",
     )  # fmt: skip
+
+
+def _check_of_elements(element: Types) -> str:
+    """What holds of the elements of an array, where PostgreSQL's type has more of them; NULL is let pass, as always."""
+    if not re.fullmatch(r"UInt\d+", element.clickhouse):
+        return ""
+    least, most = whole_numbers(element.clickhouse)
+    return f"{least} <= ALL ({{0}}) AND {most} >= ALL ({{0}})"
 
 
 def fixed_list_types(element: Types, size: int) -> Types:
     """Lists of so many scalars each; PostgreSQL checks that, ClickHouse has arrays of any length alone."""
+    elements = list_types(element)
+    checks = [f"cardinality({{0}}) = {size}", *([elements.postgres_check] if elements.postgres_check else [])]
     return replace(
-        list_types(element), arrow=pa.list_(element.arrow, size), polars=pl.Array(element.polars, size),
-        postgres_check=f"cardinality({{0}}) = {size}", postgres_form=f"{element.postgres}[], checked",
+        elements, arrow=pa.list_(element.arrow, size), polars=pl.Array(element.polars, size),
+        postgres_check=" AND ".join(checks), postgres_form=f"{element.postgres}[], checked",
         clickhouse_form=f"Array(Nullable({element.clickhouse}))",
     )  # fmt: skip
 
@@ -300,6 +312,7 @@ class Column:
     """A column; `low_cardinality` is a hint that ClickHouse may store it as a dictionary.
 
     `exactly` is given where its types have other parameters than those of its kind: `numeric(12, 2)`, another zone.
+    `left_over_of` names the column of timestamps whose nanoseconds past the microsecond are in this one.
     """
 
     name: str
@@ -307,6 +320,7 @@ class Column:
     nullable: bool = False
     low_cardinality: bool = False
     exactly: Types | None = None
+    left_over_of: str = ""
 
     @property
     def types(self) -> Types:
@@ -319,6 +333,10 @@ class Column:
         default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
         quoted, types = quote_postgres(self.name), self.types
         check = f" CHECK ({types.postgres_check.format(quoted)})" if types.postgres_check else ""
+        if self.left_over_of:
+            both = f" AND ({quoted} IS NULL) = ({quote_postgres(self.left_over_of)} IS NULL)" if self.nullable else ""
+            # AND with NULL is NULL, which a CHECK lets pass, unless the other side is false.
+            check = f" CHECK ({quoted} BETWEEN 0 AND 999{both})"
         return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{default}{check}"
 
     @property

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import Table, quote_clickhouse_text, quote_postgres
+from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse_text, quote_postgres
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import attempted, called, opened, quiet_drivers
 from framehaul.harness.passes import describe
@@ -44,6 +44,8 @@ from framehaul.techniques.registry import Direction
 type Sent = pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]
 type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent", "hangs"]
 
+CHANGING = replace(TABLE, columns=(*TABLE.columns, Column("note", ColumnType.TEXT, nullable=True)))
+"""What record batches are written to: in their last one comes the first NULL."""
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
 FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwIf(id = {last}) = 0"}
 """A condition that holds for every row but the last, where it raises an error."""
@@ -51,6 +53,8 @@ SLOW_SECONDS = 2.5
 """For all rows, where the target is to be slow: more than the time-out, less than ClickHouse's limit for one block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
 """A row as `Frames` makes it."""
+NOTE_AS_SENT = "coalesce(note = concat('note ', id % 7), id >= {first_null})"
+"""The same of the column that record batches have beside the others."""
 WAITING = 8
 """How many may wait at once."""
 BATCH_ROWS = 1_000
@@ -199,14 +203,45 @@ class Frames:
 
     def _failing_batches(self) -> Iterator[pa.RecordBatch]:
         """Two thirds of the batches."""
-        yield from _frame(self.content.slice(0, self.rows * 2 // 3), "batches")
+        yield from changing_batches(self.content.slice(0, self.rows * 2 // 3), first_null=self.rows - BATCH_ROWS)
         raise SourceError("the source of the data failed")
 
 
 def _frame(content: pa.Table, kind: str) -> Sent:
     if kind == "batches":
-        return list[pa.RecordBatch](content.to_batches(max_chunksize=BATCH_ROWS))
+        return changing_batches(content, first_null=content.num_rows - BATCH_ROWS)
     return to_pandas(content, TABLE) if kind == "pandas" else to_polars(content, TABLE)
+
+
+TEXTS: tuple[pa.DataType, ...] = (
+    pa.string(), pa.dictionary(pa.int8(), pa.string()), pa.large_string(), pa.dictionary(pa.int32(), pa.large_string()),
+    pa.string_view(),
+)  # fmt: skip
+"""How text is laid out in one batch after the other."""
+
+
+def changing_batches(content: pa.Table, first_null: int) -> list[pa.RecordBatch]:
+    """Rows as record batches, whose texts are laid out otherwise in each, with dictionaries of its own; one is empty.
+
+    Notes are NULL from the id `first_null` on, which is that of the last batch.
+    """
+    batches = []
+    for at, batch in enumerate(content.to_batches(max_chunksize=BATCH_ROWS)):
+        ids = batch.column("id").to_pylist()
+        notes = pa.array([None if one >= first_null else f"note {one % 7}" for one in ids], pa.string())
+        columns = [batch.column("id"), _laid_out(batch.column("label"), at), batch.column("value"),
+                   _laid_out(notes, at + 1)]  # fmt: skip
+        batches.append(pa.RecordBatch.from_arrays(columns, CHANGING.column_names))
+    return [*batches[:1], batches[0].slice(0, 0), *batches[1:]]
+
+
+def _laid_out(texts: pa.Array, at: int) -> pa.Array:
+    kind = TEXTS[at % len(TEXTS)]
+    if not pa.types.is_dictionary(kind):
+        return texts.cast(kind)
+    whole = texts.cast(kind.value_type).dictionary_encode()
+    fits = len(whole.dictionary) <= 2 ** (kind.index_type.bit_width - 1)
+    return pa.DictionaryArray.from_arrays(whole.indices.cast(kind.index_type if fits else pa.int32()), whole.dictionary)
 
 
 def run_cells(
@@ -218,7 +253,8 @@ def run_cells(
     frames = {database: Frames(number) for database, number in rows.items()}
     paths = []
     for at, technique in enumerate(chosen):
-        path = Path(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), frames[technique.database], trials)
+        written = CHANGING if technique.frame == "batches" else TABLE
+        path = Path(broken, technique, written.renamed(f"{TABLE.name}_{at}"), frames[technique.database], trials)
         try:
             path.measure_bytes()
         except UnavailableError as error:
@@ -453,7 +489,10 @@ class Path:
     def _stored(self) -> str:
         """Which rows there are: none, all, part; doubled where an id is there twice, changed where one differs."""
         name = self._table.postgres_name
-        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {name}"
+        as_sent = AS_SENT
+        if "note" in self._table.column_names:
+            as_sent += f" AND {NOTE_AS_SENT.format(first_null=self._frames.rows - BATCH_ROWS)}"
+        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {as_sent} THEN 1 END) FROM {name}"
         rows, ids, right = numbers(self._server, query)
         if rows > ids:
             return "doubled"

@@ -31,6 +31,8 @@ from framehaul.data.schema import (
 from framehaul.studies.fidelity.shapes import (
     DOUBLED,
     FROM_ARROW,
+    NESTED_COLUMNS,
+    NESTED_SHAPES,
     NOT_TEXT,
     SHAPES,
     SURROGATES,
@@ -243,6 +245,22 @@ def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
     )  # fmt: skip
 
 
+def _nested_people(name: str, shapes: Mapping[str, Shape]) -> Case:
+    """A table with nested columns, and a frame of it that is shaped otherwise."""
+    numbers = [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]]
+    words = [["a", None], ['{"'], [], [""], ["b", "a"]]
+    places = [{"a": at, "b": text} for at, text in enumerate(["x", None, "'", "", "x"])]
+    pairs = [[("k", 1)], [], [("", None), ("l", 2**63 - 1)], [], [("k", 5)]]
+    deep = [[[1], []], [], [[None]], [[7, 8]], [[], []]]
+    content = {Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"])} | {
+        column: pa.array(values, column.types.arrow)
+        for column, values in zip(NESTED_COLUMNS, (numbers, words, places, pairs, deep), strict=True)
+    }
+    return Case(
+        f"frame: {name}", tuple(content), tuple(content.values()), about="frames", directions=("write",), shapes=shapes
+    )
+
+
 def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
     """Texts short and long, and a frame that they came into through Arrow."""
     texts = ["a text of more than twelve bytes", "short", None, "", "another text that no view holds itself", "short"]
@@ -447,6 +465,11 @@ _VALUES: tuple[Case, ...] = (
     _types("duration: microseconds, negative, years", T.DURATION,
            [dt.timedelta(microseconds=1), dt.timedelta(days=-1, microseconds=-1), dt.timedelta(days=40_000), None],
            nullable=True),
+    _types("list of unsigned: least, greatest, NULL", T.LIST, [[0, 2**64 - 1, None], [], [None]],
+           exactly=list_types(T.UINT64.value)),
+    _types("list of decimals: limits, NULL", T.LIST,
+           [[Decimal("9" * 28 + "." + "9" * 10), None], [], [Decimal("-0.0000000001"), Decimal("-" + "9" * 28)]],
+           exactly=list_types(T.DECIMAL.value)),
     _types("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
     _types("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
     _types("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
@@ -509,6 +532,7 @@ CASES: tuple[Case, ...] = (
     Case("one column name twice", (Column("value", T.INT32),), (pa.array([1, 2], pa.int32()),), (), about="frames",
          directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
     *(_people(name, shapes) for name, shapes in SHAPES.items()),
+    *(_nested_people(name, shapes) for name, shapes in NESTED_SHAPES.items()),
     *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
     _uuids(),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),

@@ -70,6 +70,14 @@ LOSSES: tuple[Loss, ...] = (
         "Polars makes an Int128 of Python's long integers, and NULL of one that is longer.",
     ),
     Loss(
+        r"clickhouse read polars_", r"list of unsigned", r"not valid: .*i128",
+        "Polars makes Int128 of Python's long integers, which Arrow does not have: nobody else takes such a list.",
+    ),
+    Loss(
+        r" write pandas_.*(_csv|copy_text)", r"frame: columns of two levels", r"level was dropped",
+        "Values go by their place, and what the columns of the frame are called is not looked at.",
+    ),
+    Loss(
         r" read ", r"wide decimal|int(128|256)", r"became '\d",
         "Without a type for the column a number of many digits becomes a float, which has some 16 of them.",
     ),
@@ -230,7 +238,7 @@ LOSSES: tuple[Loss, ...] = (
         "`query_arrow` gives an Arrow table that can be validated.",
     ),
     Loss(
-        r"clickhouse write .*_parquet", r"frame: .*(missing|key as index)", r"became",
+        r"clickhouse write .*_parquet", r"frame: .*(missing|key as index|two levels)", r"became",
         "ClickHouse fills a column that a Parquet file does not have with its default "
         "(`input_format_parquet_allow_missing_columns`, on unless set to 0).",
     ),
@@ -259,7 +267,7 @@ LOSSES: tuple[Loss, ...] = (
         "becomes its text.",
     ),
     Loss(
-        r"postgres read .*(adbc_(uri_)?read|iter_batches|read_database_uri)", r"decimal|uint64", r"became '",
+        r"postgres read .*(adbc_(uri_)?read|iter_batches|read_database_uri)", r"decimal|uint64|of unsigned", r"became \[?'",
         "A `numeric` comes as text, for not every path has so many digits, and nothing makes numbers of it again. Cast "
         "it in the query.",
     ),

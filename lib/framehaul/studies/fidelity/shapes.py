@@ -7,10 +7,13 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from framehaul.data.schema import Column, ColumnType, list_types
 
 type Shape = Callable[[Any], Any]
 """Makes of a frame of the table's own dtypes one that is shaped otherwise."""
@@ -115,6 +118,57 @@ def _multi_indexed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_arrays([level, level], names=["outer", "inner"]), axis="index")
 
 
+def _in_chunks_filtered(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows picked out of chunks, which stay apart, one of them empty and each a slice of something longer."""
+    twice = pl.concat([frame, frame]).sort("id")
+    chunks = [twice[:3], twice[3:4], twice[4:]]
+    return pl.concat(chunks, rechunk=False).filter(pl.Series([True, False] * len(frame)))
+
+
+def _slice_of_more(frame: Any) -> Any:
+    if isinstance(frame, pl.DataFrame):
+        return pl.concat([frame, frame], rechunk=True)[len(frame) :]
+    return pd.concat([frame, frame], ignore_index=True).iloc[len(frame) :]
+
+
+def _columns_of_two_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.set_axis(pd.MultiIndex.from_product([["of"], list(frame.columns)]), axis="columns")
+
+
+NESTED_COLUMNS = (
+    Column("numbers", ColumnType.LIST),
+    Column("words", ColumnType.LIST, exactly=list_types(ColumnType.TEXT.value)),
+    Column("place", ColumnType.STRUCT),
+    Column("pairs", ColumnType.MAP),
+    Column("deep", ColumnType.NESTED_LIST),
+)
+"""Of a table whose frames come in the shapes of `NESTED_SHAPES`."""
+
+
+def _nested_backed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The nested columns in pandas' own dtype for Arrow, in two chunks."""
+    backed = {}
+    for column in NESTED_COLUMNS:
+        values = frame[column.name].tolist()
+        chunks = pa.chunked_array([pa.array(part, column.types.arrow) for part in (values[:2], values[2:])])
+        backed[column.name] = pd.Series(pd.arrays.ArrowExtensionArray(chunks), frame.index)
+    return frame.assign(**backed)
+
+
+def _lists_of_numpy(frame: pd.DataFrame) -> pd.DataFrame:
+    """Lists as `read_parquet` gives them."""
+    return frame.assign(
+        numbers=pd.Series([np.array(value, np.int64) for value in frame["numbers"]], frame.index, dtype=object),
+        words=pd.Series([np.array(value, object) for value in frame["words"]], frame.index, dtype=object),
+    )
+
+
+def _large_lists(content: pa.Table) -> list[pa.RecordBatch]:
+    """Lists with offsets of 64 bits, from the second batch on."""
+    wide = pa.large_list(pa.int64())
+    return _then(lambda part: _with_column(part, "numbers", part.column("numbers").cast(wide)))(content)  # type: ignore[no-any-return]  # a shape
+
+
 def _arrow_backed(frame: pd.DataFrame) -> pd.DataFrame:
     content = pa.Table.from_pandas(frame, preserve_index=False)
     backed: pd.DataFrame = content.to_pandas(types_mapper=pd.ArrowDtype)
@@ -126,6 +180,22 @@ def _odd_name(frame: pd.DataFrame) -> pd.DataFrame:
     return with_more.set_axis(pd.Index([*frame.columns, LONE_SURROGATE], dtype=object), axis="columns")
 
 
+NESTED_SHAPES: dict[str, Mapping[str, Shape]] = {
+    "nested columns": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
+    "nested columns, several chunks": _both(
+        lambda frame: pl.concat([frame[:2], frame[2:3], frame[3:]], rechunk=False),
+        lambda frame: pd.concat([frame[:2], frame[2:3], frame[3:]]),
+    )
+    | {"batches": lambda content: _cut(content, 0, 0, 2, 3, len(content))},
+    "nested columns, filtered": _both(_in_chunks_filtered, _pandas_filtered),
+    "nested columns, a slice of more": _both(_slice_of_more, _slice_of_more),
+    "nested columns, Python objects": {"pandas": lambda frame: frame.astype(object)},
+    "nested columns, Arrow-backed": {"pandas": _nested_backed},
+    "nested columns, nullable dtypes": {"pandas": lambda frame: frame.convert_dtypes()},
+    "nested columns, lists of numpy": {"pandas": _lists_of_numpy},
+    "nested columns, long offsets": {"batches": _large_lists},
+}
+"""Shapes of a frame of a table that has `NESTED_COLUMNS`."""
 SHAPES: dict[str, Mapping[str, Shape]] = {
     "as the table is": _both(_as_it_is, _as_it_is) | {"batches": pa.Table.to_batches},
     "several chunks": _both(
@@ -143,6 +213,7 @@ SHAPES: dict[str, Mapping[str, Shape]] = {
         lambda frame: pl.concat([frame, frame]).sort("id").filter(pl.Series([True, False] * len(frame))),
         _pandas_filtered,
     ),
+    "filtered, in chunks": {"polars": _in_chunks_filtered},
     "categories for text": _both(
         lambda frame: frame.with_columns(pl.col(TEXTS).cast(pl.Categorical)),
         lambda frame: frame.astype(dict.fromkeys(TEXTS, "category")),
@@ -186,6 +257,7 @@ UNFIT: dict[str, tuple[Mapping[str, Shape], str]] = {
         | {"batches": _then(lambda content: content.append_column("more", content.column("id")))},
         "the column more was dropped",
     ),
+    "columns of two levels": ({"pandas": _columns_of_two_levels}, "the outer level was dropped"),
     "a column more, its name no text": ({"pandas": _odd_name}, "the column more was dropped"),
 }
 """Frames that are not of the table, and what it means when they are taken."""

@@ -25,6 +25,7 @@ from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
 from framehaul.studies.fidelity.cases import CASES, DRIFT
+from framehaul.studies.fidelity.rejections import CAUSES, with_causes
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, run_cells
 from framehaul.techniques.registry import DATABASES
 
@@ -70,9 +71,14 @@ def load(settings: Settings | None = None) -> Matrix:
 
 
 def tried(cells: pl.DataFrame) -> pl.DataFrame:
-    """The cells with `tried`: the case, marked where the session was hostile. Older runs had one session only."""
+    """The cells with `tried`: the case, marked where the session was hostile.
+
+    Older runs had one session only, and did not write where the reason of a rejection lies.
+    """
     if "session" not in cells.columns:
         cells = cells.with_columns(session=pl.lit(DEFAULT))
+    if "cause" not in cells.columns:
+        cells = with_causes(cells)
     mark = pl.when(pl.col("session") == HOSTILE).then(pl.lit(MARK)).otherwise(pl.lit(""))
     return cells.with_columns(tried=mark + pl.col("case"))
 
@@ -232,7 +238,7 @@ def support_table(cells: pl.DataFrame, database: str, direction: str) -> Listing
     def cases(title: str, outcome: str) -> Column:
         return words(
             title, lambda row: "; ".join(cell["tried"] for cell in row[outcome]),
-            hint=lambda row: "\n".join(f"{cell['tried']}: {cell['detail']}" for cell in row[outcome]),
+            hint=lambda row: "\n".join(_told(cell) for cell in row[outcome]),
         )  # fmt: skip
 
     columns = [
@@ -240,8 +246,25 @@ def support_table(cells: pl.DataFrame, database: str, direction: str) -> Listing
         cases("lost", "loss"), cases("rejected", "error"),
     ]  # fmt: skip
     techniques = cells.filter(database=database, direction=direction).group_by("label", maintain_order=True)
-    by_outcome = (pl.struct("tried", "detail").filter(outcome=outcome).alias(outcome) for outcome in OUTCOMES)
+    by_outcome = (pl.struct("tried", "detail", "cause").filter(outcome=outcome).alias(outcome) for outcome in OUTCOMES)
     return Listing(columns, techniques.agg(*by_outcome, all=pl.len()))
+
+
+def _told(cell: Row) -> str:
+    """What came of a case, and where the reason of a rejection lies."""
+    return ": ".join(part for part in (cell["tried"], cell["cause"], cell["detail"]) if part)
+
+
+def causes_table(cells: pl.DataFrame) -> Listing:
+    """In how many cases of each direction the reason of a rejection lies in the server, format, driver or frame."""
+    rejected = cells.filter(outcome="error")
+    directions = rejected.select("database", "direction").unique(maintain_order=True).to_dicts()
+    rows = [
+        {"cause": one, "meaning": meaning, **{where(of): len(rejected.filter(cause=one, **of)) for of in directions}}
+        for one, meaning in CAUSES.items()
+    ]
+    columns = [words("where the reason lies", "cause"), words("what that means", "meaning")]
+    return Listing([*columns, *(Column(where(of), where(of), "{:,}") for of in directions)], rows)
 
 
 class Matrix(Shown):
@@ -252,6 +275,7 @@ class Matrix(Shown):
     dimensions = view(dimensions_table)
     losers = view(losers_text)
     losses = view(losses_table)
+    causes = view(causes_table)
     drift = view(drift_table)
     support = view(support_table)
     counts = view(counts.fidelity_counts)
@@ -288,9 +312,10 @@ class Matrix(Shown):
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory; raises ResultsError when the study was not run."""
-    cells = store.read_cells(directory / STUDY.results)
+    cells = tried(store.read_cells(directory / STUDY.results))
     return {
         "fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}",
+        "fidelity-causes": str(causes_table(cells)),
         "fidelity-drift": str(drift_table(cells)),
-        "fidelity-types": str(types.types_table(tried(cells))),
+        "fidelity-types": str(types.types_table(cells)),
     }

@@ -32,6 +32,7 @@ from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
 from framehaul.studies.fidelity.losses import why
 from framehaul.studies.fidelity.places import NotAllowedError, hostile_session, without_encoding
+from framehaul.studies.fidelity.rejections import Cause, cause
 from framehaul.techniques import Technique
 
 type Outcome = Literal["exact", "loss", "error"]
@@ -53,6 +54,7 @@ class Cell(Tried):
     outcome: Outcome | Literal[""] = ""
     detail: str = ""
     why: str = ""
+    cause: Cause | Literal[""] = ""
 
 
 def run_cells(
@@ -219,7 +221,9 @@ class _OfServer:
                             raise KeyboardInterrupt
                         outcome, detail = await self._outcome(path, case, place)
                         reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
-                        self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
+                        of = cause(technique.database, technique.family, case.name, place.session, detail)
+                        lies = of if outcome == "error" else ""
+                        self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason, cause=lies))
                 except UnavailableError as error:
                     self._trials.skip(technique, str(error))
                     return

@@ -84,7 +84,8 @@ def carried(cells: pl.DataFrame) -> pl.DataFrame:
     family = pl.col("family").replace_strict(FAMILIES, return_dtype=pl.String)
     frame = pl.col("frame").replace({"polars": "Polars", "batches": "record batches"})
     label = pl.format("{}: {}, {}", frame, family, "origin").alias("label")
-    return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state")).with_columns(label)
+    causes = pl.col("cause").filter(outcome == "error").unique().sort().str.join(" and ").alias("causes")
+    return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state"), causes).with_columns(label)
 
 
 def tried_types(cells: pl.DataFrame) -> list[str]:
@@ -132,8 +133,13 @@ def _in_frames(types: Types) -> dict[str, str]:
 
 
 def _counted(states: pl.DataFrame, name: str) -> str:
-    """How many families come to each state with a type, as `8 exact, 2 refused`; the rest have no such value."""
+    """How many families come to each state with a type: `8 exact, 2 refused (2 driver)`; the rest have no such value.
+
+    In brackets stands where the reasons lie.
+    """
     counts = Counter(states.filter(type=name)["state"])
     missing = states["label"].n_unique() - counts.total()
-    told = [f"{counts[state]} {state}" for state in STATES if counts[state]]
+    causes = Counter(states.filter(type=name, state="refused")["causes"])
+    where_from = f" ({', '.join(f'{count} {cause}' for cause, count in sorted(causes.items()))})" if causes else ""
+    told = [f"{counts[state]} {state}{where_from if state == 'refused' else ''}" for state in STATES if counts[state]]
     return ", ".join([*told, *([f"{missing} not possible"] if missing else [])]) if told else "not possible"

@@ -14,6 +14,8 @@ STUDY = Study(
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
         Parameter("mode", "append", "what becomes of rows that are there: append, replace (all go) or upsert (by key)",
                   choices=("append", "replace", "upsert")),
+        Parameter("nanoseconds", "refuse", "timestamps with nanoseconds, which PostgreSQL does not have: refuse them, "
+                  "or split off what is left over into a column of its own there", choices=("refuse", "split")),
         PASSES.at(5), WARMUP, SEED, RACE, SECONDS,
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),

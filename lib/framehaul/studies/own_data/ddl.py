@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import psycopg
@@ -12,6 +13,7 @@ from framehaul.errors import ServerError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.studies.own_data.files import DataError
+from framehaul.techniques.registry import Database
 
 STATEMENT = re.compile(
     r'\s*CREATE\s+TABLE\s+("(?:[^"]|"")+"|`(?:[^`\\]|\\.)+`|\w+)\s*(\(.*?)\s*;?\s*', re.DOTALL | re.IGNORECASE
@@ -19,15 +21,18 @@ STATEMENT = re.compile(
 QUOTED = re.compile(r"""'(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`\\]|\\.)*`""")
 
 
-def edited(table: Table, postgres_ddl: str, clickhouse_ddl: str) -> Table:
-    """The table with these statements in place of those that follow from its columns; empty ones change nothing.
+def edited(tables: Mapping[Database, Table], postgres_ddl: str, clickhouse_ddl: str) -> dict[Database, Table]:
+    """The tables with these statements in place of those that follow from columns; empty ones change nothing.
 
     Raises DataError for what is not one CREATE TABLE of this table's name.
     """
-    clickhouse = _body("clickhouse_ddl", clickhouse_ddl, table)
+    clickhouse = _body("clickhouse_ddl", clickhouse_ddl, tables["clickhouse"])
     if clickhouse and COMMENT not in clickhouse:
         clickhouse += f"\nCOMMENT {quote_clickhouse_text(COMMENT)}"
-    return replace(table, postgres_body=_body("postgres_ddl", postgres_ddl, table), clickhouse_body=clickhouse)
+    return {
+        "postgres": replace(tables["postgres"], postgres_body=_body("postgres_ddl", postgres_ddl, tables["postgres"])),
+        "clickhouse": replace(tables["clickhouse"], clickhouse_body=clickhouse),
+    }
 
 
 def _body(parameter: str, statement: str, table: Table) -> str:
@@ -44,17 +49,17 @@ def _body(parameter: str, statement: str, table: Table) -> str:
     return match[2]
 
 
-def as_made(table: Table, both: Servers) -> dict[str, Table]:
-    """The table as each database makes it, by the database's name: an edited statement may have another key or order.
+def as_made(tables: Mapping[Database, Table], both: Servers) -> dict[Database, Table]:
+    """The tables as their databases make them: an edited statement may have another key or order.
 
     Raises DataError when a server refuses a statement, or makes other columns of it.
     """
-    tables = {"postgres": table, "clickhouse": table}
-    if table.postgres_body:
-        tables["postgres"] = _in_postgres(table, PostgresTables(both.postgres))
-    if table.clickhouse_body:
-        tables["clickhouse"] = _in_clickhouse(table, ClickHouseTables(both.clickhouse))
-    return tables
+    postgres, clickhouse = tables["postgres"], tables["clickhouse"]
+    if postgres.postgres_body:
+        postgres = _in_postgres(postgres, PostgresTables(both.postgres))
+    if clickhouse.clickhouse_body:
+        clickhouse = _in_clickhouse(clickhouse, ClickHouseTables(both.clickhouse))
+    return {"postgres": postgres, "clickhouse": clickhouse}
 
 
 def _in_postgres(table: Table, tables: PostgresTables) -> Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import check_document, document
+from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
     DATE32,
     POSTGRES_NAME_BYTES,
@@ -42,6 +43,7 @@ from framehaul.studies.own_data.loading import (
     with_plain_dictionaries,
 )
 from framehaul.techniques.beyond.clickhouse_write import DATES, FIRST_MOMENT, LAST_MOMENT, check_nested
+from framehaul.techniques.registry import Database
 
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
@@ -56,6 +58,8 @@ MOST_OF_ENUM = 2**15 - 1
 """Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 STEM_CHARACTERS = 40
+REFUSE, SPLIT = NANOSECONDS = ("refuse", "split")
+"""What becomes of nanoseconds, which PostgreSQL does not have: an error, or a column of their own there."""
 DAY_MS = 86_400_000
 ZONES = zoneinfo.available_timezones()
 
@@ -114,6 +118,13 @@ class Mapping:
     column: Column
     arrow: str
     notes: tuple[str, ...]
+    is_split: bool = False
+    """Whether it is two columns in PostgreSQL."""
+
+    @property
+    def in_postgres(self) -> str:
+        """What PostgreSQL has for it."""
+        return self.column.types.postgres + (" and smallint" if self.is_split else "")
 
 
 @dataclass(frozen=True)
@@ -124,26 +135,47 @@ class Derived:
     content: pa.Table
     mappings: tuple[Mapping, ...]
     notes: tuple[str, ...]
+    split: frozenset[str] = frozenset()
+    """Columns of timestamps that are two in PostgreSQL."""
+
+    @property
+    def tables(self) -> dict[Database, Table]:
+        """The table of each database."""
+        return {"postgres": split_table(self.table, self.split), "clickhouse": self.table}
+
+    @property
+    def contents(self) -> dict[Database, pa.Table]:
+        """The frame for each of them."""
+        return {"postgres": split_arrow(self.content, self.tables["postgres"]), "clickhouse": self.content}
 
 
-def derive(content: pa.Table, stem: str, key: str = "", sort: str = "") -> Derived:
+def derive(
+    content: pa.Table, stem: str, key: str = "", sort: str = "", nanoseconds: str = REFUSE
+) -> Derived:  # fmt: skip
     """The table for a frame that comes from a file of this name, without its suffix.
 
     `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
-    `columns_named` reads them. Raises DataError, naming column, type and remedy, for what cannot be carried.
+    `columns_named` reads them; `nanoseconds` is what becomes of timestamps that have some. Raises DataError, naming
+    column, type and remedy, for what cannot be carried.
     """
+    if nanoseconds not in NANOSECONDS:
+        raise DataError(f"NANOSECONDS={nanoseconds!r}: choose from {', '.join(NANOSECONDS)}")
     _check_names(content.column_names)
-    mappings = tuple(_mapping(name, values) for name, values in zip(content.column_names, content.columns, strict=True))
+    mappings = tuple(
+        _mapping(name, values, nanoseconds) for name, values in zip(content.column_names, content.columns, strict=True)
+    )
+    split = frozenset(mapping.column.name for mapping in mappings if mapping.is_split)
     columns = tuple(mapping.column for mapping in mappings)
     keys = columns_named("KEY", key, content.column_names)
     order = columns_named("SORT", sort, content.column_names)
     table = Table(table_name(stem), columns, keys, sort=order or None)
+    _check_names(split_table(table, split).column_names)
     try:
         carried = fitted(content, table)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"a value does not fit its column: {error}") from error
     _check_key(table, carried)
-    return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)))
+    return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)), split)
 
 
 def table_name(stem: str) -> str:
@@ -187,7 +219,7 @@ def _check_names(names: list[str]) -> None:
             raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")
 
 
-def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
+def _mapping(name: str, values: pa.ChunkedArray, nanoseconds: str) -> Mapping:
     arrow = values.type
     try:
         plain = unwrapped(values)
@@ -198,8 +230,9 @@ def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
     if rule is None:
         remedy = next((remedy for fits, remedy in REFUSED if fits(plain.type)), "cast it to another type")
         raise DataError(f"column {name} is {arrow}, which is not carried: {remedy}, or leave the column out")
+    split = nanoseconds == SPLIT and _holds_nanoseconds(plain)
     try:
-        kind, exactly, why = rule(found)
+        kind, exactly, why = _split(name, plain) if split else rule(found)
     except (ValueError, pa.ArrowException) as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
     notes = [note for note in (_wrapping(arrow), why) if note]
@@ -214,7 +247,8 @@ def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
         low_cardinality = distinct <= MOST_DISTINCT and distinct * REPEATED <= len(values)
         if low_cardinality:
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
-    return Mapping(Column(name, kind, values.null_count > 0, low_cardinality, exactly), str(arrow), tuple(notes))
+    column = Column(name, kind, values.null_count > 0, low_cardinality, exactly)
+    return Mapping(column, str(arrow), tuple(notes), split)
 
 
 def _wrapping(arrow: pa.DataType) -> str:
@@ -344,16 +378,14 @@ def _nested(values: pa.ChunkedArray) -> Found:
         if not _is_documents(values.type):
             raise ValueError(str(error).removeprefix("column it ")) from error
         return found[0], found[1], f"{found[2]}: it {str(error).removeprefix('column it ').partition(':')[0]}"
-    in_postgres = "a document" if types.postgres_form else types.postgres
+    in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
     return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
 
 
 def _fixed_list(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
-    _, types, _ = _list(values)
-    assert types is not None
-    assert types.element is not None
-    exactly = fixed_list_types(types.element, values.type.list_size)
+    _check_no_null_lists(values)
+    exactly = fixed_list_types(cast("Types", _types_inside(values.type.value_type)), values.type.list_size)
     return ColumnType.FIXED_LIST, exactly, "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
 
 
@@ -393,14 +425,25 @@ def _microseconds(values: pa.ChunkedArray, in_clickhouse: str, as_number: str) -
 
 def _list(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
+    _check_no_null_lists(values)
+    kind = ELEMENTS[values.type.value_type]
+    return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
+
+
+def _check_no_null_lists(values: pa.ChunkedArray) -> None:
+    """Raises ValueError for NULL in place of a list."""
     if values.null_count:
         raise ValueError(
             f"holds {values.null_count:,} NULLs in place of a list, which ClickHouse's Array cannot be: make them "
             "empty lists and keep which they were in a column of its own, or make the column JSON: a JSON lines file, "
             "or Arrow's extension type arrow.json"
         )
-    kind = ELEMENTS[values.type.value_type]
-    return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
+
+
+def _is_of_scalars(kind: pa.DataType) -> bool:
+    """Whether lists are of what is carried inside of them: numbers, decimals and text, and no moments or days."""
+    of = kind.value_type
+    return of in ELEMENTS or of in UNSIGNED or (pa.types.is_decimal(of) and _types_inside(of) is not None)
 
 
 def _is_carried_list(kind: pa.DataType) -> bool:
@@ -459,19 +502,36 @@ def _decimal(values: pa.ChunkedArray) -> Found:
 
 
 def _timestamp(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for nanoseconds, and for moments that a server does not have."""
+    if _holds_nanoseconds(values):
+        raise ValueError(
+            "holds nanoseconds, and PostgreSQL has microseconds: give NANOSECONDS=split, which keeps them in a second "
+            "column there, make it a number, which keeps them, too (cast to int64), or cut them off (Polars: "
+            "`dt.cast_time_unit('us')`)"
+        )
+    whole = ["whole microseconds, which is what PostgreSQL keeps"] if values.type.unit == "ns" else []
+    return _moments(values, whole)
+
+
+def _split(name: str, values: pa.ChunkedArray) -> Found:
     """Raises ValueError for moments that a server does not have."""
-    why = []
+    left_over = f"PostgreSQL has microseconds: what is left over, 0 to 999 nanoseconds, is in `{name}{LEFT_OVER}`"
+    return _moments(values, [left_over])
+
+
+def _holds_nanoseconds(values: pa.ChunkedArray) -> bool:
+    """Whether they are timestamps of which one is no whole number of microseconds."""
+    if not pa.types.is_timestamp(values.type) or values.type.unit != "ns":
+        return False
+    return not _are_multiples(values.cast(pa.int64()), 1000)
+
+
+def _moments(values: pa.ChunkedArray, why: list[str]) -> Found:
+    """`why` is what is to be said already. Raises ValueError for moments that a server does not have."""
     unit, zone = values.type.unit, values.type.tz
     if unit == "s":
         unit = "ms"
         why.append("Polars has no unit of seconds: carried as milliseconds")
-    if unit == "ns":
-        if not _are_multiples(values.cast(pa.int64()), 1000):
-            raise ValueError(
-                "holds nanoseconds, and PostgreSQL has microseconds: make it a number, which keeps them (cast to "
-                "int64), or cut them off (Polars: `dt.cast_time_unit('us')`)"
-            )
-        why.append("whole microseconds, which is what PostgreSQL keeps")
     if zone and zone not in ZONES:
         why.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
         zone = "UTC"
@@ -503,7 +563,7 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (UNSIGNED.__contains__, _unsigned),
     (pa.types.is_time, _time),
     (pa.types.is_duration, _duration),
-    (lambda kind: pa.types.is_fixed_size_list(kind) and kind.list_size > 0 and _is_carried_list(kind), _fixed_list),
+    (lambda kind: pa.types.is_fixed_size_list(kind) and kind.list_size > 0 and _is_of_scalars(kind), _fixed_list),
     (lambda kind: pa.types.is_list(kind) and _is_carried_list(kind), _list),
     (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
     (pa.types.is_date64, _date64),

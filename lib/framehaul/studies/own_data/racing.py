@@ -40,21 +40,21 @@ class Racing:
 
     this_run: Recording
     both: Servers
-    tables: Mapping[str, Table]
-    content: pa.Table
+    tables: Mapping[Database, Table]
+    contents: Mapping[Database, pa.Table]
     rounds: Rounds
     stop: threading.Event
     seconds: float
     """After how many of them there is a first answer."""
     mode: str = modes.APPEND
-    kept: pa.Table | None = None
+    kept: Mapping[Database, pa.Table] = field(default_factory=dict)
     """Rows that an upsert finds in the table, and does not touch."""
     began: float = field(default_factory=time.monotonic)
 
     def all(self, chosen: Mapping[Path, list[Technique]]) -> None:
         """Everybody moves the whole frame in every round."""
         for techniques in chosen.values():
-            self._measure(techniques, self.content.num_rows, self.rounds)
+            self._measure(techniques, self._rows, self.rounds)
 
     def heats(self, chosen: Mapping[Path, list[Technique]], answer: Callable[[pl.DataFrame], None]) -> None:
         """Everybody moves a sample, the better ones more, the leaders all, until they are told apart or tie.
@@ -62,7 +62,7 @@ class Racing:
         `answer` gets the passes when there is a first answer: after a round of the leaders on the whole frame or, where
         that takes too long, before it.
         """
-        every = self.content.num_rows
+        every = self._rows
         sample, part = (
             min(every, max(least, min(most, every // share)))
             for (least, most), share in ((SAMPLE_ROWS, 64), (PART_ROWS, 8))
@@ -84,12 +84,16 @@ class Racing:
             if number == 1 and not slow:
                 answer(self.this_run.so_far())
 
+    @property
+    def _rows(self) -> int:
+        return int(self.contents["postgres"].num_rows)
+
     def _expected(self, left: Mapping[Path, list[Technique]], rows: int) -> float:
         """About how many seconds a round of those that are left takes on the whole frame, all around it included."""
         once = self._exact().filter(rows=rows).group_by(statistics.NAMES).agg(pl.col("seconds").min())
         going = {one.key for techniques in left.values() for one in techniques}
         seconds = math.fsum(row[-1] for row in once.rows() if row[:-1] in going)
-        return float(2 * seconds * self.content.num_rows / rows)
+        return float(2 * seconds * self._rows / rows)
 
     def _exact(self) -> pl.DataFrame:
         """The passes so far, but for those of techniques that do not give back the dtypes: they are no answer."""
@@ -98,7 +102,7 @@ class Racing:
     def _not_told_apart(self, techniques: Iterable[Technique]) -> list[Technique]:
         """Of each kind of frame and class the fastest, and who cannot be told from it; nobody where it is alone."""
         known = {one.key: one for one in techniques}
-        timed = statistics.summary(self._exact().filter(rows=self.content.num_rows)).drop_nulls("median_rows_per_s")
+        timed = statistics.summary(self._exact().filter(rows=self._rows)).drop_nulls("median_rows_per_s")
         rows = [row for row in timed.to_dicts() if tuple(row[name] for name in statistics.NAMES) in known]
         going: list[Technique] = []
         for group in dict.fromkeys((row["frame"], row["contract"]) for row in rows):
@@ -109,8 +113,8 @@ class Racing:
 
     def _found(self, database: Database, content: pa.Table) -> Found | None:
         """What writes of these rows find in the table."""
-        if self.mode == modes.UPSERT and self.kept is not None:
-            return modes.before_upsert(content, self.kept, self.tables[database], self.both.of(database))
+        if self.mode == modes.UPSERT:
+            return modes.before_upsert(content, self.kept[database], self.tables[database], self.both.of(database))
         return modes.before_replacing(content) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
@@ -118,7 +122,7 @@ class Racing:
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
-        database, content = left[0].database, self.content.slice(0, rows)
+        database, content = left[0].database, self.contents[left[0].database].slice(0, rows)
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
             record_passes(

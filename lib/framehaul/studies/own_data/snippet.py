@@ -132,19 +132,23 @@ def _main(technique: Technique, table: Table, kind: str, room: Emptying | None) 
     library = {"polars": "pl.DataFrame", "pandas": "pd.DataFrame"}[technique.frame]
     client = f"{opening} {CLIENTS[technique.client].__name__}({_server_function(technique)}()) as client:"
     title = f'"""{technique.function.__doc__}"""' if technique.function.__doc__ else '""""""'
+    split = any(column.left_over_of for column in table.columns)
+    of_frame = "whole_table(TABLE)" if split else "TABLE"
     if technique.direction == "read":
+        found = f"{wait}{technique.name}(client, TABLE)"
         actions = [
             f"{define} read() -> {library}:", f"    {title}", f"    {client}",
-            f"        return {wait}{technique.name}(client, TABLE)", "", "",
+            f"        return {f'whole_{technique.frame}({found}, TABLE)' if split else found}", "", "",
             'if __name__ == "__main__":', f"    print({run.format('read()')})",
         ]  # fmt: skip
     else:
         actions = [
             f"def frame_of(path: str) -> {library}:",
-            '    """The file as a frame in the dtypes of the table; for one of your own, these are TABLE.'
+            f'    """The file as a frame in the dtypes of the table; for one of your own, these are {of_frame}.'
             f'{technique.frame}_{"schema" if technique.frame == "polars" else "dtypes"}."""',
-            f"    return to_{technique.frame}({READERS[kind]}(path, TABLE), TABLE)", "", "",
-            f"{define} write(frame: {library}) -> None:", f"    {title}", f"    {client}",
+            f"    return to_{technique.frame}({READERS[kind]}(path, {of_frame}), {of_frame})", "", "",
+            f"{define} write(frame: {library}) -> None:", f"    {title}",
+            *([f"    frame = split_{technique.frame}(frame, TABLE)"] if split else []), f"    {client}",
             *_call(technique, f"{wait}{technique.name}", opening, room), "", "",
             'if __name__ == "__main__":', f"    {run.format('write(frame_of(sys.argv[1]))')}",
         ]  # fmt: skip
@@ -185,6 +189,7 @@ import polars as pl
 from framehaul.techniques.clients import {", ".join(sorted(clients))}
 {replaced}
 from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.nanoseconds import split_pandas, split_polars, whole_pandas, whole_polars, whole_table
 from framehaul.studies.own_data.addresses import {_server_function(technique)}
 from framehaul.studies.own_data.loading import {READERS[kind]}
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, enum_types, fixed_types, list_types
@@ -202,6 +207,8 @@ def _table_code(table: Table) -> str:
 
 def _column_code(column: Column) -> str:
     options = [f"{name}=True" for name in ("nullable", "low_cardinality") if getattr(column, name)]
+    if column.left_over_of:
+        options.append(f"left_over_of={column.left_over_of!r}")
     if column.exactly is not None:
         options.append(f"exactly={_types_code(column.exactly)}")
     return f"Column({', '.join([repr(column.name), f'ColumnType.{column.type.name}', *options])})"

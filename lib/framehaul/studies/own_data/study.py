@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +40,7 @@ from framehaul.results.store import EXACT
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files, modes
-from framehaul.studies.own_data.derive import Derived, derive
+from framehaul.studies.own_data.derive import REFUSE, Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import Snippet, snippet
@@ -77,7 +78,7 @@ class Frame:
     def columns(self) -> Markdown:
         """Every column: its Arrow type, what it becomes, and what is to be said of that; then what holds for all."""
         rows = [
-            {"column": f"`{mapping.column.name}`", "Arrow": mapping.arrow, "PostgreSQL": mapping.column.types.postgres,
+            {"column": f"`{mapping.column.name}`", "Arrow": mapping.arrow, "PostgreSQL": mapping.in_postgres,
              "ClickHouse": mapping.column.clickhouse_type, "holds": "NULL" if mapping.column.nullable else None,
              "note": "; ".join(mapping.notes)}
             for mapping in self.derived.mappings
@@ -88,20 +89,22 @@ class Frame:
 
     def statements(self) -> None:
         """Show CREATE TABLE for both servers."""
+        tables = self.derived.tables
         for parameter, text in (
-            ("postgres_ddl", self.table.postgres_ddl), ("clickhouse_ddl", self.table.clickhouse_ddl),
+            ("postgres_ddl", tables["postgres"].postgres_ddl), ("clickhouse_ddl", tables["clickhouse"].clickhouse_ddl),
         ):  # fmt: skip
             display(Markdown(f"`{parameter}`"), Code(text, language="sql"))
 
 
 def open_frame(
-    data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND
+    data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND,
+    nanoseconds: str = REFUSE,
 ) -> Frame:  # fmt: skip
     """The first `rows` rows of a file, or all for 0, with the table that follows from them.
 
     Without `data` the file that `make mine` was given is taken, else a small example. `key` and `sort` name columns, as
     `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, and for a `mode`
-    that there is not, or that wants a key.
+    that there is not, or that wants a key. `nanoseconds` says what becomes of those in PostgreSQL: `refuse` or `split`.
     """
     modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
@@ -113,7 +116,7 @@ def open_frame(
     else:
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
-    derived = derive(content, name.partition(".")[0], key, sort)
+    derived = derive(content, name.partition(".")[0], key, sort, nanoseconds)
     modes.check_key(derived.table, mode)
     return Frame(name, kind, derived, (*notes, *derived.notes, modes.said(mode)), mode)
 
@@ -152,26 +155,31 @@ def run(
     does not hold the frame, ValueError for a parameter that makes no sense, ServerError when a server cannot be had,
     ResultsError when the file cannot be written.
     """
-    content, kept = modes.parted(frame.derived.content) if frame.mode == modes.UPSERT else (frame.derived.content, None)
+    contents: Mapping[Database, pa.Table] = frame.derived.contents
+    kept: dict[Database, pa.Table] = {}
+    if frame.mode == modes.UPSERT:
+        parts = {database: modes.parted(content) for database, content in contents.items()}
+        contents, kept = ({database: part[at] for database, part in parts.items()} for at in (0, 1))
+    content = contents["clickhouse"]
     check(ROWS=(content.num_rows, 1), RACE=(race, 0))
-    rounds, table = Rounds(passes, warmup, seed), ddl.edited(frame.table, postgres_ddl, clickhouse_ddl)
+    rounds, edited = Rounds(passes, warmup, seed), ddl.edited(frame.derived.tables, postgres_ddl, clickhouse_ddl)
     chosen = {path: modes.competing(techniques(*path), frame.mode) for path in PATHS}
     terms = {
         **vars(rounds),
         "race": race,
         "mode": frame.mode,
-        "tables": [table.postgres_ddl, table.clickhouse_ddl],
+        "tables": [edited["postgres"].postgres_ddl, edited["clickhouse"].clickhouse_ddl],
         "content": _digest(content),
     }
     with (
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
-        ClickHouseTables(both.clickhouse).drop_beside(table)
-        tables = ddl.as_made(table, both)
+        ClickHouseTables(both.clickhouse).drop_beside(edited["clickhouse"])
+        tables = ddl.as_made(edited, both)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, tables, content, rounds, stop, seconds, frame.mode, kept)
+            racing = Racing(this_run, both, tables, contents, rounds, stop, seconds, frame.mode, kept)
             if race:
                 racing.heats(chosen, lambda passes: this_run.say(first_answer(passes)))
             else:
@@ -270,7 +278,7 @@ class Mine(Shown):
     missing = view(missing_paths)
     left_out = view(left_out)
 
-    def with_code(self, kind: str, tables: dict[str, Table]) -> Self:
+    def with_code(self, kind: str, tables: Mapping[Database, Table]) -> Self:
         """With the code of each choice for these tables, in `reports/20_own_data/`, from where an older run's goes."""
         self.choices, self.snippets = choices(self.passes), list[Snippet]()
         directory = self.figures.parent / "reports" / STUDY.notebook

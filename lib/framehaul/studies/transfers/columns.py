@@ -1,4 +1,4 @@
-"""What a column of another type costs a read: the same rows with it and without it, in the same rounds."""
+"""What a column of another type costs a transfer: the same rows with it and without it, in the same rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from framehaul.reporting.tables import Listing, words
 from framehaul.results.ratios import Ratio, ratio, verdicts
 from framehaul.settings import load_settings
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import Database, named
+from framehaul.techniques.registry import Database, Direction, named
 
 SCALARS = NESTED_METRICS.columns[:6]
 WITHOUT = "scalars alone"
@@ -37,54 +37,58 @@ ADDED = {
     },
 }  # fmt: skip
 """What stands in the table beside the scalars."""
-CARRIERS: dict[Database, tuple[str, str]] = {
-    "postgres": ("polars_adbc_fetch", "polars_asyncpg_copy_decoded"),
-    "clickhouse": ("polars_http_client_arrow_stream", "polars_http_client_native_decoded"),
+CARRIERS: dict[tuple[Database, Direction], tuple[str, ...]] = {
+    ("postgres", "read"): ("polars_adbc_fetch", "polars_asyncpg_copy_decoded"),
+    ("clickhouse", "read"): ("polars_http_client_arrow_stream", "polars_http_client_native_decoded"),
+    ("postgres", "write"): ("polars_pgpq_copy_binary",),
+    ("clickhouse", "write"): ("polars_http_client_arrow_stream", "polars_http_client_native_presorted"),
 }
-"""Who carries all of these, and whose compiled loops do not, but read the scalars faster."""
+"""Who carries all of these, and where there is such, whose compiled loops do not, but are made for the scalars."""
 
 
 @dataclass(frozen=True)
-class Read:
-    """A technique, and what stands in the table that it reads beside the scalars."""
+class Transfer:
+    """A technique, and what stands in the table that it moves beside the scalars."""
 
     technique: Technique
     added: str
 
 
-def cost(database: Database, *, rows: int, passes: int, warmup: int, seed: int) -> Costs:
-    """Read tables that differ in one column, each once in a round; raises ServerError when the server cannot be had.
+def cost(
+    database: Database, direction: Direction = "read", *, rows: int, passes: int, warmup: int, seed: int
+) -> Costs:  # fmt: skip
+    """Move tables that differ in one column, each once in a round; raises ServerError when the server cannot be had.
 
     Nothing is written into the results: the passes stand in what is given.
     """
     check(ROWS=(rows, 1))
     rounds, found = Rounds(passes, warmup, seed), list[dict[str, object]]()
-    carrier, faster = (named(database, "read", name) for name in CARRIERS[database])
-    reads = [*(Read(carrier, added) for added in ADDED), Read(faster, WITHOUT)]
+    carrier, *loops = (named(database, direction, name) for name in CARRIERS[database, direction])
+    transfers = [*(Transfer(carrier, added) for added in ADDED), *(Transfer(one, WITHOUT) for one in loops)]
     with servers.running(load_settings()) as both:
         server = both.of(database)
 
-        def record(read: Read, number: int, outcome: Pass[dict[str, float]]) -> None:
-            who = {"technique": read.technique.name, "label": read.technique.label, "added": read.added}
+        def record(one: Transfer, number: int, outcome: Pass[dict[str, float]]) -> None:
+            who = {"technique": one.technique.name, "label": one.technique.label, "added": one.added}
             found.append({**who, "pass": number, "seconds": None, "rows_per_s": None, **columns_of(outcome)})
 
         def work(stop: threading.Event) -> None:
             with ExitStack() as stack, asyncio.Runner() as runner:
                 passes_of = {
                     added: stack.enter_context(
-                        Passes(server, table, generator.arrow_table(table, rows, seed), ["read"])
+                        Passes(server, table, generator.arrow_table(table, rows, seed), [direction], [carrier.frame])
                     )
                     for added, table in ((added, table_with(added)) for added in ADDED)
                 }
 
-                def measure(read: Read, number: int) -> dict[str, float]:
-                    seconds = runner.run(passes_of[read.added].one(read.technique, number)).seconds
+                def measure(one: Transfer, number: int) -> dict[str, float]:
+                    seconds = runner.run(passes_of[one.added].one(one.technique, number)).seconds
                     return {"seconds": seconds, "rows_per_s": rows / seconds}
 
-                in_rounds(reads, rounds, measure, record, stop=stop)
+                in_rounds(transfers, rounds, measure, record, stop=stop)
 
         interruptible(work)
-    return Costs(pl.DataFrame(found, infer_schema_length=None), carrier.name, rows)
+    return Costs(pl.DataFrame(found, infer_schema_length=None), carrier.name, rows, direction)
 
 
 def table_with(added: str) -> Table:
@@ -96,16 +100,16 @@ def table_with(added: str) -> Table:
 class Costs:
     """The passes of such a comparison."""
 
-    def __init__(self, passes: pl.DataFrame, carrier: str, rows: int) -> None:
-        self.passes, self.carrier, self.rows = passes, carrier, rows
+    def __init__(self, passes: pl.DataFrame, carrier: str, rows: int, direction: Direction) -> None:
+        self.passes, self.carrier, self.rows, self.direction = passes, carrier, rows, direction
 
     def ratios(self) -> dict[tuple[str, str], Ratio]:
         """By technique and what was added: how many times the rows/s of the scalars alone it has."""
         scalars = self.passes.filter(technique=self.carrier, added=WITHOUT)
-        by_read = dict(self.passes.group_by("technique", "added"))
+        moved = dict(self.passes.group_by("technique", "added"))
         names = [self.carrier, *(name for name in self.passes["technique"].unique() if name != self.carrier)]
-        reads = [(name, added) for name in names for added in ADDED if (name, added) in by_read]
-        return {read: ratio(by_read[read], scalars) for read in reads if read != (self.carrier, WITHOUT)}
+        those = [(name, added) for name in names for added in ADDED if (name, added) in moved]
+        return {one: ratio(moved[one], scalars) for one in those if one != (self.carrier, WITHOUT)}
 
     def table(self) -> Listing:
         """What each column costs; a ratio below 1 is slower than without it."""
@@ -129,10 +133,14 @@ class Costs:
         of_list, of_integer = (found[self.carrier, f"{what} more"] for what in ("a list of integers", "an integer"))
         if not of_list.rounds or not of_integer.rounds:
             return Markdown("No pass of the table with a list was right: what that costs is not known.")
-        faster = [one for (name, _), one in found.items() if name != self.carrier and one.rounds]
-        loops = f", which read the scalars alone at {faster[0]} its rows/s," if faster else ""
-        return Markdown(
-            f"With a list of up to three integers beside six scalars this path reads {of_list} the rows/s of the "
-            f"scalars alone, {self.rows:,} rows; with one integer in its place {of_integer}. The compiled "
-            f"loops{loops} decode no lists: a table that has one is left to this path."
+        said = (
+            f"With a list of up to three integers beside six scalars this path {self.direction}s {of_list} the rows/s "
+            f"of the scalars alone, {self.rows:,} rows; with one integer in its place {of_integer}."
         )
+        others = {name: one for (name, _), one in found.items() if name != self.carrier}
+        if not others:
+            return Markdown(f"{said} It encodes lists itself: a table that has one needs no other path.")
+        measured = [one for one in others.values() if one.rounds]
+        at = f", which {self.direction} the scalars alone at {measured[0]} its rows/s," if measured else ""
+        code = {"read": "decode", "write": "encode"}[self.direction]
+        return Markdown(f"{said} The compiled loops{at} {code} no lists: a table that has one is left to this path.")

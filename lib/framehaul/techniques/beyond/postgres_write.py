@@ -7,6 +7,7 @@ the server's own throughout: no table is made unlogged, no commit relaxed.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -296,7 +297,7 @@ def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)
         with cursor.copy(statement.encode()) as copy:
-            copy.set_types([column.types.postgres.partition("(")[0] for column in table.columns])
+            copy.set_types([re.sub(r"\(.*\)", "", column.types.postgres) for column in table.columns])
             for row in frame.iter_rows():
                 values = list(row)
                 for at, make in made:
