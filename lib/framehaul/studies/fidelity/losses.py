@@ -267,7 +267,7 @@ LOSSES: tuple[Loss, ...] = (
         "becomes its text.",
     ),
     Loss(
-        r"postgres read .*(adbc_(uri_)?read|iter_batches|read_database_uri)", r"decimal|uint64|of unsigned", r"became \[?'",
+        r"postgres read .*(adbc_(uri_)?read|iter_batches|database_uri)", r"decimal|uint64|of unsigned", r"became \[?'",
         "A `numeric` comes as text, for not every path has so many digits, and nothing makes numbers of it again. Cast "
         "it in the query.",
     ),
