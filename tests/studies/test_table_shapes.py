@@ -24,7 +24,7 @@ from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
 from framehaul.harness.rounds import Rounds, in_rounds, nothing
 from framehaul.harness.verify import Expected
-from framehaul.results import committed, store
+from framehaul.results import committed, ratios, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.summary.study import Summary
@@ -125,10 +125,25 @@ def test_what_is_chosen_is_there_and_has_a_published_technique() -> None:
 
 def test_who_wants_a_table_for_itself_is_given_no_small_batches() -> None:
     [last] = [one for one in techniques("postgres", "write") if one.name == "polars_pgpq_key_last"]
-    assert runs._takes(last, 1_000_000, 1, "all")
-    assert not runs._takes(last, 100, 50, "all")
-    assert runs._takes(STATEMENTS[0], 100, 5, "few")
-    assert not runs._takes(STATEMENTS[0], 1_000, 1, "few")
+    assert runs._takes(last, STANDARD, 1_000_000, 1, "all")
+    assert not runs._takes(last, STANDARD, 100, 50, "all")
+
+
+def test_statements_go_as_far_as_they_lose_on_the_standard_table_and_try_the_limits_of_wide_ones() -> None:
+    look = {one.name: one.of("quick") for one in STUDY.parameters}
+    rows, megabytes, one = cast("int", look["rows"]), cast("float", look["megabytes"]), STATEMENTS[0]
+    sizes_of_look = runs.points_of(STANDARD, "few", rows, megabytes, 7)
+    assert sizes_of_look == [1, 100, 10_000]
+    assert all(runs._takes(one, STANDARD, size, 1, "few") for size in sizes_of_look)
+    assert not runs._takes(one, STANDARD, 100_000, 1, "few")
+    assert runs._takes(one, WIDE[0], runs.WIDE_ROWS, 1, "few")
+    assert not runs._takes(one, BY_NAME["texts"], 1_000, 1, "few")
+    assert runs._takes(one, BY_NAME["texts"], 1_000, 1, "all")
+
+
+def test_a_look_has_the_rounds_that_can_tell_anybody_apart() -> None:
+    [passes] = [one for one in STUDY.parameters if one.name == "passes"]
+    assert cast("int", passes.of("quick")) >= ratios.TOLD_FROM
 
 
 @pytest.mark.parametrize(
@@ -285,7 +300,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, Row)
     given = values_of(out, STUDY)
     assert set(passes["status"]) <= {"ok", "skipped"}, passes.filter(status="failed")["reason"].to_list()
-    assert set(passes.filter(pl.col("shape") != STREAM)["shape"]) >= set(runs.LEAST)
+    assert set(passes.filter(pl.col("shape") != STREAM)["shape"]) >= {one.name for one in runs.SHAPES_OF["least"]}
     good = passes.filter(status="ok")
     assert good["bytes_per_s"].null_count() == 0
     assert (good["frame_bytes"] > 0).all()

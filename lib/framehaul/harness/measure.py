@@ -208,7 +208,7 @@ class Passes:
 
     def __enter__(self) -> Self:
         try:
-            with self._times.spent("preparation"):
+            with self._times.spent("preparation"), self.tables.kept():
                 if "write" in self._directions:
                     self._expected.keep_reference(self.tables, self._reference)
                 if "read" in self._directions:
@@ -222,7 +222,7 @@ class Passes:
 
     def __exit__(self, *_: object) -> None:
         # Where the server is gone for good, the next run drops what is ours.
-        with contextlib.suppress(ServerError):
+        with contextlib.suppress(ServerError), self.tables.kept():
             for ours in (self._table, self._reference):
                 self.tables.drop(ours)
 
@@ -237,7 +237,7 @@ class Passes:
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
-            with self._times.spent("reset"):
+            with self._times.spent("reset"), self.tables.kept():
                 table = self._found.made(technique, self._table) if self._found else self._table
                 self.tables.create(table)
                 if self._found:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
+from dataclasses import replace
 
 import psycopg
 
@@ -27,8 +29,12 @@ from framehaul.techniques.registry import Database, Direction
 
 type Path = tuple[Database, Direction]
 
-LEAST = ("standard", "texts", "nested")
-"""Shapes that are tried where points are as few as can be."""
+SHAPES_OF = {
+    "least": tuple(one for one in SHAPES if one.name in ("standard", "texts", "nested")),
+    "few": tuple(one for one in SHAPES if one.name != "narrow"),  # of which a pass takes twice that of any other
+    "all": SHAPES,
+}
+"""Shapes that techniques are measured on."""
 FEW: dict[Path, tuple[str, ...]] = {
     ("postgres", "write"): (
         "polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_copy_binary", "polars_pgpq_presorted",
@@ -76,16 +82,17 @@ FEW_STATEMENTS = (
     "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest",
     "polars_psycopg_insert_many_values", "polars_clickhouse_driver_rows",
 )  # fmt: skip
-MOST_STATEMENT_ROWS = {"least": 100, "few": 100, "all": 100_000}
+MOST_STATEMENT_ROWS = {"least": 100, "few": 10_000, "all": 100_000}
 """What sends rows one at a time moves no more of them: it has lost long before."""
 CALLS = {
     "least": {1: 5, 10: 2, 100: 2},
-    "few": {1: 15, 10: 10, 100: 4},
+    "few": {1: 10, 10: 5, 100: 3},
     "all": {1: 200, 10: 100, 100: 50, 1_000: 10, 10_000: 3},
 }
 """Calls of a pass by rows, one where nothing is said: so many that it lasts some milliseconds, and has a p99."""
-READ_CALLS = 10
+READ_CALLS = {"least": 5, "few": 5, "all": 10}
 """At most, of reads: each of their frames is verified whole."""
+WIDE_NAMES = {one.name for one in WIDE}
 WIDE_ROWS = 100
 """Of a thousand columns: more values than a statement has parameters."""
 
@@ -111,7 +118,7 @@ def points_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int)
 def calls_of(direction: Direction, size: int, points: str) -> int:
     """How many calls a pass makes."""
     calls = CALLS[points].get(size, 1)
-    return min(calls, READ_CALLS) if direction == "read" else calls
+    return min(calls, READ_CALLS[points]) if direction == "read" else calls
 
 
 def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, seed: int) -> Settings:
@@ -138,20 +145,27 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
         }  # fmt: skip
 
         def work(stop: threading.Event) -> None:
-            shapes = [one for one in SHAPES if points != "least" or one.name in LEAST]
-            plan = [(shape, size) for shape in shapes for size in points_of(shape, points, rows, megabytes, seed)]
-            for shape, size in plan:
-                for path in FEW:
-                    _measure(this_run, both, shape, size, points, path, rounds, stop)
+            for shape in SHAPES_OF[points]:
+                for size in points_of(shape, points, rows, megabytes, seed):
+                    once = _made_once(shape)
+                    for path in FEW:
+                        _measure(this_run, both, once, size, points, path, rounds, stop)
             wide = {"least": (), "few": WIDE[:1], "all": WIDE}[points]
             for shape in wide:
+                once = _made_once(shape)
                 for path in FEW:
-                    tried = "least" if points == "few" else points
-                    _measure(this_run, both, shape, WIDE_ROWS, tried, path, Rounds(1, 0, seed), stop)
+                    if points == "all" or path[1] == "write":  # reads of all columns ask for no limit
+                        tried = "least" if points == "few" else points
+                        _measure(this_run, both, once, WIDE_ROWS, tried, path, Rounds(1, 0, seed), stop)
             parts.measure(this_run, samples, both.clickhouse, points, rounds, stop)
 
         interruptible(work)
     return settings
+
+
+def _made_once(shape: Shape) -> Shape:
+    """The shape, whose rows are made but once for all directions, and are gone with it."""
+    return replace(shape, content=functools.cache(shape.content))
 
 
 def _measure(
@@ -160,8 +174,8 @@ def _measure(
 ) -> None:  # fmt: skip
     """One direction of one shape: all techniques in shuffled rounds. Where the server has no such table, none can."""
     database, direction = path
-    calls = 1 if shape in WIDE else calls_of(direction, size, points)
-    tried = [one for one in chosen(points, path) if _takes(one, size, calls, points)]
+    calls = 1 if shape.name in WIDE_NAMES else calls_of(direction, size, points)
+    tried = [one for one in chosen(points, path) if _takes(one, shape, size, calls, points)]
     content = shape.content(shape.table, size * (calls if direction == "write" else 1), rounds.seed)
     moved = content.nbytes * (calls if direction == "read" else 1)
 
@@ -184,8 +198,10 @@ def _measure(
             record(one, 1, Failed(describe(error)))
 
 
-def _takes(one: Technique, size: int, calls: int, points: str) -> bool:
+def _takes(one: Technique, shape: Shape, size: int, calls: int, points: str) -> bool:
     """Whether a technique is measured with so many rows: a bulk load is, of a whole table and not of small batches."""
     if one.origin == "everyday":
-        return size <= MOST_STATEMENT_ROWS[points]
+        # What shapes change of them, beside their limits, is left to all points.
+        compared = points == "all" or shape.name == STANDARD.name or shape.name in WIDE_NAMES
+        return compared and size <= MOST_STATEMENT_ROWS[points]
     return calls == 1 or "empty_table" not in one.requires
