@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +30,7 @@ from framehaul.results import committed, ratios, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.summary.study import Summary
-from framehaul.studies.table_shapes import STUDY, findings, parts, runs, study
+from framehaul.studies.table_shapes import STUDY, address, findings, parts, runs, study
 from framehaul.studies.table_shapes.limits import LIMITS, within_limits
 from framehaul.studies.table_shapes.passes import Row
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, STREAM, WIDE, Shape, narrow, sizes
@@ -256,29 +258,91 @@ def test_an_address_that_is_too_long_is_a_known_limit(servers: Servers) -> None:
     assert isinstance(within_limits(outcome), Skipped), outcome
 
 
+class Recorder:
+    """Keeps the rows of a run."""
+
+    run_id = "r"
+    times = disturbance = None
+
+    def __init__(self) -> None:
+        self.written: list[Row] = []
+
+    def expect(self, _: int) -> None: ...
+
+    def progress(self, _: str) -> None: ...
+
+    def passes(self, row: Any) -> Any:
+        return lambda *what: self.written.append(row(*what)), lambda *_: False
+
+
+def test_who_has_the_query_in_the_address_stops_before_a_load_balancer_and_others_do_not(servers: Servers) -> None:
+    recorder = Recorder()
+    runs._behind_balancer(cast("Any", recorder), servers, 7, threading.Event())
+    ended = {row.technique: row for row in recorder.written}
+    assert set(ended) == set(runs.BEHIND_BALANCER)
+    works = {"pandas_clickhouse_connect_insert_df", "polars_clickhouse_driver_native_columnar"}
+    assert {name for name, row in ended.items() if row.status == "ok"} == works
+    for name in ended.keys() - works:
+        assert ended[name].status == "skipped", ended[name]
+        assert "414 Request-URI Too Large" in (ended[name].reason or "")
+        assert "send the query in the body" in (ended[name].reason or "")
+    assert (
+        ClickHouseTables(servers.clickhouse).rows("SELECT name FROM system.tables WHERE name LIKE 'framehaul%'") == []
+    )
+
+
+class Answers(socketserver.StreamRequestHandler):
+    """Answers every request that has no body."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            if line == b"\r\n":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("piece", [100, 1 << 20])
+def test_a_load_balancer_takes_addresses_to_its_limit_in_every_request_of_a_connection(piece: int) -> None:
+    def ask(connection: socket.socket, length: int) -> bytes:
+        start, end = b"GET /?", b" HTTP/1.1\r\n"
+        request = start + b"x" * (length - len(start) - len(end)) + end + b"Host: here\r\n\r\n"
+        for at in range(0, len(request), piece):
+            connection.sendall(request[at : at + piece])
+        return connection.recv(1 << 16)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as behind:
+        threading.Thread(target=behind.serve_forever, daemon=True).start()
+        with address.Balancer(("127.0.0.1", behind.server_address[1])) as balancer:
+            with socket.create_connection(("127.0.0.1", balancer.ports[0]), timeout=30) as connection:
+                assert b" 200 " in ask(connection, 100)
+                assert b" 200 " in ask(connection, address.LINE_BYTES)
+                assert ask(connection, address.LINE_BYTES + 1).startswith(b"HTTP/1.1 414 ")
+            with socket.create_connection(("127.0.0.1", balancer.ports[0]), timeout=30) as connection:
+                connection.sendall(b"GET /")  # and no more: the connection ends, and nobody waits for it
+                connection.shutdown(socket.SHUT_WR)
+                assert connection.recv(1) == b""
+        behind.shutdown()
+
+
+def test_nobody_reads_addresses_that_are_encrypted(servers: Servers) -> None:
+    with (
+        pytest.raises(UnavailableError, match="encrypted"),
+        address.behind_balancer(replace(servers.clickhouse, secure=True)),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("shape", "said"), [("wide_1601", "at most 1600 columns"), ("wide_bigints", "row is too big")]
 )  # fmt: skip
 def test_a_table_that_postgres_does_not_have_is_skipped_for_all(
     shape: str, said: str, servers: Servers, tmp_path: Path
 ) -> None:
-    written: list[Row] = []
-
-    class Recorder:
-        run_id = "r"
-        times = disturbance = None
-
-        def expect(self, _: int) -> None: ...
-
-        def progress(self, _: str) -> None: ...
-
-        def passes(self, row: Any) -> Any:
-            return lambda *what: written.append(row(*what)), lambda *_: False
-
+    recorder = Recorder()
     runs._measure(
-        cast("Any", Recorder()), servers, BY_NAME[shape], 5, "least", ("postgres", "write"), Rounds(1),
+        cast("Any", recorder), servers, BY_NAME[shape], 5, "least", ("postgres", "write"), Rounds(1),
         threading.Event(),
     )  # fmt: skip
+    written = recorder.written
     assert {row.technique for row in written} == {one.name for one in runs.chosen("least", ("postgres", "write"))}
     assert {row.status for row in written} == {"skipped"}
     assert all(said in (row.reason or "") and ";" in (row.reason or "") for row in written)

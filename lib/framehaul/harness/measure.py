@@ -87,6 +87,7 @@ def run(
     profile: bool = False,
     calls: int = 1,
     found: Found | None = None,
+    way: Callable[[], AbstractContextManager[Way]] | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -105,7 +106,7 @@ def run(
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
 
     Writes find a new table, with the rows that are `found`, if any; afterwards it has to hold `content`, or what is
-    `found.after`, and nothing else.
+    `found.after`, and nothing else. Clients reach the server by a `way`, if one is given, and administration does not.
     """
     progress("preparing data")
     disturbance = disturbance or Disturbance()
@@ -127,7 +128,9 @@ def run(
                     _wait_for_server(passes.tables, outcome.reason)
 
             def measure(technique: Technique, number: int) -> Moved:
-                return _least_disturbed(lambda: runner.run(passes.one(technique, number)), number, disturbance, stop)
+                return _least_disturbed(
+                    lambda: runner.run(passes.one(technique, number, way)), number, disturbance, stop
+                )
 
             settle()
             in_rounds(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import psycopg
@@ -20,9 +22,10 @@ from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.table_shapes import POINTS, STUDY, parts
+from framehaul.studies.table_shapes.address import behind_balancer
 from framehaul.studies.table_shapes.limits import within_limits
 from framehaul.studies.table_shapes.passes import Row, of_technique
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, WIDE, Shape, sizes
+from framehaul.studies.table_shapes.shapes import BALANCED, SHAPES, STANDARD, WIDE, Shape, sizes
 from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
@@ -93,6 +96,18 @@ CALLS = {
 READ_CALLS = {"least": 5, "few": 5, "all": 10}
 """At most, of reads: each of their frames is verified whole."""
 WIDE_NAMES = {one.name for one in WIDE}
+BEHIND_BALANCER = (
+    "polars_urllib_parquet",
+    "polars_httpx_parquet",
+    "polars_http_client_arrow_stream",
+    "polars_clickhouse_connect_insert_arrow",
+    "pandas_clickhouse_connect_insert_df",
+    "polars_clickhouse_driver_native_columnar",
+)
+"""Every kind of client of ClickHouse: some have the names of all columns in the address of an INSERT.
+
+https://github.com/ClickHouse/clickhouse-connect/issues/213
+"""
 WIDE_ROWS = 100
 """Of a thousand columns: more values than a statement has parameters."""
 
@@ -150,17 +165,34 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
                     once = _made_once(shape)
                     for path in FEW:
                         _measure(this_run, both, once, size, points, path, rounds, stop)
-            wide = {"least": (), "few": WIDE[:1], "all": WIDE}[points]
-            for shape in wide:
-                once = _made_once(shape)
-                for path in FEW:
-                    if points == "all" or path[1] == "write":  # reads of all columns ask for no limit
-                        tried = "least" if points == "few" else points
-                        _measure(this_run, both, once, WIDE_ROWS, tried, path, Rounds(1, 0, seed), stop)
+            _try_limits(this_run, both, points, seed, stop)
             parts.measure(this_run, samples, both.clickhouse, points, rounds, stop)
 
         interruptible(work)
     return settings
+
+
+def _try_limits(this_run: Recording, both: Servers, points: str, seed: int, stop: threading.Event) -> None:
+    """Tables of so many columns that techniques stop working."""
+    wide = {"least": (), "few": WIDE[:1], "all": WIDE}[points]
+    for shape in wide:
+        once = _made_once(shape)
+        for path in FEW:
+            if points == "all" or path[1] == "write":  # reads of all columns ask for no limit
+                tried = "least" if points == "few" else points
+                _measure(this_run, both, once, WIDE_ROWS, tried, path, Rounds(1, 0, seed), stop)
+    if points != "least":
+        _behind_balancer(this_run, both, seed, stop)
+
+
+def _behind_balancer(this_run: Recording, both: Servers, seed: int, stop: threading.Event) -> None:
+    """Writes of many columns through a load balancer that takes no long addresses: whether they work."""
+    known = {one.name: one for one in techniques("clickhouse", "write")}
+    tried = [known[name] for name in BEHIND_BALANCER]
+    _passes(
+        this_run, both, BALANCED, WIDE_ROWS, tried, Rounds(1, 0, seed), stop,
+        way=lambda: behind_balancer(both.clickhouse),
+    )  # fmt: skip
 
 
 def _made_once(shape: Shape) -> Shape:
@@ -173,9 +205,18 @@ def _measure(
     stop: threading.Event,
 ) -> None:  # fmt: skip
     """One direction of one shape: all techniques in shuffled rounds. Where the server has no such table, none can."""
-    database, direction = path
+    direction = path[1]
     calls = 1 if shape.name in WIDE_NAMES else calls_of(direction, size, points)
     tried = [one for one in chosen(points, path) if _takes(one, shape, size, calls, points)]
+    _passes(this_run, both, shape, size, tried, rounds, stop, calls)
+
+
+def _passes(
+    this_run: Recording, both: Servers, shape: Shape, size: int, tried: list[Technique], rounds: Rounds,
+    stop: threading.Event, calls: int = 1, way: Callable[[], AbstractContextManager[measure.Way]] | None = None,
+) -> None:  # fmt: skip
+    """Passes of techniques of one database and direction."""
+    database, direction = tried[0].database, tried[0].direction
     content = shape.content(shape.table, size * (calls if direction == "write" else 1), rounds.seed)
     moved = content.nbytes * (calls if direction == "read" else 1)
 
@@ -191,7 +232,7 @@ def _measure(
         measure.run(
             tried, both.of(database), shape.table, content, rounds, record,
             stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-            disturbance=this_run.disturbance, calls=calls,
+            disturbance=this_run.disturbance, calls=calls, way=way,
         )  # fmt: skip
     except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.TooManyColumns) as error:
         for one in tried:
