@@ -292,15 +292,23 @@ def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
     assert 'href="../index.html"' in (tmp_path / "reports" / "failed" / "05_summary.html").read_text()
 
 
-def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_dir: Path, tmp_path: Path) -> None:
-    state, partial = open_dir / "interrupted", tmp_path / "results" / "clickhouse_write.partial.csv"
-    command = [sys.executable, "-m", "framehaul", "run", "--notebooks=03", "--rows=2000", "--passes=50", "--warmup=0"]
+@pytest.mark.parametrize("studies", [["03_clickhouse_write"], ["01_postgres_write", "03_clickhouse_write"]])
+def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(
+    studies: list[str], open_dir: Path, tmp_path: Path
+) -> None:
+    """Two at once, too: only in a smoke run are they."""
+    state = open_dir / f"interrupted{len(studies)}"
+    partials = [tmp_path / "results" / f"{name.partition('_')[2]}.partial.csv" for name in studies]
+    command = [
+        sys.executable, "-m", "framehaul", "run", f"--notebooks={' '.join(name[:2] for name in studies)}",
+        "--preset=smoke", "--rows=2000", "--passes=50",
+    ]  # fmt: skip
     log = (tmp_path / "log").open("w")
     with log, subprocess.Popen(
         [*command, f"--out={tmp_path}"], cwd=PROJECT, stdout=log, stderr=log, start_new_session=True,
         env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state)},
     ) as running:  # fmt: skip
-        while not (partial.exists() and len(partial.read_text().splitlines()) > 2):
+        while not all(partial.exists() and len(partial.read_text().splitlines()) > 2 for partial in partials):
             assert running.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.1)
         family = psutil.Process(running.pid).children(recursive=True)
@@ -308,8 +316,9 @@ def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_d
         os.killpg(running.pid, signal.SIGINT)
     assert running.returncode == 130
     assert "interrupted" in (tmp_path / "log").read_text()
-    assert len(partial.read_text().splitlines()) > 2
-    assert not partial.with_name("clickhouse_write.csv").exists()
+    for partial in partials:
+        assert len(partial.read_text().splitlines()) > 2
+        assert not partial.with_name(partial.name.replace(".partial", "")).exists()
     assert not psutil.wait_procs(family, timeout=60)[1]
     assert not is_kept(state)
 

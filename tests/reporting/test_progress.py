@@ -25,8 +25,9 @@ def plan(out: Path, notebooks: str = "01 02 05", **changes: Any) -> Plan:
 def test_it_says_what_runs_what_is_next_and_how_long_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with plan(tmp_path) as made:
         before = dict(made.coming)
-        for study, _ in made:
-            assert study.notebook not in made.coming
+        for study, values in made.left:
+            with made.running(study, values):
+                assert study.notebook not in made.coming
         made.end(whole=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("quick: 3 notebooks, about ")
@@ -46,11 +47,12 @@ def test_what_took_longer_than_expected_is_expected_to_go_on_so(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with plan(tmp_path, "01 02") as made:
         (first, second), lasted = (pair[0] for pair in made.left), 0
-        for study, _ in made:
-            if study is second:
-                assert made._pace == pytest.approx(3)
-            now[0] += 3 * first.seconds[0] if study is first else 1
-            lasted += 1
+        for study, values in made.left:
+            with made.running(study, values):
+                if study is second:
+                    assert made._pace == pytest.approx(3)
+                now[0] += 3 * first.seconds[0] if study is first else 1
+                lasted += 1
         assert lasted == 2
 
 
@@ -59,10 +61,11 @@ def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
 ) -> None:
     def interrupted() -> None:
         with pytest.raises(KeyboardInterrupt), plan(tmp_path) as made:
-            for study, _ in made:
-                made.finished(study)
-                if study.number == "02":
-                    raise KeyboardInterrupt
+            for study, values in made.left:
+                with made.running(study, values):
+                    made.finished(study)
+                    if study.number == "02":
+                        raise KeyboardInterrupt
 
     interrupted()
     capsys.readouterr()
@@ -79,9 +82,17 @@ def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
     assert len(plan(tmp_path).left) == 3, "nothing is left of a run that ended"
 
 
+def test_a_smoke_run_sums_up_once_and_last(tmp_path: Path) -> None:
+    assert [study.number for study, _ in plan(tmp_path, "").left][4] == "05"
+    numbers = [study.number for study, _ in plan(tmp_path, "", preset="smoke").left]
+    assert numbers[-2:] == ["07", "05"]
+    assert sorted(numbers) == sorted({study.number for study in registry.chosen("")})
+    assert numbers[:-2] == sorted(numbers[:-2])
+
+
 def test_what_failed_is_run_again(tmp_path: Path) -> None:
     with plan(tmp_path) as made:
-        for study, _ in made:
+        for study, _ in made.left:
             if study.number != "01":
                 made.finished(study)
         made.end(whole=False)
@@ -92,12 +103,14 @@ def test_where_the_time_went_is_kept(tmp_path: Path) -> None:
     with plan(tmp_path, "01 02") as made:
         with made.preparing("starting the servers"):
             pass
-        for _ in made:
-            with made.exporting():
+        for study, values in made.left:
+            with made.running(study, values):
+                pass
+            with made.exporting(study):
                 pass
     with (tmp_path / "results" / "timing.csv").open() as file:
         rows = [(row["notebook"], row["part"]) for row in csv.DictReader(file)]
-    of_each = [(name, part) for name in ("01_postgres_write", "02_postgres_read") for part in ("page", "the rest")]
+    of_each = [(name, part) for name in ("01_postgres_write", "02_postgres_read") for part in ("the rest", "page")]
     assert rows == [("", "starting the servers"), *of_each]
 
 

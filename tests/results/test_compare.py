@@ -47,7 +47,7 @@ def write_metadata(out: Path, **changes: Any) -> None:
     }  # fmt: skip
     server = made["server"] | changes.pop("server", {})
     content = metadata | changes | {"runs": {"04_clickhouse_read": made | {"server": server}}}
-    store.write_environment(out / "results" / "environment.json", content)
+    (out / "results" / "environment.json").write_text(json.dumps(content))
 
 
 def of(found: compare.Comparison) -> dict[str, tuple[str, str]]:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import inspect
 import json
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
-from framehaul.results import store
+from framehaul.harness.measure import IN_FRAMES
+from framehaul.harness.verify import Expected
+from framehaul.results import committed, store
+from framehaul.servers import Servers
+from framehaul.servers.tables import tables_of
+from framehaul.settings import PROJECT
 from framehaul.studies.everyday_api import STUDY, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
 from framehaul.studies.everyday_api.study import (
@@ -29,7 +39,10 @@ from framehaul.studies.everyday_api.study import (
 )
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
+from framehaul.techniques.registry import DATABASES, Technique, named
 from framehaul.techniques.source import source
+from tests.conftest import check_each
+from tests.techniques.test_source import imported
 
 ROWS = 20_000
 """Whose sums are past 32 bits."""
@@ -57,6 +70,8 @@ def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change
             assert other["origin"] in ("published", "beyond")
             assert other["technique"] not in CALLED_AS_WELL
         assert not takes_own_codecs(one.after)
+        assert one.called.startswith(f"[{one.call['label']}](https://")
+        assert not set(one.called.partition("](")[2]) & {" ", ",", ";", "\n"}
 
 
 def test_own_codecs_are_told_from_conversions() -> None:
@@ -69,15 +84,91 @@ def test_own_codecs_are_told_from_conversions() -> None:
     assert not takes_own_codecs(source("postgres", "write", {"polars_pgpq_copy_binary": "pgpq"}))
 
 
-def test_both_sides_of_a_change_are_code_and_the_diff_leads_from_one_to_the_other(found: list[Change]) -> None:
-    for one in found:
-        before, after = (ast.parse(side.code).body for side in (one.before, one.after))
-        for name, body in ((one.call["technique"], before), (one.fast["technique"], after)):
-            assert name in {getattr(statement, "name", "") for statement in body}
-        removed = {line[1:] for line in one.difference.splitlines() if line.startswith("-")}
-        added = {line[1:] for line in one.difference.splitlines() if line.startswith("+")}
-        assert any(one.call["technique"] in line for line in removed)
-        assert any(one.fast["technique"] in line for line in added)
+type Sides = dict[Technique, tuple[str, str]]
+"""Of techniques what their code imports and uses beneath, and the code of the page, from its functions to its calls."""
+
+
+@pytest.fixture(scope="module")
+def sides() -> Sides:
+    """Both sides of every change on the page: the everyday call's, and what the page's own diff makes of that."""
+    text = (PROJECT / "docs" / "everyday_api.md").read_text()
+    page = re.findall(r"^```diff\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
+    on_page: Sides = {}
+    for one, difference in zip(changes(read_all(PROJECT / "results")), page, strict=True):
+        call, fast = (named(row["database"], row["direction"], row["technique"]) for row in (one.call, one.fast))
+        before = f"{one.before.code}\n\n\n{one.before.calls}"
+        on_page |= {call: (one.before.beneath, before), fast: (one.after.beneath, patched(before, difference))}
+    return on_page
+
+
+def patched(text: str, difference: str) -> str:
+    """The text with a unified diff applied, whose context and removed lines have to be there."""
+    before, after, at = text.splitlines(), list[str](), 0
+    for line in difference.splitlines()[2:]:
+        if hunk := re.match(r"@@ -(\d+)", line):
+            after += before[at : (at := max(0, int(hunk[1]) - 1))]
+            continue
+        if line[:1] != "+":
+            assert before[at] == line[1:]
+            at += 1
+        if line[:1] != "-":
+            after.append(line[1:])
+    return "\n".join([*after, *before[at:]])
+
+
+@pytest.fixture(scope="module")
+def sent(servers: Servers) -> Iterator[tuple[pa.Table, dict[str, Expected]]]:
+    """What both sides of a change move, and a reference of it on each server."""
+    content, found = generator.arrow_table(ANALYTICS_METRICS, 300, 5), dict[str, Expected]()
+    reference = ANALYTICS_METRICS.renamed("sent by both sides")
+    for database in DATABASES:
+        found[database] = Expected(ANALYTICS_METRICS, content)
+        found[database].keep_reference(tables_of(servers.of(database)), reference)
+    yield content, found
+    for database in DATABASES:
+        for table in (ANALYTICS_METRICS, reference):
+            tables_of(servers.of(database)).drop(table)
+
+
+def is_quick(one: Technique) -> bool:
+    """Whether a side of a change compiles nothing first."""
+    return (one.driver, one.direction) == ("adbc", "read")
+
+
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_both_sides_of_every_diff_on_the_page_run_and_move_the_same_rows(
+    quick: bool, sides: Sides, sent: tuple[pa.Table, dict[str, Expected]], servers: Servers, tmp_path: Path
+) -> None:
+    content, references = sent
+
+    def check(one: Technique) -> None:
+        tables, expected = tables_of(servers.of(one.database)), references[one.database]
+        tables.create(ANALYTICS_METRICS)
+        if one.direction == "read":
+            tables.load(ANALYTICS_METRICS, content)
+        beneath, shown = sides[one]
+        functions, calls = parted(shown)
+        module = imported(f"{beneath}\n\n\n{functions}", tmp_path / f"{one.database}_{one.direction}_{one.name}.py")
+        there = vars(module) | {"server": servers.of(one.database), "table": ANALYTICS_METRICS}
+        if one.direction == "write":
+            there["frame"] = IN_FRAMES[one.frame](content, ANALYTICS_METRICS)
+        if inspect.isawaitable(ended := eval(compile(calls, "calls", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), there)):
+            asyncio.run(ended)  # type: ignore[arg-type]
+        if one.direction == "write":
+            assert expected.difference_on_server(tables) is None
+        else:
+            assert expected.difference(there["returned"]) is None
+
+    running = [one for one in sides if is_quick(one) == quick]
+    assert len(running) > 1
+    check_each(running, check)
+
+
+def parted(shown: str) -> tuple[str, str]:
+    """What defines, and the calls at the end."""
+    start = ast.parse(shown).body[-1].lineno - 1
+    lines = shown.splitlines()
+    return "\n".join(lines[:start]), "\n".join(lines[start:])
 
 
 def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> None:
@@ -130,7 +221,7 @@ def test_a_reader_that_ends_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         study._read(WAYS[0], 3, {})
 
 
-def reads(less: int, more: int, arrow: int = 20_000_000) -> pl.DataFrame:
+def reads(less: int, more: int, arrow: int = 200_000_000) -> pl.DataFrame:
     way = WAYS[0]
     made = [
         BatchedRead("run", way.database, way.name, way.label, 1000 * part, 1, 1.0, 9.0, 1, arrow * part // 5, peak)
@@ -142,9 +233,23 @@ def reads(less: int, more: int, arrow: int = 20_000_000) -> pl.DataFrame:
 
 def test_what_grows_with_the_rows_is_not_bounded() -> None:
     base = 30_000_000
-    assert [row["bounded"] for row in grown(reads(base, base + 12_100_000))] == ["no"]
-    assert [row["bounded"] for row in grown(reads(base, base + 11_900_000))] == ["yes"]
-    assert [row["bounded"] for row in grown(reads(base, base * 9, arrow=1_000_000))] == ["too few rows to say"]
+    for growth, arrow, said in (
+        (121_000_000, 200_000_000, "no"), (119_000_000, 200_000_000, "yes"),
+        (12_100_000, 20_000_000, "too few rows to say"),  # buffers that fill up take as much
+        (11_900_000, 20_000_000, "yes"), (240_000_000, 1_000_000, "too few rows to say"),
+        (0, 1_000_000, "too few rows to say"),
+    ):  # fmt: skip
+        assert [row["bounded"] for row in grown(reads(base, base + growth, arrow))] == [said]
+
+
+def test_the_answer_is_of_the_run_that_read_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, larger = reads(30_000_000, 31_000_000), reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
+    monkeypatch.setattr(committed, "LARGER_RUN", tmp_path)
+    assert study._of_most_rows(here) is here
+    (tmp_path / STUDY.results).touch()
+    monkeypatch.setattr(store, "read", lambda *_: larger)
+    assert study._of_most_rows(here) is larger
+    assert [*study._bounded(larger)] == [f"**Memory grows with the rows**, up to 50,000 of them, with {WAYS[0].label}."]
 
 
 def test_a_frame_of_either_kind_counts_its_rows() -> None:

@@ -13,11 +13,15 @@ import psutil
 import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.passes import Failed, Ok, Skipped
 from framehaul.harness.trials import chosen_techniques
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
+from framehaul.studies.faults.breakable import breakable
+from framehaul.studies.summary.there_already import best_on_terms
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
+from framehaul.studies.upsert.crashes import ORDER, Crashes, crashes
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row
 from framehaul.studies.upsert.places import Bench, place_of
@@ -89,7 +93,7 @@ def test_a_run_tries_all_and_is_right(out: Path) -> None:
     tried = {
         one.name for database in BOTH for one in chosen_techniques(values_of(out, STUDY)["tried"], upserts(database))
     }
-    for part in ("reader", "writers", *runs.FAULTS):
+    for part in ("reader", "writers", *runs.FAULTS, runs.KILLED):
         assert set(passes.filter(part=part)["technique"]) == tried
     timed = passes.filter(part="speed")
     assert timed.filter(database="postgres")["parts"].null_count() == len(timed.filter(database="postgres"))
@@ -233,14 +237,68 @@ def test_what_breaks_in_postgresql_leaves_nothing(servers: Servers) -> None:
     assert found == {"left": f"nothing {faults.LAST_TURNS + 1}", "beside": 0, "again": "right"}
 
 
+@pytest.mark.slow
+def test_a_killed_server_leaves_what_a_way_says_and_sent_again_it_is_right() -> None:
+    ways = [*BY_NAME.values()]
+    there = base(CASE.target, 5)
+    left: dict[str, set[str]] = collections.defaultdict(set)
+    beside: dict[str, int] = collections.Counter()
+    with breakable() as own:
+        broken = crashes(own, ways, there, incoming(there, CASE, 5))
+        for number in range(1, len(ORDER) + 1):
+            for way in ways:
+                found = broken.aftermath(way, number)
+                assert found["again"] == "right"
+                left[way.name].add(found["left"].rpartition(" ")[0])
+                beside[way.name] = max(beside[way.name], found["beside"])
+    safe = {one.name for one in upserts("postgres")} - {"polars_duckdb_on_conflict"}
+    assert all(left[name] == {"nothing"} and not beside[name] for name in safe)
+    assert left["polars_duckdb_on_conflict"] <= {"nothing", "all"}
+    assert left["polars_http_client_rebuild_exchange"] == {"nothing", "all"}
+    assert left["polars_http_client_replace_partition"] == {"nothing", "a part", "all"}
+    for name in ("delete_insert", "patch_delete_insert", "collapsing"):
+        assert left[f"polars_http_client_{name}"] == {"nothing", "rows missing", "all"}
+        assert beside[f"polars_http_client_{name}"] == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "kind", "said"),
+    [(Ok([1]), RuntimeError, "on_conflict was over before the server could be killed"),
+     (Failed("it raised"), RuntimeError, "it raised"), (Skipped("no driver"), UnavailableError, "no driver")],
+    ids=repr,
+)  # fmt: skip
+def test_an_upsert_that_no_killed_server_can_meet_says_why(known: Any, kind: type[Exception], said: str) -> None:
+    way = BY_NAME["polars_pgpq_temporary_on_conflict"]
+    broken = Crashes(None, [way], base(5, 1), base(5, 1), {way: known}, set(), 3)  # type: ignore[arg-type]
+    with pytest.raises(kind, match=said):
+        broken.aftermath(way, 3)
+
+
+@pytest.mark.slow
+def test_an_upsert_that_raises_keeps_no_other_from_meeting_a_killed_server() -> None:
+    way = BY_NAME["polars_psycopg_unnest_on_conflict"]
+
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    bad = broken_way(BY_NAME["polars_pgpq_table_swap"], function=refuse)
+    there = base(CASE.target, 5)
+    with breakable() as own:
+        broken = crashes(own, [bad, way], there, incoming(there, CASE, 5))
+        with pytest.raises(RuntimeError, match="OSError: no"):
+            broken.aftermath(bad, 1)
+        assert broken.aftermath(way, 1) == {"left": "nothing 1", "beside": 0, "again": "right"}
+
+
 def test_states_after_a_failure(servers: Servers) -> None:
     here, come = bench(servers, "postgres")
     there = here.there
-    assert faults.state_of(there.reverse(), here) == "nothing"
-    assert faults.state_of(updated(there, come).reverse(), here) == "all"
-    assert faults.state_of(there[1:], here) == "rows missing"
-    assert faults.state_of(pl.concat([there, there[:1]]), here) == "rows twice"
-    assert faults.state_of(updated(there, come[:5]), here) == "a part"
+    expected = updated(there, come)
+    for found, state in (
+        (there.reverse(), "nothing"), (expected.reverse(), "all"), (there[1:], "rows missing"),
+        (pl.concat([there, there[:1]]), "rows twice"), (updated(there, come[:5]), "a part"),
+    ):  # fmt: skip
+        assert faults.state_of(found, there, expected) == state
 
 
 def test_an_address_that_nothing_can_be_put_before_is_skipped(servers: Servers) -> None:
@@ -274,6 +332,7 @@ def good(technique: str, seconds: float, **changed: Any) -> list[dict[str, Any]]
         "sent twice": {"again": "right"},
         "connection cut": {"left": "nothing 5; all 1", "beside": 0, "again": "right"},
         "client killed": {"left": "nothing 1", "beside": 0, "again": "right"},
+        "server killed": {"left": "nothing 1", "beside": 0, "again": "right"},
     }
     for part, values in others.items():
         given = {name: value for name, value in changed.items() if name in values}
@@ -304,6 +363,24 @@ def test_what_is_recommended_is_all_or_nothing(wrong: dict[str, Any]) -> None:
     text = study.answer_text(passes)
     assert ("; all or nothing: " in text) == bool({"seen", "left"} & {*wrong})
     assert ("; for several writers: " in text) == bool({"lost_rows", "doubled_rows"} & {*wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kept"),
+    [({}, {"all at once or none", "several may write"}), ({"lost_rows": 1}, {"all at once or none"}),
+     ({"left": "a part 1"}, {"several may write"}), ({"seen": "rows twice 1"}, {"several may write"})],
+    ids=str,
+)  # fmt: skip
+def test_an_upsert_stands_beside_other_writes_where_it_kept_its_terms(wrong: dict[str, Any], kept: set[str]) -> None:
+    slow, exchanged = "polars_http_client_replacing", "polars_http_client_rebuild_exchange"
+    passes = passes_of(*good(SAFE, 0.2), *good(FAST, 0.1), *good(slow, 0.2, **wrong), *good(exchanged, 0.1, **wrong))
+    rows = {row["case"].partition(", ")[2].partition(" (")[0]: row for row in best_on_terms(passes)}
+    assert rows.pop("all at once or none, and several may write")["technique"] == SAFE  # the other is on other terms
+    assert rows.keys() == kept
+    for row in rows.values():
+        assert row["terms"]["kind"] == "upsert"
+        assert row["case"].endswith("(100 rows into 1,000, 90% there)")
+        assert row["technique"] == (exchanged if "once" in row["case"] else slow)
 
 
 def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:

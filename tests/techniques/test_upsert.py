@@ -15,6 +15,7 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, NESTED_METRICS, Column, ColumnType, Table
+from framehaul.errors import UnavailableError
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, tables_of
@@ -183,6 +184,102 @@ def test_a_swapped_table_keeps_its_comment_and_indexes_and_loses_nothing_without
     assert place_of(servers.postgres).beside() == 0
 
 
+@contextmanager
+def by_ids(servers: Servers, key: str = "PRIMARY KEY (label, id)", last: str = "DEFAULT") -> Iterator[Table]:
+    """`KEY_ALONE` in three partitions by ranges of ids, the last of them this one, with rows that are there."""
+    name, (there, _) = KEY_ALONE.postgres_name, frames(KEY_ALONE)
+    ids = there["id"].sort()
+    low, high = ids[len(ids) // 3], ids[2 * len(ids) // 3]
+    bounds = f"FROM (MINVALUE) TO ({low})", f"FROM ({low}) TO ({high})", last.format(high)
+    parts = (
+        f"CREATE TABLE ids_{at} PARTITION OF {name} {'FOR VALUES ' * bound.startswith('FROM')}{bound}"
+        for at, bound in enumerate(bounds)
+    )
+    columns = KEY_ALONE.postgres_ddl.partition("PRIMARY KEY")[0].rpartition(",")[0].partition("(")[2]
+    body = f"({', '.join(filter(None, (columns, key)))}) PARTITION BY RANGE (id)"
+    tables = tables_of(servers.postgres)
+    table = replace(KEY_ALONE, postgres_body=";".join((body, *parts)))
+    tables.create(table)
+    try:
+        tables.load(table, from_polars(there, table))
+        yield table
+    finally:
+        tables.drop(table)
+
+
+def numbers_of(servers: Servers, parent: str) -> dict[str, int]:
+    """The object identifier of each partition of a table."""
+    found = postgres(
+        servers, f"SELECT relid::regclass::text, relid::int8 FROM pg_partition_tree('{parent}') WHERE isleaf"
+    )
+    return {str(name): int(number) for name, number in found}
+
+
+def test_only_partitions_that_rows_come_into_are_others_and_nothing_else_of_the_table(servers: Servers) -> None:
+    way, (there, _) = BY_NAME["polars_pgpq_partition_swap"], frames(KEY_ALONE)
+    for last in ("DEFAULT", "FROM ({}) TO (MAXVALUE)"):
+        with by_ids(servers, last=last) as table:
+            name = table.postgres_name
+            postgres(servers, "COMMENT ON TABLE ids_0 IS 'low, ''in'' \\ all'", f"CREATE INDEX ON {name} (id)")
+            before = numbers_of(servers, table.name)
+            come = pl.DataFrame({"id": [there["id"].min(), there["id"].max()], "label": ["new", "new"]})
+            for _ in range(2):
+                call(way, servers, table, come)
+                assert difference(way, servers, table, merged(there, come, KEY_ALONE)) is None
+            after = numbers_of(servers, table.name)
+            assert before.keys() == after.keys()
+            assert [before[one] == after[one] for one in sorted(before)] == [False, True, False]
+            assert postgres(servers, "SELECT obj_description('ids_0'::regclass)") == [("low, 'in' \\ all",)]
+            checks = "SELECT count(*) FROM pg_constraint WHERE contype = 'c'"
+            assert postgres(servers, f"{checks} AND conrelid = 'ids_0'::regclass") == [(0,)]
+            indexes = "SELECT count(*) FROM pg_index JOIN pg_inherits ON inhrelid = indexrelid"
+            assert postgres(servers, f"{indexes} WHERE indrelid = 'ids_0'::regclass") == [(2,)]
+
+
+def test_partitions_that_cannot_be_swapped_are_named_and_nothing_is_changed(servers: Servers) -> None:
+    way, (there, come) = BY_NAME["polars_pgpq_partition_swap"], frames(KEY_ALONE)
+    with (
+        filled(replace(way, engine=""), servers, KEY_ALONE, there) as table,
+        pytest.raises(UnavailableError, match="framehaul_keys has no partitions: make it PARTITION BY"),
+    ):
+        call(way, servers, table, come)
+    for statement, said in HAS.values():
+        if "ADD COLUMN" in statement:  # all partitions have the columns of their table
+            continue
+        with by_ids(servers) as table:
+            postgres(servers, statement.format("ids_1"))
+            with pytest.raises(ValueError, match=f"partition public.ids_1 has .*{said}"):
+                call(way, servers, table, come)
+            assert difference(way, servers, table, there) is None
+    with by_ids(servers, last="FROM ({}) TO (9223372036854775806)") as table:
+        none = pl.DataFrame({"id": [9223372036854775807, 1], "label": ["beyond", "within"]})
+        with pytest.raises(ValueError, match="1 rows belong to no partition of framehaul_keys"):
+            call(way, servers, table, none)
+        assert difference(way, servers, table, there) is None
+    with by_ids(servers, key="") as table:
+        by_label = replace(table, key=("label",))
+        low, high = there["id"].min(), there["id"].max()
+        moved = there.filter(pl.col("id") == high).with_columns(id=pl.lit(low, pl.Int64))
+        with pytest.raises(ValueError, match=r"[12] rows of these keys are in other partitions of framehaul_keys"):
+            call(way, servers, by_label, moved)
+        assert difference(way, servers, table, there) is None
+
+
+@pytest.mark.parametrize("name", ["polars_pgpq_table_swap", "polars_pgpq_partition_swap"])
+def test_a_snapshot_from_before_a_swap_finds_none_of_what_was_swapped(name: str, servers: Servers) -> None:
+    """https://www.postgresql.org/docs/18/mvcc-caveats.html: others wait, and then read what is new."""
+    way, (there, come) = BY_NAME[name], frames(KEY_ALONE)
+    with filled(way, servers, KEY_ALONE, there) as table, psycopg.connect(servers.postgres.dsn()) as before:
+        before.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        before.execute("SELECT 1")
+        call(way, servers, table, come)
+        count = f"SELECT count(*) FROM {table.postgres_name}".encode()
+        seen = before.execute(count).fetchone()
+        before.rollback()
+        assert seen == (0,)
+        assert before.execute(count).fetchone() == (THERE + COME - BOTH,)
+
+
 def test_other_columns_of_the_table_stay_as_they_are_or_get_their_defaults(servers: Servers) -> None:
     there, come = frames(KEY_ALONE)
     kept = [one for one in upserts("postgres") if "delete" not in one.name and "swap" not in one.name]
@@ -196,6 +293,13 @@ def test_other_columns_of_the_table_stay_as_they_are_or_get_their_defaults(serve
             assert postgres(servers, f"SELECT more, count(*) FROM {name} GROUP BY 1 ORDER BY 1") == [
                 (1, THERE), (default, COME - BOTH),
             ]  # fmt: skip
+
+
+def test_somebody_s_own_table_of_postgresql_stays_as_it_is() -> None:
+    own = replace(KEY_ALONE, postgres_body="(label text, id bigint, PRIMARY KEY (label, id)) WITH (fillfactor = 90)")
+    assert all(target(way, own) == own for way in upserts("postgres"))
+    made = {way.name for way in upserts("postgres") if target(way, KEY_ALONE) != KEY_ALONE}
+    assert made == {"polars_pgpq_partition_swap"}
 
 
 def test_a_key_in_another_partition_is_refused(servers: Servers) -> None:

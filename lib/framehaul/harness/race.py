@@ -20,8 +20,8 @@ FIRST_ROUNDS = ratios.TOLD_FROM
 """Of what everybody moves: who leaves is compared with the others, too."""
 FIRST_SHARE = 8
 """Everybody moves the rows divided by it: so few that who is slow takes no more of a look than who may win."""
-LONGEST_PASS_SECONDS = 1
-"""What a pass may take of those that may take minutes, which then move fewer rows."""
+LONGEST_PASS_SECONDS = 0.2
+"""What a pass may take of those that may take minutes, which then move fewer rows: a look is of who may win."""
 LEAST_CLIMB_ROWS = 1000
 """So many take nobody minutes."""
 

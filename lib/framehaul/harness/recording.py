@@ -141,5 +141,4 @@ def recording(
         "commit": metadata["commit"], "data_filesystem": metadata["machine"]["state_dir_filesystem"],
         "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
     }  # fmt: skip
-    runs = store.read_metadata(path.parent)["runs"] | {notebook: known | this_run.metadata}
-    store.write_environment(path.with_name("environment.json"), {**metadata, "runs": runs})
+    store.write_run(path.parent, metadata, notebook, known | this_run.metadata)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TextIO
 
 import nbformat
 import papermill
@@ -19,7 +21,7 @@ from traitlets.config import Config
 
 from framehaul import servers
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.reporting import blocks, pages, progress
+from framehaul.reporting import blocks, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
@@ -54,58 +56,121 @@ def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, know
         os.environ["FRAMEHAUL_DATA"] = str(settings.data)
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
 
-    problems: dict[str, str] = {}
-    with progress.logged(reports / "run.log"), progress.Plan(chosen, settings) as plan, ExitStack() as stack:
+    with (
+        progress.logged(reports / "run.log"), progress.Plan(chosen, settings) as plan, contextlib.chdir(PROJECT),
+        ExitStack() as stack, _Pages(reports, known, plan) as made,
+    ):  # fmt: skip
 
-        def make_index() -> None:
-            # It grows: who waits can read what there is. What an older run left may be damaged, and keeps nobody.
-            with contextlib.suppress(ResultsError):
-                _make_index(reports, known, problems, plan.coming)
+        def execute(study: Study, values: dict[str, Any], output: io.TextIOBase | TextIO) -> str | None:
+            with plan.running(study, values):
+                return _execute(study, values, reports, output)
 
-        make_index()
         if not all(study.only_reads for study, _ in plan.left):
             with plan.preparing("starting the servers"):
                 stack.enter_context(servers.running(settings))
-        for study, values in plan:
-            problem = _execute(study, values, reports, plan) or _failures(study, settings.out / "results", values)
-            problems.pop(study.notebook, None)
-            if problem:
-                problems[study.notebook] = problem
+        for stage in lanes.stages(plan.left, settings.preset):
+            if len(stage) > 1:
+                lanes.beside(stage, execute, made.publish)
             else:
-                plan.finished(study)
-            make_index()
-        plan.end(whole=not problems)
-        for name, problem in problems.items():
+                made.publish(*stage[0], execute(*stage[0], sys.stdout))
+        made.wait()
+        plan.end(whole=not made.problems)
+        for name, problem in made.problems.items():
             print(f"{name}: {problem}", file=sys.stderr)
-    _make_index(reports, known, problems)
-    return not problems
+    return not made.problems
 
 
-def _execute(study: Study, values: dict[str, Any], reports: Path, plan: progress.Plan) -> str | None:
-    """Execute one notebook and export it; what went wrong, or None."""
-    notebook = NOTEBOOKS / f"{study.notebook}.ipynb"
-    unfinished, page = (reports / "failed" / f"{study.notebook}.{ending}" for ending in ("ipynb", "html"))
-    problem = None
+class _Pages:
+    """The pages of a run and the index that leads to them, which grow as notebooks end: who waits can read them."""
+
+    def __init__(self, reports: Path, known: Sequence[Study], plan: progress.Plan) -> None:
+        self._reports, self._known, self._plan = reports, known, plan
+        self._maker, self._making = ThreadPoolExecutor(1, "framehaul-pages"), list[Future[None]]()
+        self.problems: dict[str, str] = {}
+        """What went wrong, by notebook."""
+
+    def __enter__(self) -> Self:
+        # What an older run left may be damaged, and keeps nobody.
+        with contextlib.suppress(ResultsError):
+            self._make_index(self._plan.coming)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._maker.shutdown()
+
+    def publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
+        """Make the page of an executed notebook, beside the next one: its kernel takes longer until it measures."""
+        self._making.append(self._maker.submit(self._publish, study, values, problem))
+
+    def wait(self) -> None:
+        """Until all pages are made; raises what kept one from it."""
+        for page in self._making:
+            page.result()
+        self._make_index({})
+
+    def _publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
+        with self._plan.exporting(study):
+            _make_page(study, self._reports, problem)
+        problem = problem or _failures(study, self._reports.parent / "results", values)
+        self.problems.pop(study.notebook, None)
+        if problem:
+            self.problems[study.notebook] = problem
+        else:
+            self._plan.finished(study)
+        with contextlib.suppress(ResultsError):
+            self._make_index(self._plan.coming)
+
+    def _make_index(self, coming: Mapping[str, str]) -> None:
+        """One line per notebook that has a page, or that failed, or is among those to come, with a word on when."""
+        entries: list[pages.Entry] = []
+        results, headlines = self._reports.parent / "results", []
+        for study in self._known:
+            name = study.notebook
+            crashed = (self._reports / "failed" / f"{name}.html").exists() and name in self.problems
+            link = f"failed/{name}.html" if crashed else f"{name}.html"
+            when, there = coming.get(name, ""), (self._reports / link).exists()
+            if there or when:
+                title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
+                link = link if there else ""
+                entries.append(pages.Entry(name, title, study.question, link, self.problems.get(name), when))
+            if study.headline:
+                headlines.append(imported(study.headline)(results))
+        # What has something to say at the top comes first below it as well.
+        first = {study.notebook for study in self._known if study.headline}
+        entries.sort(key=lambda entry: entry.name not in first)
+        pages.write_index(self._reports, entries, store.read_metadata(results), "\n".join(headlines))
+
+
+def _execute(study: Study, values: dict[str, Any], reports: Path, output: io.TextIOBase | TextIO) -> str | None:
+    """Execute one notebook, into `reports/failed` as yet; what went wrong, or None."""
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=_for_sockets(), ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves
         # them behind.
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
         try:
             papermill.execute_notebook(
-                notebook, unfinished, values, kernel_name="python3", cwd=PROJECT, progress_bar=sys.stderr.isatty(),
-                stdout_file=sys.stdout, execution_timeout=_patience_seconds(study, values), config=kernel,
+                NOTEBOOKS / f"{study.notebook}.ipynb", _unfinished(study, reports, "ipynb"), values,
+                kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
+                execution_timeout=_patience_seconds(study, values), config=kernel,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, DeadKernelError) as error:
-            problem = " ".join(str(error).split())[-300:]
-    with plan.exporting():
-        _strip_paths(unfinished)
-        blocks.refresh_page(unfinished, _answer(study, reports.parent, problem))
-        pages.export(unfinished, page)
+            return " ".join(str(error).split())[-300:]
+    return None
+
+
+def _make_page(study: Study, reports: Path, problem: str | None) -> None:
+    """Export an executed notebook; only where nothing went wrong it takes the place of an earlier one."""
+    notebook, page = (_unfinished(study, reports, ending) for ending in ("ipynb", "html"))
+    _strip_paths(notebook)
+    blocks.refresh_page(notebook, _answer(study, reports.parent, problem))
+    pages.export(notebook, page)
     if problem is None:
-        # Only now does it take the place of an earlier one.
-        unfinished.replace(reports / unfinished.name)
-        page.replace(reports / page.name)
-    return problem
+        for path in (notebook, page):
+            path.replace(reports / path.name)
+
+
+def _unfinished(study: Study, reports: Path, ending: str) -> Path:
+    return reports / "failed" / f"{study.notebook}.{ending}"
 
 
 def _answer(study: Study, out: Path, problem: str | None) -> dict[str, str]:
@@ -154,26 +219,3 @@ def _failures(study: Study, directory: Path, taken: Mapping[str, Any]) -> str | 
         failed = failed.join(passes.filter(status="ok"), on=("database", "direction", what), how="semi")
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.select(what, "reason").rows())
     return f"{len(failed)} {what}s failed: {reasons}" if len(failed) else None
-
-
-def _make_index(
-    reports: Path, known: Sequence[Study], problems: Mapping[str, str], coming: Mapping[str, str] | None = None
-) -> None:
-    """One line per notebook that has a page, or that failed, or is among those to come, which have a word on when."""
-    entries: list[pages.Entry] = []
-    results, headlines = reports.parent / "results", []
-    for study in known:
-        name = study.notebook
-        crashed = (reports / "failed" / f"{name}.html").exists() and name in problems
-        link = f"failed/{name}.html" if crashed else f"{name}.html"
-        when, there = (coming or {}).get(name, ""), (reports / link).exists()
-        if there or when:
-            title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
-            link = link if there else ""
-            entries.append(pages.Entry(name, title, study.question, link, problems.get(name), when))
-        if study.headline:
-            headlines.append(imported(study.headline)(results))
-    # What has something to say at the top comes first below it as well.
-    first = {study.notebook for study in known if study.headline}
-    entries.sort(key=lambda entry: entry.name not in first)
-    pages.write_index(reports, entries, store.read_metadata(results), "\n".join(headlines))

@@ -7,9 +7,10 @@ import datetime as dt
 import hashlib
 import io
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
@@ -28,9 +29,6 @@ MINUTE, HOUR = 60, 3600
 class Plan:
     """The notebooks of a run, in order; what is said of them, and what an interrupted run need not do again."""
 
-    _at = -1
-    """The place of the notebook that runs, or ran last."""
-
     def __init__(self, chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> None:
         self._all, self._settings = list(chosen), settings
         results = settings.out / "results"
@@ -40,8 +38,13 @@ class Plan:
         self.left = [(study, values) for study, values in chosen if study.notebook not in self._done]
         # What sums up is made again at the end of a run, so it is never done before.
         self.left += [pair for pair in chosen[-1:] if pair not in self.left]
+        if settings.preset == "smoke":
+            # It is over before anybody reads a first summary; what only reads does so once, and last.
+            once = [pair for at, pair in enumerate(self.left) if pair not in self.left[:at]]
+            self.left = sorted(once, key=lambda pair: (pair[0].only_reads, pair[0].headline))
+        self._waiting, self._begun = list(self.left), set[str]()
         self._times: list[tuple[str, str, float]] = []
-        self._expected_of_done = self._took = 0.0
+        self._first, self._expected_of_done, self._took = math.inf, 0.0, 0.0
 
     def _finished_before(self) -> list[str]:
         """The notebooks that an interrupted run of the same code on the same terms has finished."""
@@ -70,19 +73,29 @@ class Plan:
     ) -> None:
         self._write_times()
 
-    def __iter__(self) -> Iterator[tuple[Study, dict[str, Any]]]:
-        for at, (study, values) in enumerate(self.left):
-            after = [one.notebook for one, _ in self.left[at + 1 : at + 2]]
-            then = f"next: {after[0]}, " if after else ""
-            remaining = duration(self._expected(self.left[at:]) * self._pace)
-            print(f"== {study.notebook} ({at + 1} of {len(self.left)}; {then}about {remaining} left)", flush=True)
-            self._at, self._exported, began, before = at, 0.0, time.monotonic(), self._run_of(study).get("run_id")
-            yield study, values
-            took = time.monotonic() - began
-            self._took += took
-            self._expected_of_done += self._expected([(study, values)])
-            run = self._run_of(study)
-            self._count(study, took, {} if run.get("run_id") == before else run.get("seconds", {}))
+    @contextmanager
+    def running(self, study: Study, values: dict[str, Any]) -> Iterator[None]:
+        """One of those that are left: say that it runs, and what is next; count its time."""
+        remaining = duration(self._expected(self._waiting) * self._pace)
+        self._waiting.remove((study, values))
+        self._begun.add(study.notebook)
+        then = f"next: {self._waiting[0][0].notebook}, " if self._waiting else ""
+        at = len(self.left) - len(self._waiting)
+        # In one piece: another may begin at the same moment.
+        sys.stdout.write(f"== {study.notebook} ({at} of {len(self.left)}; {then}about {remaining} left)\n")
+        sys.stdout.flush()
+        began, before = time.monotonic(), self._run_of(study).get("run_id")
+        self._first = min(self._first, began)
+        yield
+        ended = time.monotonic()
+        # Of several that run beside each other each takes longer, and together they take less.
+        self._took = ended - self._first
+        self._expected_of_done += self._expected([(study, values)])
+        run = self._run_of(study)
+        parts = {} if run.get("run_id") == before else run.get("seconds", {})
+        # What a run has counted, and all the rest: kernel, imports, figures.
+        self._times += [(study.notebook, part, seconds) for part, seconds in parts.items()]
+        self._times.append((study.notebook, "the rest", ended - began - sum(parts.values())))
 
     def _run_of(self, study: Study) -> dict[str, Any]:
         """What is known of a notebook's last complete run."""
@@ -95,12 +108,11 @@ class Plan:
     @property
     def coming(self) -> dict[str, str]:
         """The notebooks that have not run yet, with about when they will have."""
-        at = self._at + 1
-        over = {study.notebook for study, _ in self.left[:at]}
+        waiting = list(self._waiting)
         seconds = {
-            study.notebook: self._expected(self.left[at:upto]) * self._pace
-            for upto, (study, _) in enumerate(self.left[at:], at + 1)
-            if study.notebook not in over
+            study.notebook: self._expected(waiting[:upto]) * self._pace
+            for upto, (study, _) in enumerate(waiting, 1)
+            if study.notebook not in self._begun
         }
         return {name: f"to come in about {duration(one)}" for name, one in seconds.items()}
 
@@ -122,17 +134,11 @@ class Plan:
         self._times.append(("", what, time.monotonic() - began))
 
     @contextmanager
-    def exporting(self) -> Iterator[None]:
+    def exporting(self, study: Study) -> Iterator[None]:
         """Count the time that making a page takes."""
         began = time.monotonic()
         yield
-        self._exported = time.monotonic() - began
-
-    def _count(self, study: Study, took: float, parts: Mapping[str, float]) -> None:
-        """Of a notebook: the parts that its run has counted, its page, and all the rest: kernel, imports, figures."""
-        counted = {**parts, "page": self._exported}
-        self._times += [(study.notebook, part, seconds) for part, seconds in counted.items()]
-        self._times.append((study.notebook, "the rest", took - sum(counted.values())))
+        self._times.append((study.notebook, "page", time.monotonic() - began))
 
     def finished(self, study: Study) -> None:
         """Remember that a notebook need not run again, should this run be interrupted."""
@@ -150,7 +156,8 @@ class Plan:
         for _, part, seconds in self._times:
             by_part[part] = by_part.get(part, 0) + seconds
         ranked = sorted(by_part.items(), key=lambda item: -item[1])
-        parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in ranked if seconds > total / 100)
+        counted = sum(by_part.values())  # more than the time it took, where some was spent beside other work
+        parts = ", ".join(f"{part} {seconds / counted:.0%}" for part, seconds in ranked if seconds > counted / 100)
         print(f"took {duration(total)}: {parts}", flush=True)
 
     def _write_times(self) -> None:

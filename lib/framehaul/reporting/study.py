@@ -115,6 +115,10 @@ class Study:
     """`module:name` of what the index page begins with, HTML made from a results directory."""
     seconds: tuple[int, int] = (30, 600)
     """About how long it takes on two cores, as a quick look and for a reference; what is done so far corrects it."""
+    untimed: bool = False
+    """Whether it takes no time that work beside it would change: it runs beside others that do not."""
+    holds: tuple[str, ...] = ("postgres", "clickhouse")
+    """The tables it uses that others use as well, so never at once: the one for all techniques, by its database."""
     only_reads: bool = False
     """Whether it reads what others have measured: it needs no server, and runs after them."""
     on_demand: bool = False

@@ -263,11 +263,20 @@ def code_digest() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def write_environment(path: Path, metadata: dict[str, Any]) -> None:
-    """Record where and with what a run was made, as sorted, indented JSON."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(metadata, indent=2, sort_keys=True) + "\n", encoding="utf8")
-    fresh.replace(path)
+def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dict[str, Any]) -> None:
+    """Record in `environment.json` where and with what a run was made, beside those of other notebooks.
+
+    As sorted, indented JSON, by one process at a time. Raises ResultsError when what is there is damaged.
+    """
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        runs = read_metadata(directory)["runs"] | {notebook: run}
+        fresh = directory / "environment.new"
+        fresh.write_text(json.dumps({**metadata, "runs": runs}, indent=2, sort_keys=True) + "\n", encoding="utf8")
+        fresh.replace(directory / "environment.json")
+    finally:
+        os.close(held)
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import duckdb
     import httpx
     import psycopg
+    import psycopg2.extensions
     import sqlalchemy
     import urllib3
     from asynch.proto.connection import Connection as AsynchConnection
@@ -283,8 +284,8 @@ def adbc_settings(settings: Mapping[str, str | int]) -> dict[str, str]:
 
 
 @contextmanager
-def open_connectorx(server: PostgresServer) -> Iterator[str]:
-    """The server's URL: ConnectorX opens its connections itself, there it is part of the technique."""
+def open_address(server: PostgresServer) -> Iterator[str]:
+    """The server's URL, for what opens its connections itself: there it is part of the technique."""
     yield server.dsn()
 
 
@@ -347,17 +348,39 @@ def open_psycopg_parquet(server: PostgresServer) -> Iterator[ParquetExchange]:
 
 
 @contextmanager
-def open_sqlalchemy(server: PostgresServer) -> Iterator[sqlalchemy.Connection]:
-    """A SQLAlchemy connection over psycopg."""
-    import psycopg
+def sqlalchemy_over(driver: str, connect: Callable[[], Any]) -> Iterator[sqlalchemy.Connection]:
+    """A SQLAlchemy connection to PostgreSQL over what `connect` opens with this driver."""
     import sqlalchemy
 
-    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(server.dsn()))
+    engine = sqlalchemy.create_engine(f"postgresql+{driver}://", creator=connect)
     try:
         with engine.connect() as connection:
             yield connection
     finally:
         engine.dispose()
+
+
+def open_sqlalchemy(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
+    """A SQLAlchemy connection over psycopg."""
+    import psycopg
+
+    return sqlalchemy_over("psycopg", lambda: psycopg.connect(server.dsn()))
+
+
+@contextmanager
+def open_psycopg2(server: PostgresServer) -> Iterator[psycopg2.extensions.connection]:
+    """A psycopg2 connection, which begins a transaction with its first statement."""
+    import psycopg2
+
+    with contextlib.closing(psycopg2.connect(server.dsn(), connect_timeout=30)) as connection:
+        yield connection
+
+
+def open_sqlalchemy_psycopg2(server: PostgresServer) -> AbstractContextManager[sqlalchemy.Connection]:
+    """A SQLAlchemy connection over psycopg2."""
+    import psycopg2
+
+    return sqlalchemy_over("psycopg2", lambda: psycopg2.connect(server.dsn()))
 
 
 @contextmanager
@@ -580,10 +603,12 @@ CLIENTS: dict[str, Opener] = {
     "adbc": open_adbc,
     "adbc_pair": open_adbc_pair,
     "psycopg_adbc": open_psycopg_adbc,
+    "psycopg2": open_psycopg2,
     "adbc_clickhouse": open_adbc_clickhouse,
-    "connectorx": open_connectorx,
+    "address": open_address,
     "duckdb": open_duckdb,
     "sqlalchemy": open_sqlalchemy,
+    "sqlalchemy_psycopg2": open_sqlalchemy_psycopg2,
     "clickhouse_driver": open_clickhouse_driver,
     "clickhouse_driver_numpy": open_clickhouse_driver_numpy,
     "clickhouse_sqlalchemy": open_clickhouse_sqlalchemy,

@@ -24,10 +24,13 @@ DRIVERS = {
     "asyncpg": "asyncpg",
     "psycopg": "psycopg",
     "pgpq": "pgpq over psycopg",
+    "psycopg2": "psycopg2",
     "adbc": "ADBC",
+    "adbc_uri": "ADBC, given an address",
     "connectorx": "ConnectorX",
     "duckdb": "DuckDB",
     "sqlalchemy": "SQLAlchemy over psycopg",
+    "sqlalchemy_psycopg2": "SQLAlchemy over psycopg2",
     "clickhouse_driver": "clickhouse-driver",
     "clickhouse_sqlalchemy": "SQLAlchemy over clickhouse-driver",
     "asynch": "asynch",
@@ -40,7 +43,7 @@ DRIVERS = {
     "chdb": "chDB",
 }
 """Names of drivers as they stand in a technique's name, and as a reader knows them."""
-CONNECT_IN_CALL = ("connectorx", "urllib", "chdb")
+CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")
 """Drivers that cannot but connect within the call that moves rows, and so on the clock."""
 
 Requirement = Literal["key", "pg_parquet", "shared_directory", "adbc_clickhouse", "empty_table"]
@@ -56,8 +59,8 @@ REQUIREMENTS_OF_CLIENTS: dict[str, tuple[Requirement, ...]] = {
     "psycopg_parquet": ("pg_parquet", "shared_directory"), "psycopg_parquet_stream": ("pg_parquet",),
     "adbc_clickhouse": ("adbc_clickhouse",),
 }  # fmt: skip
-CLIENTS_OF_DRIVERS = {"pgpq": "psycopg"}
-"""Clients of drivers that have none of their own name: pgpq only encodes."""
+CLIENTS_OF_DRIVERS = {"pgpq": "psycopg", "connectorx": "address", "adbc_uri": "address"}
+"""Clients of drivers that have none of their own name: pgpq only encodes, others open connections themselves."""
 
 FAMILIES = {
     "copy_binary": "COPY, binary",
@@ -100,7 +103,7 @@ class Technique:
     requires: tuple[Requirement, ...] = ()
     """What has to be there: keys of REQUIREMENTS."""
     engine: str = ""
-    """Of an upsert into ClickHouse, the engine that the table has to be of, where that is not any."""
+    """Of an upsert, the engine of ClickHouse, or the partitions of PostgreSQL, that its table has to be of."""
     final: bool = False
     """Whether who reads has to ask for FINAL."""
 

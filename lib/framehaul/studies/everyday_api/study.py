@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -29,7 +30,7 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
-from framehaul.results import ratios, statistics, store
+from framehaul.results import committed, ratios, statistics, store
 from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.store import Status
 from framehaul.servers import Servers
@@ -47,6 +48,8 @@ GROWS = 0.75
 """From where on memory grows with the rows: of what further rows take as Arrow, the part that it grows by."""
 LEAST_FURTHER_BYTES = 10_000_000
 """Of further rows as Arrow: less is lost among the memory that any read takes."""
+BUFFERED_BYTES = 100_000_000
+"""So many of them may be in buffers that are not full yet, and do not grow when they are."""
 PART = 5
 """How many times smaller the first of the two tables is."""
 CALLED_AS_WELL = (
@@ -159,6 +162,12 @@ class Change:
     after: Source
 
     @property
+    def called(self) -> str:
+        """What is called, linked to what documents it."""
+        link = re.search(r"https://[^\s,;]*[^\s,;.]", self.before.docstring)
+        return f"[{self.call['label']}]({link[0]})" if link else str(self.call["label"])
+
+    @property
     def difference(self) -> str:
         """The two pieces of code, line by line, as a unified diff."""
         before, after = (f"{one.code}\n\n\n{one.calls}".splitlines() for one in (self.before, self.after))
@@ -207,7 +216,7 @@ def changes_table(found: list[Change]) -> Listing:
     said = verdicts([(one.gain, 1) for one in found], "faster", "slower")
     columns = [
         words("direction", lambda row: where(row["call"])),
-        words("what is called", lambda row: row["call"]["label"]),
+        words("what is called", "called"),
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
         Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
         words("call instead", lambda row: f"`{row['fast']['technique']}`"),
@@ -217,7 +226,8 @@ def changes_table(found: list[Change]) -> Listing:
         words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
         Column("gain, with codecs of ours", "gain_of_fastest"),
     ]
-    return Listing(columns, [vars(one) | {"said": word} for one, word in zip(found, said, strict=True)])
+    rows = [vars(one) | {"called": one.called, "said": word} for one, word in zip(found, said, strict=True)]
+    return Listing(columns, rows)
 
 
 def diffs_text(found: list[Change]) -> str:
@@ -280,7 +290,9 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
         less, more = group.row(0, named=True), group.row(-1, named=True)
         further = more["arrow_bytes"] - less["arrow_bytes"]
         part = (more["peak_rss_bytes"] - less["peak_rss_bytes"]) / further if further else math.nan
-        said = "too few rows to say" if further < LEAST_FURTHER_BYTES else "yes" if part < GROWS else "no"
+        grows = part >= GROWS
+        few = further < (BUFFERED_BYTES if grows else LEAST_FURTHER_BYTES)
+        said = "too few rows to say" if few else "no" if grows else "yes"
         found.append(more | {"less": less, "part": part, "bounded": said})
     order = {way.name: at for at, way in enumerate(WAYS)}
     return sorted(found, key=lambda row: order[row["way"]])
@@ -315,7 +327,7 @@ class EverydayApi(Shown):
 
     def answer(self) -> Markdown:
         """The largest and the least gain of each direction, and which batches are bounded."""
-        return Markdown(bullets([*_gains(self.changes), *_bounded(self.passes)]))
+        return Markdown(bullets([*_gains(self.changes), *_bounded(_of_most_rows(self.passes))]))
 
 
 def _gains(found: list[Change]) -> Iterator[str]:
@@ -331,11 +343,18 @@ def _gains(found: list[Change]) -> Iterator[str]:
         )
 
 
+def _of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
+    """The reads of a run, or those of the larger one that is committed, where that read more."""
+    path = committed.LARGER_RUN / STUDY.results
+    known = [passes, *([store.read(path, BatchedRead)] if path.exists() else [])]
+    return max(known, key=lambda one: int(one["rows"].max() or 0))  # type: ignore[arg-type]  # of a column of integers
+
+
 def _bounded(passes: pl.DataFrame) -> Iterator[str]:
     rows = grown(passes)
     for answer, text in (("no", "grows with the rows"), ("yes", "stays bounded")):
         if names := [row["label"] for row in rows if row["bounded"] == answer]:
-            yield f"**Memory {text}** with {'; '.join(names)}."
+            yield f"**Memory {text}**, up to {rows[0]['rows']:,} of them, with {'; '.join(names)}."
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
@@ -344,6 +363,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    if (path := directory / STUDY.results).exists():
-        blocks["everyday-memory"] = str(memory_table(store.read(path, BatchedRead)))
+    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
+        if (path := run / STUDY.results).exists():
+            blocks[f"everyday-memory{suffix}"] = str(memory_table(store.read(path, BatchedRead)))
     return blocks

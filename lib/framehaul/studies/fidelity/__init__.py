@@ -10,6 +10,8 @@ STUDY = Study(
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:writeup_blocks",
     shown="framehaul.studies.fidelity.study:Matrix",
+    untimed=True,
+    holds=(),
     seconds=(45, 500),
 )
 STUDIES = (STUDY,)

@@ -248,7 +248,7 @@ LOSSES: tuple[Loss, ...] = (
         "those behind them.",
     ),
     Loss(
-        r"write .*(_csv|_tsv|copy_text|copy_binary|executemany|driver_rows|connect_insert)",
+        r"write .*(_csv|_tsv|copy_text|copy_binary|executemany|execute_values|driver_rows|connect_insert)",
         r"frame: two columns in the other order", r"became",
         "The values go by their place in the frame, and the names are the table's: two columns of one type change "
         "places. Select the table's columns by name before.",
@@ -259,12 +259,12 @@ LOSSES: tuple[Loss, ...] = (
         "becomes its text.",
     ),
     Loss(
-        r"postgres read .*(adbc_read|iter_batches|read_database_uri)", r"decimal|uint64", r"became '",
+        r"postgres read .*(adbc_(uri_)?read|iter_batches|read_database_uri)", r"decimal|uint64", r"became '",
         "A `numeric` comes as text, for not every path has so many digits, and nothing makes numbers of it again. Cast "
         "it in the query.",
     ),
     Loss(
-        r"postgres read .*adbc_read", r"text: |not UTF-8", r"no UTF-8",
+        r"postgres read .*adbc_(uri_)?read", r"text: |not UTF-8", r"no UTF-8",
         "ADBC takes what comes for UTF-8, whatever the database or the session has, and nothing checks it "
         "(`reproductions`).",
     ),
@@ -283,8 +283,18 @@ LOSSES: tuple[Loss, ...] = (
         "`to_sql` names the columns that the frame has, and the server fills the others with their default.",
     ),
     Loss(
-        r"postgres write .*(to_sql|write_database|executemany)", r"not UTF-8: as bytes", r"became '\\\\x",
+        r"postgres write .*(to_sql|write_database|executemany|execute_values|core_insert)",
+        r"not UTF-8: as bytes", r"became '\\\\x",
         "Bytes are sent as `bytea`, which becomes text as its hexadecimal digits.",
+    ),
+    Loss(
+        r"postgres write .*core_insert", r"frame: .*(missing|more)", r"became|dropped",
+        "SQLAlchemy sends the columns that both the first row and the table it is told of have: the server fills the "
+        "others with their default, and what the table does not have is left out.",
+    ),
+    Loss(
+        r"postgres write .*psycopg2_", r"float: -0\.0|list of float", r"-0\.0.* became .*(?<!-)0\.0",
+        "psycopg2 writes values into the statement, and `-0.0` there is a `numeric`, which has no negative zero.",
     ),
     Loss(
         r"postgres write polars_sqlalchemy_write_database", r"NaN against NULL", r"nan became NULL",

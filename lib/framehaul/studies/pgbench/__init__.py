@@ -17,6 +17,6 @@ STUDY = Study(
     (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
     shown="framehaul.studies.pgbench.study:Pgbench",
-    seconds=(65, 9000),
+    holds=(), seconds=(65, 9000),
 )  # fmt: skip
 STUDIES = (STUDY,)

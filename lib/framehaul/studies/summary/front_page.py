@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from framehaul.reporting.tables import Column, Listing, Row, ratio_text, speed_text, spread_text, where_and_class, words
+from framehaul.reporting.tables import (
+    Column,
+    Listing,
+    Row,
+    ratio_text,
+    speed_text,
+    spread_text,
+    where,
+    where_and_class,
+    words,
+)
 from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.transfers import findings
 from framehaul.techniques import techniques
@@ -89,8 +99,8 @@ CASES = (
 )  # fmt: skip
 
 
-def which_table(summary: pl.DataFrame) -> Listing:
-    """The fastest technique with exact dtypes for each case, and its terms.
+def which_table(summary: pl.DataFrame, there_already: Sequence[Row] = ()) -> Listing:
+    """The fastest technique with exact dtypes for each case, and its terms; `there_already` are rows of upserts.
 
     Where the run has none that fits, one of the registry stands there, and no speed.
     """
@@ -103,7 +113,9 @@ def which_table(summary: pl.DataFrame) -> Listing:
         words("others see meanwhile", lambda row: row["terms"].get("others_see")),
         words("a failure leaves", lambda row: row["terms"].get("after_failure")),
     ]
-    return Listing(columns, [row for case in CASES if (row := _best(case, summary))])
+    rows = [row for case in CASES if (row := _best(case, summary))]
+    upserts = [{**row, "case": f"{where(row)}: {row['case']}, default run"} for row in there_already]
+    return Listing(columns, [*rows, *upserts])
 
 
 def _best(case: Case, summary: pl.DataFrame) -> dict[str, Any] | None:

@@ -13,8 +13,11 @@ STANDARD = ("urllib", "http_client")
 """Drivers that come with Python."""
 DISTRIBUTIONS = {
     "adbc": ["adbc-driver-postgresql"],
+    "adbc_uri": ["adbc-driver-postgresql"],
     "pgpq": ["pgpq", "psycopg"],
     "sqlalchemy": ["sqlalchemy", "psycopg"],
+    "sqlalchemy_psycopg2": ["sqlalchemy", "psycopg2-binary"],
+    "psycopg2": ["psycopg2-binary"],
     "duckdb": ["duckdb", "duckdb-extension-postgres-scanner"],
     "clickhouse_sqlalchemy": ["clickhouse-sqlalchemy", "clickhouse-driver"],
     "chdb": ["chdb-core"],

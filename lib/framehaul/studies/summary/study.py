@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -38,12 +38,13 @@ from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.summary.packages import packages_table
+from framehaul.studies.summary.there_already import rows_there_already
 from framehaul.studies.table_shapes import STUDY as SHAPES
 from framehaul.studies.table_shapes import findings as shape_findings
 from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
-from framehaul.techniques import techniques
+from framehaul.techniques import techniques, upserts
 from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.streaming import MOVES
 
@@ -113,11 +114,12 @@ def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
 
 def choices_table(
     summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None,
-    shapes: pl.DataFrame | None = None,
+    shapes: pl.DataFrame | None = None, there_already: Sequence[Row] = (),
 ) -> Listing:  # fmt: skip
     """Which technique to use for which case, and on which terms.
 
-    `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes.
+    `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes, `there_already` rows of
+    upserts.
     """
     statements = {one.name for one in STATEMENTS}  # they are no techniques
     alike = shape_findings.for_tables_like(shape_findings.judge(shapes)) if shapes is not None else []
@@ -141,6 +143,7 @@ def choices_table(
             | {"speed": _speed_of(row)}
             for row in alike if row["where"][:2] == (database, direction)
         ]  # fmt: skip
+        rows += [{**row} for row in there_already if (row["database"], row["direction"]) == (database, direction)]
 
     def term(name: str) -> Callable[[Row], str | None]:
         return lambda row: _terms(row).get(name)
@@ -169,7 +172,8 @@ def _speed_of(row: Row) -> str:
 
 def _terms(row: Row) -> dict[str, str]:
     """What a write asks of others and leaves; nothing of a read, or of a technique that is there no more."""
-    known = {one.key: one for one in (*techniques(row["database"], row["direction"]), *MOVES)}
+    every = *techniques(row["database"], row["direction"]), *MOVES, *upserts(row["database"])
+    known = {one.key: one for one in every}
     technique = known.get((row["database"], row["direction"], row["technique"]))
     return vars(technique.contract) if technique and technique.contract else {}
 
@@ -222,13 +226,13 @@ class Summary(Shown):
 
     def __init__(
         self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None,
-        fidelity: pl.DataFrame | None = None, shapes: pl.DataFrame | None = None,
+        fidelity: pl.DataFrame | None = None, shapes: pl.DataFrame | None = None, there_already: Sequence[Row] = (),
     ) -> None:  # fmt: skip
         super().__init__(passes, metadata, figures)
         if passes.is_empty():
             raise ResultsError("there are no results yet; run the other notebooks first (make all)")
         self._streams = pl.DataFrame(schema=store.SCHEMA) if streams is None else streams
-        self._fidelity, self._shapes = fidelity, shapes
+        self._fidelity, self._shapes, self.there_already = fidelity, shapes, there_already
         where = pl.concat_str("database", "direction", separator=" ")
         self.summary = published.beside(statistics.summary(passes)).sort(
             where.replace_strict(ORDER, return_dtype=pl.Int64), maintain_order=True
@@ -239,7 +243,7 @@ class Summary(Shown):
         """What a results directory holds, with `growth` in place of its own passes of the scaling study.
 
         The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it. So are the tables
-        of other shapes.
+        of other shapes, and upserts.
         Raises ResultsError when there is nothing to compare.
         """
         streams = read_streams(directory) if growth is None else streams_among(growth)
@@ -247,8 +251,8 @@ class Summary(Shown):
         fidelity = store.read_cells(matrix) if matrix.exists() else None
         path = (trials or directory) / SHAPES.results
         shapes = store.read(path, imported(SHAPES.rows)) if path.exists() else None
-        figures = directory.parent / "figures"
-        return cls(read_all(directory), store.read_metadata(directory), figures, streams, fidelity, shapes)
+        figures, upserted = directory.parent / "figures", rows_there_already(trials or directory)
+        return cls(read_all(directory), store.read_metadata(directory), figures, streams, fidelity, shapes, upserted)
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:
@@ -272,7 +276,7 @@ class Summary(Shown):
 
     def choices(self) -> Listing:
         """Which technique to use for which case."""
-        return choices_table(self.summary, self._streams, self._fidelity, self._shapes)
+        return choices_table(self.summary, self._streams, self._fidelity, self._shapes, self.there_already)
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""
@@ -335,7 +339,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         if suffix:
             made = _made(summary.metadata, summary.summary)
             blocks["answer"] = f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}"
-            blocks["which"] = str(front_page.which_table(summary.summary))
+            blocks["which"] = str(front_page.which_table(summary.summary, summary.there_already))
         blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners()}"
         blocks[f"takeaway{suffix}"] = summary.takeaway().data
         blocks[f"past{suffix}"] = str(summary.past_published())

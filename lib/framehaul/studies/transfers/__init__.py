@@ -26,7 +26,8 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
     parameters += [PROFILE] if name.startswith("clickhouse") else []
     shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(
-        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds
+        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds,
+        holds=(name.partition("_")[0],),
     )  # fmt: skip
 
 

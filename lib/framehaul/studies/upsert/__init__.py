@@ -25,6 +25,7 @@ STUDY = Study(
     blocks="framehaul.studies.upsert.study:writeup_blocks",
     shown="framehaul.studies.upsert.study:Upsert",
     check="framehaul.studies.upsert.frames:check_sizes",
+    holds=(),
     seconds=(50, 9000),
 )
 STUDIES = (STUDY,)

@@ -97,6 +97,14 @@ def sent_twice(bench: Bench, technique: Technique, come: pl.DataFrame, _: Road) 
     return right({"again": "right"}, bench.difference(technique))
 
 
+def stops(turns: list[int], size: int) -> list[int]:
+    """After how many bytes of the client something breaks: in the midst, and before each of the last messages.
+
+    It does when a byte more than those before a message comes.
+    """
+    return sorted({int(size * MIDDLE), *(turn + 1 for turn in turns[-LAST_TURNS:] if turn)})
+
+
 def cut(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> dict[str, Any]:
     """The connection ends in the midst, and before each of the last messages: what is left each time, and sent again.
 
@@ -106,8 +114,7 @@ def cut(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> d
     left: collections.Counter[str] = collections.Counter()
     beside = 0
     wrong: list[str] = []
-    # The connection is cut when a byte more than those before a message comes.
-    for after in sorted({int(size * MIDDLE), *(turn + 1 for turn in turns[-LAST_TURNS:] if turn)}):
+    for after in stops(turns, size):
         table = bench.fresh(technique)
         # Whatever it raises: what counts is what is left.
         with quiet_drivers(), contextlib.suppress(Exception), opened_counting(technique, road) as (client, relay):
@@ -131,13 +138,13 @@ def aftermath(bench: Bench, technique: Technique, table: Table, come: pl.DataFra
     bench.place.wait(table)
     found = bench.place.tables(technique).content(table)
     beside = bench.place.beside()
-    return state_of(found, bench), beside, again(bench, technique, table, come)
+    return state_of(found, bench.there, bench.expected), beside, again(bench, technique, table, come)
 
 
-def state_of(found: pl.DataFrame, bench: Bench) -> str:
+def state_of(found: pl.DataFrame, there: pl.DataFrame, expected: pl.DataFrame) -> str:
     """`nothing` of the frame, `all`, `rows missing`, `rows twice`, or a part of it."""
     columns = found.columns
-    here, before, after = (frame.select(columns).sort(columns) for frame in (found, bench.there, bench.expected))
+    here, before, after = (frame.select(columns).sort(columns) for frame in (found, there, expected))
     if here.equals(after):
         return DONE
     if here.equals(before):

@@ -11,7 +11,7 @@ from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
-type Part = Literal["speed", "reader", "writers", "sent twice", "connection cut", "client killed"]
+type Part = Literal["speed", "reader", "writers", "sent twice", "connection cut", "client killed", "server killed"]
 
 
 @dataclass(frozen=True)

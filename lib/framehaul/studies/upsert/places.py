@@ -62,8 +62,8 @@ class Place(Protocol):
     def wait(self, table: Table) -> None:
         """Until nobody works on the table, nor beside it."""
 
-    def beside(self) -> int:
-        """How many tables ways have left beside; on ClickHouse they are dropped, PostgreSQL never keeps any."""
+    def beside(self, table: Table = TABLE) -> int:
+        """How many tables ways have left beside one; on ClickHouse they are dropped, PostgreSQL never keeps any."""
 
 
 class PostgresPlace:
@@ -85,16 +85,21 @@ class PostgresPlace:
     def counted(self, table: Table) -> dict[str, int]:
         name = quote_postgres_text(table.postgres_name)
         ((written, size),) = self._tables.run(
-            f"SELECT pg_current_wal_lsn() - '0/0', pg_total_relation_size({name}::regclass)"
+            f"SELECT pg_current_wal_lsn() - '0/0', ({_of_parts('pg_total_relation_size', name)})"
         )
         return {"written_bytes": int(written), "grown_bytes": int(size)}
 
     def excess(self, table: Table, rows: int) -> dict[str, int]:  # noqa: ARG002  PostgreSQL counts them itself
-        # ANALYZE counts dead rows, and estimates them from 30,000 pages on.
+        # ANALYZE counts dead rows, and estimates them from 30,000 pages on. What the session of the upsert counted may
+        # be added afterwards, when that ends: not twice.
         name = quote_postgres_text(table.postgres_name)
-        self._tables.run(f"ANALYZE {table.postgres_name}")
-        ((dead,),) = self._tables.run(f"SELECT pg_stat_get_dead_tuples({name}::regclass)")
-        return {"dead_rows": int(dead)}
+
+        def dead() -> int:
+            self._tables.run(f"ANALYZE {table.postgres_name}")
+            ((found,),) = self._tables.run(_of_parts("pg_stat_get_dead_tuples", name))
+            return int(found)
+
+        return {"dead_rows": min(dead(), dead())}
 
     @contextmanager
     def reader(self, table: Table, *, final: bool) -> Iterator[Read]:  # noqa: ARG002  all read alike
@@ -112,12 +117,18 @@ class PostgresPlace:
         # Who has changed it holds a lock until its transaction is over.
         self._tables.run(f"DO $$ BEGIN LOCK TABLE {table.postgres_name} IN ACCESS EXCLUSIVE MODE; END $$")
 
-    def beside(self) -> int:
+    def beside(self, table: Table = TABLE) -> int:  # noqa: ARG002  they have names of their own
         ((found,),) = self._tables.run(
             "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relpersistence <> 't' AND "
             "(starts_with(relname, 'framehaul_staging_') OR starts_with(relname, 'framehaul_new_'))"
         )
         return int(found)
+
+
+def _of_parts(function: str, name: str) -> str:
+    """The sum of what a function of PostgreSQL says of each partition of a table, or of the table where it has none."""
+    tree = f"SELECT relid FROM pg_partition_tree({name}) UNION SELECT {name}::regclass"
+    return f"SELECT sum({function}(relid)) FROM ({tree}) AS parts"
 
 
 class ClickHousePlace:
@@ -172,11 +183,15 @@ class ClickHousePlace:
             "SELECT count() FROM system.processes "
             "WHERE position(query, {table:String}) > 0 AND position(query, 'system.processes') = 0"
         )
-        while int(self._tables.rows(busy, table=table.name)[0][0]):
+        changing = (
+            "SELECT count() FROM system.mutations "
+            "WHERE database = currentDatabase() AND table = {table:String} AND NOT is_done"
+        )
+        while any(int(self._tables.rows(query, table=table.name)[0][0]) for query in (busy, changing)):
             time.sleep(0.02)
 
-    def beside(self) -> int:
-        return self._tables.drop_beside(TABLE)
+    def beside(self, table: Table = TABLE) -> int:
+        return self._tables.drop_beside(table)
 
 
 def place_of(server: Server) -> Place:

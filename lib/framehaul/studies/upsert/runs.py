@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import polars as pl
 
 from framehaul import servers
+from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.environment import server_versions
 from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.harness.trials import chosen_techniques
+from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.settings import Settings
+from framehaul.studies.faults.breakable import breakable
 from framehaul.studies.upsert import STUDY, faults
+from framehaul.studies.upsert.crashes import ORDER, crashes
 from framehaul.studies.upsert.faults import Road, TurnsRelay
-from framehaul.studies.upsert.frames import Case, cases, check_sizes
+from framehaul.studies.upsert.frames import Case, base, cases, check_sizes, incoming
 from framehaul.studies.upsert.measure import bench_of, timed, together, two_frames, watched
 from framehaul.studies.upsert.passes import BOTH, Part, Row, identity_of
 from framehaul.studies.upsert.places import Bench, Place, place_of
@@ -30,6 +36,7 @@ from framehaul.techniques.registry import Database
 
 MOST_ROWS = 2_000
 """Of a table that is read whole, here, after each trial."""
+KILLED: Part = "server killed"
 type Fault = Callable[[Bench, Technique, pl.DataFrame, Road], dict[str, Any]]
 type Measured = Callable[[Technique, int], dict[str, Any]]
 
@@ -62,13 +69,17 @@ def run(
         }  # fmt: skip
         every = cases(targets, incoming, shares)
         ways, ways_broken = (sum(map(len, of)) for of in (map(upserts, BOTH), broken.values()))
-        this_run.expect(ways * (len(every) * passes + warmup) + ways_broken * (1 + passes + len(FAULTS)))
+        # Servers that are killed take as long as all else here: in a look they are once.
+        kills = Rounds(min(len(ORDER), passes) if passes >= LEAST_ROUNDS else 1, 0, seed)
+        trials = 1 + passes + len(FAULTS) + kills.passes
+        this_run.expect(ways * (len(every) * passes + warmup) + ways_broken * trials)
 
         def work(stop: threading.Event) -> None:
             for database in BOTH:
                 for at, case in enumerate(every):
                     _speed(this_run, both, database, case, Rounds(passes, 0 if at else warmup, seed), stop)
                 _safety(this_run, both, database, broken[database], min(targets), max(shares), rounds, stop)
+            _crashes(this_run, [*chain(*broken.values())], min(targets), max(shares), kills, stop)
 
         interruptible(work)
     return this_run.settings
@@ -117,8 +128,13 @@ def _safety(
         bench, come = bench_of(place, case, rounds.seed)
         with bench:
             _rounds(this_run, "reader", ways, case, lambda one, _: watched(bench, one, come), once, stop)
+    _trials(this_run, place, ways, _small(target, share), rounds, stop)
+
+
+def _small(target: int, share: int) -> Case:
+    """A case whose table is read whole, here, after each trial."""
     target = min(target, MOST_ROWS)
-    _trials(this_run, place, ways, Case(target, max(1, target // 10), share), rounds, stop)
+    return Case(target, max(1, target // 10), share)
 
 
 def _trials(
@@ -138,6 +154,36 @@ def _trials(
         with relayed(place.server, TurnsRelay) as road:
             for part in broken:
                 _rounds(this_run, part, ways, case, partial(_broken, FAULTS[part], bench, come, road), once, stop)
+
+
+def _crashes(
+    this_run: Recording, ways: list[Technique], target: int, share: int, rounds: Rounds, stop: threading.Event
+) -> None:
+    """The server is killed under all ways at once, and started again: servers of its own, whatever SERVERS says.
+
+    Skipped where there are none to be had beside somebody's own.
+    """
+    case = _small(target, share)
+    if not _is_left(this_run, KILLED, ways, case, rounds.passes):
+        return
+    there = base(case.target, rounds.seed)
+    with ExitStack() as stack:
+        try:
+            own = stack.enter_context(breakable())
+        except ServerError as error:
+            if this_run.settings.servers == "embedded":
+                raise
+            measure = _unavailable(f"nobody's own server is killed, and an embedded one cannot be had: {error}")
+        else:
+            measure = crashes(own, ways, there, incoming(there, case, rounds.seed)).aftermath
+        _rounds(this_run, KILLED, ways, case, measure, rounds, stop)
+
+
+def _unavailable(reason: str) -> Measured:
+    def measure(*_: object) -> dict[str, Any]:
+        raise UnavailableError(reason)
+
+    return measure
 
 
 def _broken(fault: Fault, bench: Bench, come: pl.DataFrame, road: Road, technique: Technique, _: int) -> dict[str, Any]:

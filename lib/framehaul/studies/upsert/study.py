@@ -42,6 +42,7 @@ TITLES = {
 }  # fmt: skip
 WHOLE = {"old", "new"}
 """What a reader may see of an upsert that is all or nothing,"""
+MOSTLY_THERE = "many rows, most of them there"
 YES = {True: "yes", False: "no", None: ""}
 CLEAN = {"nothing", "all"}
 """and what it may leave when it breaks."""
@@ -76,6 +77,7 @@ class Manners:
     doubled_rows: int | None
     cut: str | None
     killed: str | None
+    crashed: str | None
     beside: int | None
     again: str
     reasons: str
@@ -85,7 +87,8 @@ class Manners:
         """Whether it is all or nothing: so a reader saw it, and so it broke. None where that was not tried."""
         if None in (self.seen, self.cut, self.killed):
             return False if self.reasons else None
-        return not (_names(self.seen) - WHOLE or (_names(self.cut) | _names(self.killed)) - CLEAN)
+        left = _names(self.cut) | _names(self.killed) | _names(self.crashed)
+        return not (_names(self.seen) - WHOLE or left - CLEAN)
 
     @property
     def shared(self) -> bool | None:
@@ -120,9 +123,10 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
             (parts.get(name) or [{}])[0] for name in ("reader", "connection cut", "client killed", "sent twice")
         )
         writers = [row for row in parts.get("writers", []) if row["status"] == "ok"]
+        crashes = parts.get("server killed", [])
         bad = [row["reason"] for name, rows in parts.items() if name != "speed" for row in rows if row["reason"]]
-        besides = [row["beside"] for row in (cut, killed) if row.get("beside") is not None]
-        tried_again = [row for row in (twice, cut, killed) if row.get("status") == "ok"]
+        besides = [row["beside"] for row in (cut, killed, *crashes) if row.get("beside") is not None]
+        tried_again = [row for row in (twice, cut, killed, *crashes) if row.get("status") == "ok"]
         found.append(
             Manners(
                 str(database), str(technique), str(label), reader.get("seen"), reader.get("longest_read_s"),
@@ -130,7 +134,8 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
                 _summed(row["errors"] or "" for row in writers),
                 max((row["lost_rows"] for row in writers), default=None),
                 max((row["doubled_rows"] for row in writers), default=None),
-                cut.get("left"), killed.get("left"), max(besides, default=None),
+                cut.get("left"), killed.get("left"), "; ".join(row["left"] for row in crashes if row["left"]) or None,
+                max(besides, default=None),
                 "yes" if tried_again and all(row["again"] == "right" for row in tried_again) else "",
                 "; ".join(dict.fromkeys(bad)),
             )
@@ -154,6 +159,7 @@ def manners_table(passes: pl.DataFrame) -> Listing:
             Column("rows twice", lambda row: row["one"].doubled_rows),
             words("connection cut: left (times)", lambda row: row["one"].cut or ""),
             words("client killed: left", lambda row: (row["one"].killed or "").rpartition(" ")[0]),
+            words("server killed: left", lambda row: "; ".join(sorted(_names(row["one"].crashed)))),
             Column("tables left beside", lambda row: row["one"].beside),
             words("sent again it is right", lambda row: row["one"].again),
             words("all or nothing", lambda row: YES[row["one"].whole]),
@@ -162,9 +168,9 @@ def manners_table(passes: pl.DataFrame) -> Listing:
         ],
         [{"one": one} for one in manners(passes)],
         "Of two at once, rows are those of the worst round: lost is what neither would have left so. The connection "
-        "is cut in the midst of the bytes and before each of the last messages, the client killed at one of them. All "
-        "or nothing: a reader saw the table as it was or as it is, and what broke left all of it or nothing. For "
-        "several writers: two at once lost nothing and doubled nothing.",
+        "is cut in the midst of the bytes and before each of the last messages, the client killed at one of them, and "
+        "the server. All or nothing: a reader saw the table as it was or as it is, and what broke left all of it or "
+        "nothing. For several writers: two at once lost nothing and doubled nothing.",
     )  # fmt: skip
 
 
@@ -229,7 +235,7 @@ def situations(every: Iterable[Case]) -> dict[str, Case]:
     many = [one for one in known if one.rows == most]
     return {
         "few rows into a large table": min(known, key=lambda one: (-one.target, one.rows, -one.share)),
-        "many rows, most of them there": max(many, key=lambda one: (one.share, one.target)),
+        MOSTLY_THERE: max(many, key=lambda one: (one.share, one.target)),
         "many rows, most of them new": min(many, key=lambda one: (one.share, -one.target)),
     }
 
@@ -368,9 +374,7 @@ def cost_figure(passes: pl.DataFrame) -> Figure:
     with charts.panels(len(BOTH), height=6.2) as (figure, drawn):
         for axes, database in zip(drawn, BOTH, strict=True):
             here = rows.filter(database=database)
-            case = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).get(
-                "many rows, most of them there"
-            )
+            case = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).get(MOSTLY_THERE)
             timed = [] if case is None else here.filter(**case_columns(case), status="ok").to_dicts()
             timed.sort(key=lambda row: row["written_bytes"])
             for at, row in enumerate(timed):

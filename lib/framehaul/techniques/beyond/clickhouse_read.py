@@ -309,7 +309,10 @@ def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
 
 @technique(family="http_native", label="clickhouse-connect query_df -> Pandas dataframe")
 def pandas_clickhouse_connect_query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
-    """The driver decodes Native blocks, in Python and Cython."""
+    """The driver decodes Native blocks, in Python and Cython.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-query-method
+    """
     return query_df(client, table)
 
 

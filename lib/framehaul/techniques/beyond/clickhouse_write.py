@@ -403,7 +403,10 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
 
 @technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
 def pandas_clickhouse_connect_insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame) -> None:
-    """The driver encodes the frame as Native blocks, in Python and Cython."""
+    """The driver encodes the frame as Native blocks, in Python and Cython.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
+    """
     insert_df(client, table, frame)
 
 

@@ -76,3 +76,13 @@ def polars_connectorx_read_database_uri(address: str, table: Table) -> pl.DataFr
     """
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return pl.read_database_uri(query, address)
+
+
+@technique(family="arrow", label='polars.read_database_uri with engine="adbc"')
+def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
+    """Polars gives the address to ADBC, and takes its Arrow as it is.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database_uri.html
+    """
+    query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
+    return pl.read_database_uri(query, address, engine="adbc")

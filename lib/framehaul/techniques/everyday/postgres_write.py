@@ -15,8 +15,10 @@ import adbc_driver_postgresql.dbapi
 import pandas as pd
 import polars as pl
 import psycopg
+import psycopg2.extensions
 import sqlalchemy
 from pandas.io.sql import SQLTable
+from psycopg2.extras import execute_values
 
 from framehaul.data.schema import ColumnType, Table, quote_postgres
 from framehaul.techniques.registry import technique
@@ -27,9 +29,29 @@ CHUNK_ROWS = 1000
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg")
 def pandas_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
-    """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each.
+    """pandas gives rows to SQLAlchemy, and psycopg sends an INSERT for each, in a pipeline.
 
     https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.to_sql.html
+    """
+    with connection.begin():
+        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table))
+
+
+@technique(family="insert_rows", label="pandas.to_sql with chunksize, SQLAlchemy over psycopg")
+def pandas_sqlalchemy_to_sql_chunks(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """The same, a chunk at a time: its rows become objects of Python when those before are sent.
+
+    https://pandas.pydata.org/docs/user_guide/io.html#writing-dataframes
+    """
+    with connection.begin():
+        frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table), chunksize=CHUNK_ROWS)
+
+
+@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over psycopg2")
+def pandas_sqlalchemy_psycopg2_to_sql(connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame) -> None:
+    """pandas gives rows to SQLAlchemy, which makes INSERTs of a thousand rows each for psycopg2.
+
+    https://docs.sqlalchemy.org/en/20/dialects/postgresql.html#psycopg2-fast-execution-helpers
     """
     with connection.begin():
         frame.to_sql(table.name, connection, if_exists="append", index=False, dtype=_types(table))
@@ -120,6 +142,31 @@ def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table
     statement = f"{into} VALUES ({', '.join(['%s'] * len(table.columns))})"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(statement.encode(), frame.iter_rows())
+
+
+@technique(family="insert_rows", label="psycopg2 execute_values from Polars rows")
+def polars_psycopg2_execute_values(
+    connection: psycopg2.extensions.connection, table: Table, frame: pl.DataFrame
+) -> None:
+    """psycopg2 makes statements of so many rows each, with all values in their text.
+
+    https://www.psycopg.org/docs/extras.html#psycopg2.extras.execute_values
+    """
+    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
+    with connection, connection.cursor() as cursor:
+        execute_values(cursor, f"{into} VALUES %s", frame.iter_rows(), page_size=CHUNK_ROWS)
+
+
+@technique(family="insert_rows", label="SQLAlchemy Core insert of dictionaries from Polars, over psycopg")
+def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Table, frame: pl.DataFrame) -> None:
+    """SQLAlchemy takes a dictionary for each row, and psycopg sends an INSERT for each, in a pipeline.
+
+    https://docs.sqlalchemy.org/en/20/tutorial/data_insert.html
+    """
+    into = sqlalchemy.table(table.name, *map(sqlalchemy.column, table.column_names)).insert()
+    with connection.begin():
+        if rows := frame.to_dicts():
+            connection.execute(into, rows)
 
 
 def _uuid_bytes(text: str) -> bytes:

@@ -109,14 +109,20 @@ async def polars_asyncpg_prepared_fetch(connection: asyncpg.Connection[Any], tab
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> pandas.read_sql_query")
 def pandas_sqlalchemy_read_sql_query(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
-    """pandas' own reader over a SQLAlchemy connection."""
+    """pandas' own reader over a SQLAlchemy connection.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.read_sql_query.html
+    """
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     return pd.read_sql_query(query.replace("%", "%%"), connection)  # psycopg looks for placeholders
 
 
 @technique(family="convenience", label="psycopg / SQLAlchemy -> polars.read_database")
 def polars_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
-    """Polars' own reader over a SQLAlchemy connection."""
+    """Polars' own reader over a SQLAlchemy connection.
+
+    https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
+    """
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     return pl.read_database(query.replace(":", r"\:"), connection)  # SQLAlchemy looks for placeholders
 

@@ -8,6 +8,9 @@ them never wait for each other in a circle.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -23,6 +26,7 @@ from framehaul.data.schema import (
     quote_postgres_text,
     refuse,
 )
+from framehaul.errors import UnavailableError
 from framehaul.techniques.beyond.postgres_write import copy_batches, in_slices, to_arrow, validate
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP
@@ -54,10 +58,11 @@ def same_key(table: Table) -> str:
     return " AND ".join(f"target.{name} = source.{name}" for name in map(quote_postgres, table.key))
 
 
-def through_staging(
-    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *statements: str, lock: str = ""
-) -> None:
-    """COPY into a table of its own, of this kind, then statements about `{staging}`: one transaction, which ends it.
+@contextmanager
+def staged(
+    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, lock: str = ""
+) -> Iterator[str]:
+    """The name of a table of this kind, with the frame in it: the block is the rest of the transaction.
 
     A `lock` comes before all else, for two that have read a table wait for each other where both want more of it.
 
@@ -77,9 +82,17 @@ def through_staging(
         copy_batches(connection, staging, schema, batches)
         # Nobody else does: autovacuum sees no temporary table, and no table before its transaction has committed.
         connection.execute(f"ANALYZE {name}".encode())
+        yield name
+        connection.execute(f"DROP TABLE {name}".encode())
+
+
+def through_staging(
+    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *statements: str, lock: str = ""
+) -> None:
+    """COPY into a table of its own, of this kind, then statements about `{staging}`: one transaction, which ends it."""
+    with staged(connection, table, frame, kind, lock) as name:
         for statement in statements:
             connection.execute(statement.replace("{staging}", name).encode())
-        connection.execute(f"DROP TABLE {name}".encode())
 
 
 def insert_staged(table: Table) -> str:
@@ -164,18 +177,16 @@ def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, fr
     Raises ValueError for a table that has what a new one would not have: grants, triggers, foreign keys, identity or
     generated columns, partitions, policies, settings. https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
     """
-    if lost := what_a_copy_lacks(connection, table):
+    if lost := what_a_copy_lacks(connection, table.postgres_name):
         raise ValueError(f"table {table.name} has {lost}, which a new table would not have: use ON CONFLICT")
     old, new = table.postgres_name, quote_postgres(f"framehaul_new_{secrets.token_hex(8)}")
-    comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (old,)).fetchone()
-    said = quote_postgres_text(comment[0]) if comment and comment[0] is not None else "NULL"
     missing = f"NOT EXISTS (SELECT FROM {{staging}} AS source WHERE {same_key(table)})"
     through_staging(
         connection, table, frame, "TEMPORARY",
         f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
         f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE {missing}",
         f"INSERT INTO {new} ({table.postgres_columns}) SELECT {table.postgres_columns} FROM {{staging}}",
-        f"COMMENT ON TABLE {new} IS {said}",
+        f"COMMENT ON TABLE {new} IS {comment_of(connection, old)}",
         f"DROP TABLE {old}",
         f"ALTER TABLE {new} RENAME TO {old}",
         lock=f"LOCK TABLE {old} IN SHARE ROW EXCLUSIVE MODE",
@@ -184,7 +195,7 @@ def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, fr
 
 NOT_COPIED = """
 SELECT concat_ws(', ',
-    CASE WHEN relkind <> 'r' OR relispartition THEN 'partitions' END,
+    CASE WHEN relkind <> 'r' OR relispartition <> %s THEN 'partitions' END,
     CASE WHEN relacl IS NOT NULL THEN 'grants' END,
     CASE WHEN relhastriggers THEN 'triggers or foreign keys' END,
     CASE WHEN relrowsecurity THEN 'policies' END,
@@ -196,10 +207,108 @@ FROM pg_class WHERE oid = to_regclass(%s)
 """
 
 
-def what_a_copy_lacks(connection: psycopg.Connection[Any], table: Table) -> str:
-    """What of a table `LIKE ... INCLUDING ALL` does not copy; nothing where it copies all."""
-    row = connection.execute(NOT_COPIED, (table.postgres_name,)).fetchone()
+def what_a_copy_lacks(connection: psycopg.Connection[Any], name: str, *, partition: bool = False) -> str:
+    """What of a table, or of a partition, `LIKE ... INCLUDING ALL` does not copy; nothing where it copies all."""
+    row = connection.execute(NOT_COPIED, (partition, name)).fetchone()
     return str(row[0]) if row else ""
+
+
+def comment_of(connection: psycopg.Connection[Any], name: str) -> str:
+    """The comment of a table, which `LIKE` does not copy, as a statement says it."""
+    row = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (name,)).fetchone()
+    return quote_postgres_text(row[0]) if row and row[0] is not None else "NULL"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition: its schema, names as statements have them, what is true of its rows, and its FOR VALUES."""
+
+    schema: str
+    short_name: str
+    holds: str
+    bound: str
+
+    @property
+    def name(self) -> str:
+        """With its schema."""
+        return f"{self.schema}.{self.short_name}"
+
+
+PARTITIONS = """
+SELECT quote_ident(nspname), quote_ident(relname), coalesce(pg_get_partition_constraintdef(child.oid), 'true'),
+    pg_get_expr(relpartbound, child.oid)
+FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid JOIN pg_namespace AS space ON space.oid = relnamespace
+WHERE inhparent = to_regclass(%s) AND relispartition ORDER BY child.oid
+"""
+PARTITION_KEY = """
+SELECT array_agg(attname::text) FROM pg_partitioned_table
+CROSS JOIN unnest(partattrs::int2[]) AS number LEFT JOIN pg_attribute ON attrelid = partrelid AND attnum = number
+WHERE partrelid = to_regclass(%s)
+"""
+"""The columns, with NULL for an expression."""
+
+
+def taking(connection: psycopg.Connection[Any], table: Table, staging: str, rows: int) -> list[Partition]:
+    """The partitions that the staged rows belong to.
+
+    Raises UnavailableError for a table without partitions, ValueError where a row belongs to none, and where a key is
+    in one that is none of them: then both rows would stay.
+    """
+    every = [Partition(*row) for row in connection.execute(PARTITIONS, (table.postgres_name,))]
+    if not every:
+        raise UnavailableError(f"table {table.name} has no partitions: make it PARTITION BY, or use ON CONFLICT")
+    counts = ", ".join(f"count(*) FILTER (WHERE {one.holds})" for one in every)
+    counted = connection.execute(f"SELECT {counts} FROM {staging}".encode()).fetchone() or ()
+    if sum(counted) != rows:
+        raise ValueError(f"{rows - sum(counted):,} rows belong to no partition of {table.name}: make one before")
+    found = [one for one, count in zip(every, counted, strict=True) if count]
+    (by,) = connection.execute(PARTITION_KEY, (table.postgres_name,)).fetchone() or ([],)
+    elsewhere = [] if set(by) <= set(table.key) else [one for one in every if one not in found]
+    for other in elsewhere:
+        twice = f"SELECT count(*) FROM {other.name} AS target JOIN {staging} AS source ON {same_key(table)}"
+        (count,) = connection.execute(twice.encode()).fetchone() or (0,)
+        if count:
+            raise ValueError(f"{count:,} rows of these keys are in other partitions of {table.name}: DELETE and INSERT")
+    return found
+
+
+@technique(
+    family="copy_binary", label="pgpq COPY into a temporary table, then new partitions in place of the old",
+    contract=UPSERT_SWAP, requires=("key",), engine="PARTITION BY HASH",
+)  # fmt: skip
+def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """Only partitions that the frame has rows of are written anew; who reads waits from the first DETACH to the commit.
+
+    Raises UnavailableError and ValueError as `taking` does, and ValueError as `polars_pgpq_table_swap` does.
+    https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
+    """
+    parent, columns = table.postgres_name, table.postgres_columns
+    lock = f"LOCK TABLE {parent} IN SHARE ROW EXCLUSIVE MODE"
+    swaps: list[str] = []
+    with staged(connection, table, frame, "TEMPORARY", lock) as staging:
+        for part in taking(connection, table, staging, len(frame)):
+            if lost := what_a_copy_lacks(connection, part.name, partition=True):
+                raise ValueError(f"partition {part.name} has {lost}, which a new one would not have: use ON CONFLICT")
+            short = quote_postgres(f"framehaul_new_{secrets.token_hex(8)}")
+            new, missing = f"{part.schema}.{short}", f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
+            for statement in (
+                f"CREATE TABLE {new} (LIKE {part.name} INCLUDING ALL)",
+                f"INSERT INTO {new} SELECT target.* FROM {part.name} AS target WHERE NOT EXISTS ({missing})",
+                f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {part.holds}",
+                # Proves what ATTACH would else look at every row for, while readers wait.
+                f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({part.holds})",
+                f"COMMENT ON TABLE {new} IS {comment_of(connection, part.name)}",
+            ):
+                connection.execute(statement.encode())
+            swaps += [
+                f"ALTER TABLE {parent} DETACH PARTITION {part.name}",
+                f"DROP TABLE {part.name}",
+                f"ALTER TABLE {new} RENAME TO {part.short_name}",
+                f"ALTER TABLE {parent} ATTACH PARTITION {part.name} {part.bound}",
+                f"ALTER TABLE {part.name} DROP CONSTRAINT framehaul_holds",
+            ]
+        for statement in swaps:
+            connection.execute(statement.encode())
 
 
 def ordered_rows(frame: pl.DataFrame, table: Table) -> pl.DataFrame:

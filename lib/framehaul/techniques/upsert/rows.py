@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import polars as pl
 
-from framehaul.data.schema import FLOATS, Table
+from framehaul.data.schema import FLOATS, Table, quote_postgres
 from framehaul.techniques.registry import Technique
 
 SIGN = "framehaul_sign"
 """The column of a CollapsingMergeTree that says whether a row is there or takes one back; 1 unless it is given."""
+PARTITIONS = 4
+"""Of a table of PostgreSQL that is made in partitions: as many as months are in the frames of the study."""
+MOST_LETTERS = 40
+"""Of a table's name in those of its partitions, which have 63 bytes at most."""
 
 
 def check_keys(frame: pl.DataFrame, table: Table) -> None:
@@ -38,9 +42,21 @@ def without_key(table: Table) -> list[str]:
 
 
 def target(technique: Technique, table: Table) -> Table:
-    """The table as an upsert asks for it: on ClickHouse of an engine that it names, sorted by the key."""
-    if not technique.engine:
+    """The table as an upsert asks for it: on ClickHouse of an engine that it names, sorted by the key.
+
+    On PostgreSQL in partitions by the key, which have the table's name with a number behind it; somebody's own
+    CREATE TABLE stays as it is there.
+    """
+    if not technique.engine or (technique.database == "postgres" and table.postgres_body):
         return table
+    if technique.database == "postgres":
+        body = table.postgres_ddl.removeprefix(f"CREATE TABLE {table.postgres_name} ")
+        parts = (
+            f";\nCREATE TABLE {quote_postgres(f'{table.name[:MOST_LETTERS]}_{at}')} PARTITION OF {table.postgres_name} "
+            f"FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {at})"
+            for at in range(PARTITIONS)
+        )
+        return replace(table, postgres_body=f"{body} {technique.engine} ({table.postgres_key}){''.join(parts)}")
     engine, _, settings = technique.engine.partition(" SETTINGS ")
     further = (f"{SIGN} Int8 DEFAULT 1",) if SIGN in engine else ()
     body = replace(table, sort=None).clickhouse_definition(engine, settings, *further)

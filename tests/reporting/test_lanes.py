@@ -1,0 +1,132 @@
+"""Which notebooks run beside each other, and that what shares a table does not."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+import pytest
+
+from framehaul.reporting import lanes
+from framehaul.reporting.study import Study
+from framehaul.results import store
+from framehaul.settings import PRESETS
+from framehaul.studies import registry
+
+QUESTION = "?"
+
+
+def test_only_what_takes_no_time_runs_beside_others() -> None:
+    left: list[lanes.Pair] = [(study, {}) for study in registry.chosen("")]
+    for preset in PRESETS:
+        stages = lanes.stages(left, preset)
+        assert [pair for stage in stages for pair in stage] == left
+        for stage in stages:
+            if len(stage) > 1:
+                assert not any(study.only_reads for study, _ in stage)
+                assert preset == "smoke" or all(study.untimed for study, _ in stage)
+    together = [[study.number for study, _ in stage] for stage in lanes.stages(left, "quick") if len(stage) > 1]
+    assert together == [["08", "09"]]
+
+
+def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
+    """Run them beside each other; gives their names as they ended well."""
+    ended: list[str] = []
+    lanes.beside(
+        [(study, {}) for study in studies], lambda study, _, __: work(study),
+        lambda study, _, __: ended.append(study.notebook),
+    )  # fmt: skip
+    return ended
+
+
+def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
+    held = {"a": ("postgres",), "b": ("postgres",), "c": ("clickhouse",), "d": ("postgres", "clickhouse"), "e": (),
+            "f": (), "g": ("clickhouse",)}  # fmt: skip
+    studies = [Study(name, QUESTION, holds=tables) for name, tables in held.items()]
+    active: list[str] = []
+    most, lock = 0, threading.Lock()
+
+    def work(study: Study) -> None:
+        nonlocal most
+        with lock:
+            taken = [table for name in active for table in held[name]]
+            assert not set(taken).intersection(study.holds), (study.notebook, active)
+            active.append(study.notebook)
+            most = max(most, len(active))
+        time.sleep(0.02)
+        with lock:
+            active.remove(study.notebook)
+
+    assert sorted(run(studies, work)) == [*held]
+    assert most == lanes.LANES
+
+
+def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
+    begun: list[str] = []
+    two = threading.Barrier(lanes.LANES)
+
+    def work(study: Study) -> None:
+        begun.append(study.notebook)
+        two.wait()
+        if study.notebook == "a":
+            raise RuntimeError("no disk")
+        kernel = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "ipykernel"], text=True,
+                                  stderr=subprocess.PIPE)  # fmt: skip
+        assert "KeyboardInterrupt" in kernel.communicate()[1]
+
+    with pytest.raises(RuntimeError, match="no disk"):
+        run([Study(name, QUESTION, holds=()) for name in "abc"], work)
+    assert sorted(begun) == ["a", "b"]
+
+
+def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE_SECONDS", 0.5)
+    deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    kernel = subprocess.Popen([sys.executable, "-c", deaf, "ipykernel"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert kernel.stdout and kernel.stdin and other.stdin
+    kernel.stdout.readline()
+    two = threading.Barrier(lanes.LANES)
+
+    def work(study: Study) -> None:
+        two.wait()
+        if study.notebook == "a":
+            raise RuntimeError("no disk")
+        kernel.wait()
+
+    with pytest.raises(RuntimeError, match="no disk"):
+        run([Study(name, QUESTION, holds=()) for name in "ab"], work)
+    assert kernel.returncode == -9
+    assert psutil.pid_exists(other.pid), "no process but kernels is touched"
+    for one in (kernel, other):
+        assert one.stdin
+        one.stdin.close()
+    kernel.stdout.close()
+    assert other.wait() == 0
+
+
+def test_lines_have_a_name_and_bars_their_end() -> None:
+    to: TextIO = io.StringIO()
+    named = lanes.Named("08", to)
+    for part in ("\r10%", "\r50%", "\r100%\n", "a line\nan", "other\n", "unfinished"):
+        named.write(part)
+    named.flush()
+    assert isinstance(to, io.StringIO)
+    assert to.getvalue() == "08 100%\n08 a line\n08 another\n"
+
+
+def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from framehaul.results import store\n"
+        "for at in range(40): store.write_run(Path(sys.argv[1]), {}, f'{sys.argv[2]}{at}', {'run_id': 'x'})"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in "ab"]
+    assert [one.wait() for one in both] == [0, 0]
+    assert set(store.read_metadata(tmp_path)["runs"]) == {f"{name}{at}" for name in "ab" for at in range(40)}
