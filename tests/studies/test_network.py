@@ -25,6 +25,7 @@ from framehaul.studies.network.process import Inside
 from framehaul.studies.network.rows import Result
 from framehaul.studies.network.wanted import NAMESPACES, RELAY, Wanted
 from framehaul.techniques import techniques
+from framehaul.techniques.registry import DATABASES
 from tests.conftest import numbers_of
 from tests.servers.test_network import in_namespace
 
@@ -214,9 +215,10 @@ def test_the_road_to_somebodys_server_is_measured(
         assert PostgresTables(server).run(query) == [(2,)]
     assert PostgresTables(server).run(query) == [(0,)]
     assert told is not None
-    assert told.startswith("The road to the server: RTT ")
-    measured = there.found["links"]["as it is"]
-    assert 0 < measured["rtt_ms"] < 1000 < measured["mbit_per_s"] * 1000  # of loopback, on a machine however busy
+    assert [line for line in DATABASES.values() if f"The road to {line}: RTT " in told] == ["PostgreSQL", "ClickHouse"]
+    assert list(there.found["links"]) == ["as it is, PostgreSQL", "as it is, ClickHouse"]
+    for measured in there.found["links"].values():
+        assert 0 < measured["rtt_ms"] < 1000 < measured["mbit_per_s"] * 1000  # of loopback, on a machine however busy
 
 
 @pytest.mark.parametrize(
@@ -227,8 +229,26 @@ def test_the_road_to_somebodys_server_is_measured(
     ],
 )  # fmt: skip
 def test_a_road_is_nearest_to_the_network_like_it(rtt_ms: float, mbit_per_s: float, name: str) -> None:
-    told = report.nearest({"links": {"as it is": {"rtt_ms": rtt_ms, "mbit_per_s": mbit_per_s}}})
+    measured = {"rtt_ms": rtt_ms, "mbit_per_s": mbit_per_s}
+    told = report.nearest({"links": {"as it is, ClickHouse": measured}})
     assert str(told).endswith(f"nearest to it is {name}.")
+    assert "PostgreSQL" not in str(told)
+    assert report.nearest({"links": {"loopback": measured}}) is None
+
+
+def test_each_figure_stands_beside_the_network_as_it_was_measured() -> None:
+    near, far = FEW[1], FEW[2]
+    passes = of((arrow("none", near.name), 400), (arrow("zstd", near.name), 200)).with_columns(
+        rtt_ms=pl.lit(1.234), mbit_per_s=pl.lit(500.0), wire_bytes=pl.lit(125_000_000)
+    )
+    for table in (report.fastest_table(passes), report.codecs_table(passes), report.round_trips_table(passes)):
+        assert f"| {near.name} | 1.23 ms, 500 Mbit/s |" in str(table)
+    assert "1.23 ms" in report.figure(passes).axes[0].get_xticklabels()[0].get_text()
+    [row] = report.fastest(passes)
+    assert report._of_the_rate(row) == pytest.approx(1e9 / row["seconds"] / 500e6)
+    assert report._of_the_rate(row | {"asked_mbit_per_s": None}) is None
+    assert report.as_measured(row | {"rtt_ms": None}) == ""
+    assert catalog.road_to("postgres", far.name) == far.name
 
 
 def of(*speeds: tuple[Task, float], status: str = "ok", rounds: int = 3) -> pl.DataFrame:

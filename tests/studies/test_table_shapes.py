@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,11 +26,11 @@ from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped
 from framehaul.harness.rounds import Rounds, in_rounds, nothing
 from framehaul.harness.verify import Expected
-from framehaul.results import committed, store
+from framehaul.results import committed, ratios, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.summary.study import Summary
-from framehaul.studies.table_shapes import STUDY, findings, parts, runs, study
+from framehaul.studies.table_shapes import STUDY, address, findings, parts, runs, study
 from framehaul.studies.table_shapes.limits import LIMITS, within_limits
 from framehaul.studies.table_shapes.passes import Row
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, STREAM, WIDE, Shape, narrow, sizes
@@ -125,10 +127,25 @@ def test_what_is_chosen_is_there_and_has_a_published_technique() -> None:
 
 def test_who_wants_a_table_for_itself_is_given_no_small_batches() -> None:
     [last] = [one for one in techniques("postgres", "write") if one.name == "polars_pgpq_key_last"]
-    assert runs._takes(last, 1_000_000, 1, "all")
-    assert not runs._takes(last, 100, 50, "all")
-    assert runs._takes(STATEMENTS[0], 100, 5, "few")
-    assert not runs._takes(STATEMENTS[0], 1_000, 1, "few")
+    assert runs._takes(last, STANDARD, 1_000_000, 1, "all")
+    assert not runs._takes(last, STANDARD, 100, 50, "all")
+
+
+def test_statements_go_as_far_as_they_lose_on_the_standard_table_and_try_the_limits_of_wide_ones() -> None:
+    look = {one.name: one.of("quick") for one in STUDY.parameters}
+    rows, megabytes, one = cast("int", look["rows"]), cast("float", look["megabytes"]), STATEMENTS[0]
+    sizes_of_look = runs.points_of(STANDARD, "few", rows, megabytes, 7)
+    assert sizes_of_look == [1, 100, 10_000]
+    assert all(runs._takes(one, STANDARD, size, 1, "few") for size in sizes_of_look)
+    assert not runs._takes(one, STANDARD, 100_000, 1, "few")
+    assert runs._takes(one, WIDE[0], runs.WIDE_ROWS, 1, "few")
+    assert not runs._takes(one, BY_NAME["texts"], 1_000, 1, "few")
+    assert runs._takes(one, BY_NAME["texts"], 1_000, 1, "all")
+
+
+def test_a_look_has_the_rounds_that_can_tell_anybody_apart() -> None:
+    [passes] = [one for one in STUDY.parameters if one.name == "passes"]
+    assert cast("int", passes.of("quick")) >= ratios.TOLD_FROM
 
 
 @pytest.mark.parametrize(
@@ -241,29 +258,91 @@ def test_an_address_that_is_too_long_is_a_known_limit(servers: Servers) -> None:
     assert isinstance(within_limits(outcome), Skipped), outcome
 
 
+class Recorder:
+    """Keeps the rows of a run."""
+
+    run_id = "r"
+    times = disturbance = None
+
+    def __init__(self) -> None:
+        self.written: list[Row] = []
+
+    def expect(self, _: int) -> None: ...
+
+    def progress(self, _: str) -> None: ...
+
+    def passes(self, row: Any) -> Any:
+        return lambda *what: self.written.append(row(*what)), lambda *_: False
+
+
+def test_who_has_the_query_in_the_address_stops_before_a_load_balancer_and_others_do_not(servers: Servers) -> None:
+    recorder = Recorder()
+    runs._behind_balancer(cast("Any", recorder), servers, 7, threading.Event())
+    ended = {row.technique: row for row in recorder.written}
+    assert set(ended) == set(runs.BEHIND_BALANCER)
+    works = {"pandas_clickhouse_connect_insert_df", "polars_clickhouse_driver_native_columnar"}
+    assert {name for name, row in ended.items() if row.status == "ok"} == works
+    for name in ended.keys() - works:
+        assert ended[name].status == "skipped", ended[name]
+        assert "414 Request-URI Too Large" in (ended[name].reason or "")
+        assert "send the query in the body" in (ended[name].reason or "")
+    assert (
+        ClickHouseTables(servers.clickhouse).rows("SELECT name FROM system.tables WHERE name LIKE 'framehaul%'") == []
+    )
+
+
+class Answers(socketserver.StreamRequestHandler):
+    """Answers every request that has no body."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            if line == b"\r\n":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("piece", [100, 1 << 20])
+def test_a_load_balancer_takes_addresses_to_its_limit_in_every_request_of_a_connection(piece: int) -> None:
+    def ask(connection: socket.socket, length: int) -> bytes:
+        start, end = b"GET /?", b" HTTP/1.1\r\n"
+        request = start + b"x" * (length - len(start) - len(end)) + end + b"Host: here\r\n\r\n"
+        for at in range(0, len(request), piece):
+            connection.sendall(request[at : at + piece])
+        return connection.recv(1 << 16)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as behind:
+        threading.Thread(target=behind.serve_forever, daemon=True).start()
+        with address.Balancer(("127.0.0.1", behind.server_address[1])) as balancer:
+            with socket.create_connection(("127.0.0.1", balancer.ports[0]), timeout=30) as connection:
+                assert b" 200 " in ask(connection, 100)
+                assert b" 200 " in ask(connection, address.LINE_BYTES)
+                assert ask(connection, address.LINE_BYTES + 1).startswith(b"HTTP/1.1 414 ")
+            with socket.create_connection(("127.0.0.1", balancer.ports[0]), timeout=30) as connection:
+                connection.sendall(b"GET /")  # and no more: the connection ends, and nobody waits for it
+                connection.shutdown(socket.SHUT_WR)
+                assert connection.recv(1) == b""
+        behind.shutdown()
+
+
+def test_nobody_reads_addresses_that_are_encrypted(servers: Servers) -> None:
+    with (
+        pytest.raises(UnavailableError, match="encrypted"),
+        address.behind_balancer(replace(servers.clickhouse, secure=True)),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("shape", "said"), [("wide_1601", "at most 1600 columns"), ("wide_bigints", "row is too big")]
 )  # fmt: skip
 def test_a_table_that_postgres_does_not_have_is_skipped_for_all(
     shape: str, said: str, servers: Servers, tmp_path: Path
 ) -> None:
-    written: list[Row] = []
-
-    class Recorder:
-        run_id = "r"
-        times = disturbance = None
-
-        def expect(self, _: int) -> None: ...
-
-        def progress(self, _: str) -> None: ...
-
-        def passes(self, row: Any) -> Any:
-            return lambda *what: written.append(row(*what)), lambda *_: False
-
+    recorder = Recorder()
     runs._measure(
-        cast("Any", Recorder()), servers, BY_NAME[shape], 5, "least", ("postgres", "write"), Rounds(1),
+        cast("Any", recorder), servers, BY_NAME[shape], 5, "least", ("postgres", "write"), Rounds(1),
         threading.Event(),
     )  # fmt: skip
+    written = recorder.written
     assert {row.technique for row in written} == {one.name for one in runs.chosen("least", ("postgres", "write"))}
     assert {row.status for row in written} == {"skipped"}
     assert all(said in (row.reason or "") and ";" in (row.reason or "") for row in written)
@@ -285,7 +364,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, Row)
     given = values_of(out, STUDY)
     assert set(passes["status"]) <= {"ok", "skipped"}, passes.filter(status="failed")["reason"].to_list()
-    assert set(passes.filter(pl.col("shape") != STREAM)["shape"]) >= set(runs.LEAST)
+    assert set(passes.filter(pl.col("shape") != STREAM)["shape"]) >= {one.name for one in runs.SHAPES_OF["least"]}
     good = passes.filter(status="ok")
     assert good["bytes_per_s"].null_count() == 0
     assert (good["frame_bytes"] > 0).all()

@@ -112,8 +112,9 @@ def _values(table: Table, column: Column, position: int, rows: int, seed: int) -
             ordinal = table.columns_of(ColumnType.TEXT).index(column.name)
             cardinality = CARDINALITIES[ordinal % len(CARDINALITIES)]
             codes = (random % np.uint64(cardinality)).astype(np.int32)
-            vocabulary = pa.array([_phrase(code) for code in range(min(cardinality, int(codes.max(initial=0)) + 1))])
-            return vocabulary.take(pa.array(codes))
+            there = np.bincount(codes) > 0  # of few rows few: all of them are a quarter of a million
+            vocabulary = pa.array([_phrase(code) for code in np.flatnonzero(there).tolist()], pa.string())
+            return vocabulary.take(pa.array((np.cumsum(there) - 1)[codes]))
         case _:
             return PLAIN.get(column.type, _ticks)(column, random)
 

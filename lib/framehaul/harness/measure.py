@@ -87,6 +87,7 @@ def run(
     profile: bool = False,
     calls: int = 1,
     found: Found | None = None,
+    way: Callable[[], AbstractContextManager[Way]] | None = None,
 ) -> None:
     """Measure techniques of one database and direction with `content`, which is in `table.arrow_schema`.
 
@@ -105,7 +106,7 @@ def run(
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
 
     Writes find a new table, with the rows that are `found`, if any; afterwards it has to hold `content`, or what is
-    `found.after`, and nothing else.
+    `found.after`, and nothing else. Clients reach the server by a `way`, if one is given, and administration does not.
     """
     progress("preparing data")
     disturbance = disturbance or Disturbance()
@@ -127,7 +128,9 @@ def run(
                     _wait_for_server(passes.tables, outcome.reason)
 
             def measure(technique: Technique, number: int) -> Moved:
-                return _least_disturbed(lambda: runner.run(passes.one(technique, number)), number, disturbance, stop)
+                return _least_disturbed(
+                    lambda: runner.run(passes.one(technique, number, way)), number, disturbance, stop
+                )
 
             settle()
             in_rounds(
@@ -208,7 +211,7 @@ class Passes:
 
     def __enter__(self) -> Self:
         try:
-            with self._times.spent("preparation"):
+            with self._times.spent("preparation"), self.tables.kept():
                 if "write" in self._directions:
                     self._expected.keep_reference(self.tables, self._reference)
                 if "read" in self._directions:
@@ -222,7 +225,7 @@ class Passes:
 
     def __exit__(self, *_: object) -> None:
         # Where the server is gone for good, the next run drops what is ours.
-        with contextlib.suppress(ServerError):
+        with contextlib.suppress(ServerError), self.tables.kept():
             for ours in (self._table, self._reference):
                 self.tables.drop(ours)
 
@@ -237,7 +240,7 @@ class Passes:
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
         if technique.direction == "write":
-            with self._times.spent("reset"):
+            with self._times.spent("reset"), self.tables.kept():
                 table = self._found.made(technique, self._table) if self._found else self._table
                 self.tables.create(table)
                 if self._found:

@@ -9,7 +9,7 @@ STUDY = Study(
     "What do distance, bandwidth, encryption and a pooler change?",
     (
         ROWS.at(20_000, reference=300_000),
-        PASSES.at(2, reference=6),
+        PASSES.at(3, reference=6),
         WARMUP,
         SEED,
         Parameter(

@@ -33,6 +33,12 @@ FEW = (LOOPBACK, LINKS[3], LINKS[5])
 AS_IT_IS = Link("as it is")
 """The road to servers that others run, which is measured and not changed."""
 
+
+def road_to(database: Database, network: str = AS_IT_IS.name) -> str:
+    """Under which name a network was measured: each server that others run has a road of its own."""
+    return f"{network}, {DATABASES[database]}" if network == AS_IT_IS.name else network
+
+
 type Encryption = Literal["none", "tls"]
 type Via = Literal["direct", "pgbouncer"]
 

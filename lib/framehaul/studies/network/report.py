@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -26,9 +26,9 @@ from framehaul.reporting.tables import (
 )
 from framehaul.results import ratios, statistics
 from framehaul.results.ratios import Ratio, ratio_of_rows
-from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, UNLIMITED
+from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, UNLIMITED, road_to
 from framehaul.techniques import techniques
-from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.registry import DATABASES, Database
 
 WHO = [
     "database", "direction", "technique", "label", "origin", "family", "frame", "connections", "codec", "network",
@@ -101,6 +101,17 @@ def fastest(passes: pl.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
+def as_measured(row: Row) -> str:
+    """RTT of a ping, and rate of a bulk transfer, of the network that a row was measured on."""
+    if row["rtt_ms"] is None or row["mbit_per_s"] is None:
+        return ""
+    return f"{row['rtt_ms']:.3g} ms, {row['mbit_per_s']:,.0f} Mbit/s"
+
+
+NETWORK = words("network", "network"), words("as measured", as_measured)
+"""How tables say it: as it was asked for, and what it was."""
+
+
 def cores_busy(row: Row) -> float | None:
     """How many cores client and server kept busy, on average over a pass."""
     if row["client_cpu_s"] is None or row["server_cpu_s"] is None:
@@ -111,7 +122,7 @@ def cores_busy(row: Row) -> float | None:
 def fastest_table(passes: pl.DataFrame) -> Listing:
     """Which technique to take on which network."""
     columns = [
-        words("direction", where), words("network", "network"), words("fastest", "label"),
+        words("direction", where), *NETWORK, words("fastest", "label"),
         words("function", lambda row: f"`{row['technique']}`"),
         Column("rows/s", "rows_per_s", thousands), UNSTABLE,
         Column("over the best published", "over_published"),
@@ -123,10 +134,10 @@ def fastest_table(passes: pl.DataFrame) -> Listing:
 
 
 def _of_the_rate(row: Row) -> float | None:
-    """How much of the rate that was asked for a pass has used."""
-    if not row["asked_mbit_per_s"] or row["wire_bytes"] is None:
+    """How much of the rate of a bulk transfer a pass has used, where the network has a rate."""
+    if not row["asked_mbit_per_s"] or not row["mbit_per_s"] or row["wire_bytes"] is None:
         return None
-    return float(row["wire_bytes"] * 8 / row["seconds"] / (row["asked_mbit_per_s"] * 1e6))
+    return float(row["wire_bytes"] * 8 / row["seconds"] / (row["mbit_per_s"] * 1e6))
 
 
 def _pairs(
@@ -153,7 +164,7 @@ def codecs_of(passes: pl.DataFrame) -> list[dict[str, Any]]:
 def codecs_table(passes: pl.DataFrame) -> Listing:
     """What compression gains, on which network."""
     columns = [
-        words("direction", where), words("network", "network"), words("codec", "codec"),
+        words("direction", where), *NETWORK, words("codec", "codec"),
         Column("without, rows/s", lambda row: row["base"]["rows_per_s"], thousands),
         Column("with, rows/s", "rows_per_s", thousands), Column("with over without", "ratio"), words("it is", "said"),
         Column("bytes on the wire", _wire_share, "{:.0%}"),
@@ -189,7 +200,7 @@ def connections_of(passes: pl.DataFrame) -> list[dict[str, Any]]:
 def connections_table(passes: pl.DataFrame) -> Listing:
     """What a second connection gains, on which network."""
     columns = [
-        words("direction", where), words("frame", "frame"), words("network", "network"),
+        words("direction", where), words("frame", "frame"), *NETWORK,
         words("over one", lambda row: f"`{row['base']['technique']}`"),
         words("over two", lambda row: f"`{row['technique']}`"),
         Column("two over one", "ratio"), words("two are", "said"),
@@ -208,7 +219,7 @@ def encryption_table(passes: pl.DataFrame) -> Listing:
     """What TLS costs."""
     columns = [
         words("direction", where), words("technique", lambda row: f"`{row['technique']}`"), words("codec", "codec"),
-        words("network", "network"), Column("without, rows/s", lambda row: row["base"]["rows_per_s"], thousands),
+        *NETWORK, Column("without, rows/s", lambda row: row["base"]["rows_per_s"], thousands),
         Column("with TLS, rows/s", "rows_per_s", thousands), Column("TLS over none", "ratio"), words("it is", "said"),
         Column("CPU, TLS over none", _cpu_ratio, "{:.2f}x"),
     ]  # fmt: skip
@@ -231,8 +242,7 @@ def round_trips_table(passes: pl.DataFrame) -> Listing:
             rows.append(far)
     columns = [
         words("direction", where), words("technique", lambda row: f"`{row['technique']}`"), words("codec", "codec"),
-        Column("connections", "connections"), Column("round trips", "round_trips", "{:.0f}"),
-        words("network", "network"),
+        Column("connections", "connections"), Column("round trips", "round_trips", "{:.0f}"), *NETWORK,
         Column("of a pass there, over one connection after another", _waiting_share, "{:.0%}"),
     ]  # fmt: skip
     return Listing(columns, rows)
@@ -350,11 +360,13 @@ def _carried_points(found: Mapping[str, Any]) -> list[str]:
 
 
 def nearest(found: Mapping[str, Any]) -> str | None:
-    """Of servers that others run: the road to them, and which of the networks it is nearest to, by both logarithms."""
-    measured: Mapping[str, float] = found.get("links", {}).get("as it is", {})
-    if not measured:
-        return None
-    rtt_ms, mbit_per_s = measured["rtt_ms"], measured["mbit_per_s"]
+    """Of servers that others run: the road to each, and which of the networks it is nearest to, by both logarithms."""
+    links: Mapping[str, Mapping[str, float]] = found.get("links", {})
+    roads = [(DATABASES[one], links[road_to(one)]) for one in get_args(Database) if road_to(one) in links]
+    return " ".join(_nearest(label, **measured) for label, measured in roads) or None
+
+
+def _nearest(server: str, rtt_ms: float, mbit_per_s: float) -> str:
 
     def distance(_: str, rtt: float, rate: float) -> float:
         return math.hypot(math.log(rtt_ms / rtt), math.log(mbit_per_s / rate))
@@ -364,7 +376,7 @@ def nearest(found: Mapping[str, Any]) -> str | None:
         (link.name, link.rtt_ms, link.mbit_per_s) for link in LINKS if link.name in LIMITED
     ]
     name = min(known, key=lambda one: distance(*one))[0]
-    return f"The road to the server: RTT {rtt_ms:.3g} ms, {mbit_per_s:,.0f} Mbit/s; nearest to it is {name}."
+    return f"The road to {server}: RTT {rtt_ms:.3g} ms, {mbit_per_s:,.0f} Mbit/s; nearest to it is {name}."
 
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#999999")
@@ -399,11 +411,13 @@ def figure(passes: pl.DataFrame) -> Figure:
                     linewidth=1.3,
                 )  # fmt: skip
             charts.quantities(axes.yaxis, logarithmic=True)
-            axes.set_xticks(range(len(names)), [name.replace(", ", "\n") for name in names], fontsize=8)
+            measured = {row["network"]: as_measured(row) for row in here}
+            ticks = [f"{name}\n{measured.get(name, '')}".replace(", ", "\n") for name in names]
+            axes.set_xticks(range(len(names)), ticks, fontsize=8)
             axes.grid(axis="y", which="major", color="#eeeeee")
             charts.legend(axes, {name: colours[name] for name in techniques}, loc="lower left", fontsize=7)
         charts.footnote(
             drawn, "rows/s, median of passes; dotted: with TLS; squares: lz4, diamonds: zstd, triangles: snappy\n"
-            "networks from left to right: farther and slower",
+            "networks from left to right: farther and slower; below each its RTT and rate as measured",
         )  # fmt: skip
     return drawn

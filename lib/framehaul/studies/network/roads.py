@@ -6,12 +6,12 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import psycopg
@@ -35,6 +35,8 @@ from framehaul.settings import load_settings
 from framehaul.studies.network import catalog
 from framehaul.studies.network.catalog import Task
 from framehaul.studies.network.wanted import AS_IT_IS, NAMESPACES, RELAY, Wanted
+from framehaul.techniques.clients import open_http_client
+from framehaul.techniques.registry import Database
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 PINGS = 11
@@ -136,7 +138,7 @@ def opened(wanted: Wanted) -> Iterator[Roads]:
                     roads.pooler = of_docker(settings)
                 except UnavailableError as error:
                     roads.without_pooler = str(error)
-            measured = {catalog.AS_IT_IS.name: _existing(both.postgres)}
+            measured = {catalog.road_to(one): found for one in get_args(Database) if (found := _existing(both.of(one)))}
         else:
             net = stack.enter_context(network.opened()) if wanted.road == NAMESPACES else None
             port = stack.enter_context(network.sink())
@@ -226,22 +228,44 @@ def _pinged(address: str, port: int) -> list[float]:
         return network.echo(address, port, PINGS)
 
 
-def _existing(server: PostgresServer) -> dict[str, float]:
-    """RTT and rate of the road to somebody's server: the least time to connect, and how fast text comes."""
-    if server.over_socket:
+def _existing(server: PostgresServer | ClickHouseServer) -> dict[str, float]:
+    """RTT and rate of the road to somebody's server: the least time to connect, and how fast text comes.
+
+    Nothing of one that is reached over a Unix socket.
+    """
+    if isinstance(server, PostgresServer) and server.over_socket:
         return {}
+    port = server.port if isinstance(server, PostgresServer) else server.http_port
     times = []
     for _ in range(PINGS):
         start = time.perf_counter()
-        socket.create_connection((server.host, server.port), timeout=10).close()
+        socket.create_connection((server.host, port), timeout=10).close()
         times.append(time.perf_counter() - start)
-    with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
-        total, start = 0, time.perf_counter()
+    total = 0
+    with _texts(server) as text:
+        start = time.perf_counter()
         while time.perf_counter() - start < BULK_SECONDS:
-            # Of hexadecimal digits, which come from the server's memory and take it little.
-            with connection.cursor().copy(
-                "COPY (SELECT repeat(md5('a'), 65536) FROM generate_series(1, 4)) TO STDOUT"
-            ) as rows:
-                total += sum(len(row) for row in rows)
+            total += text()
         seconds = time.perf_counter() - start
     return {"rtt_ms": min(times) * 1e3, "mbit_per_s": total * 8 / seconds / 1e6}
+
+
+@contextmanager
+def _texts(server: PostgresServer | ClickHouseServer) -> Iterator[Callable[[], int]]:
+    """What reads 8 MB from a server, over one connection, and says how many bytes these were.
+
+    Of hexadecimal digits, which come from the server's memory and take it little.
+    """
+    if isinstance(server, PostgresServer):
+        copy = "COPY (SELECT repeat(md5('a'), 65536) FROM generate_series(1, 4)) TO STDOUT"
+        with psycopg.connect(server.dsn(), autocommit=True, connect_timeout=30) as connection:
+
+            def copied() -> int:
+                with connection.cursor().copy(copy) as rows:
+                    return sum(len(row) for row in rows)
+
+            yield copied
+    else:
+        query = "SELECT repeat(lower(hex(MD5('a'))), 65536) FROM numbers(4) FORMAT RawBLOB"
+        with open_http_client(server) as client:
+            yield lambda: len(client.post(query).read())

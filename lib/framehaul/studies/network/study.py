@@ -99,7 +99,7 @@ NOT_OF_A_PASS: tuple[type[Exception], ...] = ()
 def _row(
     run_id: str, found: dict[str, Any], link: Link, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]
 ) -> Result:
-    one, measured = task.of, found["links"].get(task.network, {})
+    one, measured = task.of, found["links"].get(catalog.road_to(task.database, task.network), {})
     ended = columns_of(outcome)
     return Result(
         **which(one), run_id=run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
@@ -155,7 +155,7 @@ class Roads(Shown):
         return Markdown(report.findings_text(self.passes, self.run_metadata))
 
     def how(self) -> Markdown:
-        """What the networks are made of, and which of them the road to one's own server is nearest to."""
+        """What the networks are made of, and which of them the roads to one's own servers are nearest to."""
         told = report.nearest(self.run_metadata)
         return Markdown(how_text(self.run_metadata) + (f"\n\n{told}" if told else ""))
 

@@ -15,7 +15,7 @@ POINTS = Parameter(
 STUDY = Study(
     "17_table_shapes",
     "Do the same techniques win on tables of other shapes, and from how many rows on is COPY worth it?",
-    (ROWS, MEGABYTES, POINTS, PASSES.at(2), WARMUP, SEED),
+    (ROWS.at(10_000), MEGABYTES, POINTS, PASSES, WARMUP, SEED),
     "framehaul.studies.table_shapes.passes:Row",
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",

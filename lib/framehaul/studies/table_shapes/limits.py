@@ -9,6 +9,8 @@ LIMITS = {
     "tables can have at most 1600 columns": "make some of them one column of arrays, or jsonb, or two tables",
     "row is too big": "a row without its long texts has to fit a page of 8 kB: make narrower columns, arrays or jsonb",
     "URL component 'query' too long": "send the query in the body, before the data, which has no such limit",
+    "414 Request-URI Too Large": "send the query in the body, before the data, as clickhouse-connect's insert does; or "
+    "natively",
     "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
     "as dtype `bool`": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
     "CSV conversion error to bool": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import psycopg
 
@@ -18,17 +22,22 @@ from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.table_shapes import POINTS, STUDY, parts
+from framehaul.studies.table_shapes.address import behind_balancer
 from framehaul.studies.table_shapes.limits import within_limits
 from framehaul.studies.table_shapes.passes import Row, of_technique
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, WIDE, Shape, sizes
+from framehaul.studies.table_shapes.shapes import BALANCED, SHAPES, STANDARD, WIDE, Shape, sizes
 from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 
 type Path = tuple[Database, Direction]
 
-LEAST = ("standard", "texts", "nested")
-"""Shapes that are tried where points are as few as can be."""
+SHAPES_OF = {
+    "least": tuple(one for one in SHAPES if one.name in ("standard", "texts", "nested")),
+    "few": tuple(one for one in SHAPES if one.name != "narrow"),  # of which a pass takes twice that of any other
+    "all": SHAPES,
+}
+"""Shapes that techniques are measured on."""
 FEW: dict[Path, tuple[str, ...]] = {
     ("postgres", "write"): (
         "polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_copy_binary", "polars_pgpq_presorted",
@@ -76,16 +85,29 @@ FEW_STATEMENTS = (
     "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest",
     "polars_psycopg_insert_many_values", "polars_clickhouse_driver_rows",
 )  # fmt: skip
-MOST_STATEMENT_ROWS = {"least": 100, "few": 100, "all": 100_000}
+MOST_STATEMENT_ROWS = {"least": 100, "few": 10_000, "all": 100_000}
 """What sends rows one at a time moves no more of them: it has lost long before."""
 CALLS = {
     "least": {1: 5, 10: 2, 100: 2},
-    "few": {1: 15, 10: 10, 100: 4},
+    "few": {1: 10, 10: 5, 100: 3},
     "all": {1: 200, 10: 100, 100: 50, 1_000: 10, 10_000: 3},
 }
 """Calls of a pass by rows, one where nothing is said: so many that it lasts some milliseconds, and has a p99."""
-READ_CALLS = 10
+READ_CALLS = {"least": 5, "few": 5, "all": 10}
 """At most, of reads: each of their frames is verified whole."""
+WIDE_NAMES = {one.name for one in WIDE}
+BEHIND_BALANCER = (
+    "polars_urllib_parquet",
+    "polars_httpx_parquet",
+    "polars_http_client_arrow_stream",
+    "polars_clickhouse_connect_insert_arrow",
+    "pandas_clickhouse_connect_insert_df",
+    "polars_clickhouse_driver_native_columnar",
+)
+"""Every kind of client of ClickHouse: some have the names of all columns in the address of an INSERT.
+
+https://github.com/ClickHouse/clickhouse-connect/issues/213
+"""
 WIDE_ROWS = 100
 """Of a thousand columns: more values than a statement has parameters."""
 
@@ -111,7 +133,7 @@ def points_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int)
 def calls_of(direction: Direction, size: int, points: str) -> int:
     """How many calls a pass makes."""
     calls = CALLS[points].get(size, 1)
-    return min(calls, READ_CALLS) if direction == "read" else calls
+    return min(calls, READ_CALLS[points]) if direction == "read" else calls
 
 
 def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, seed: int) -> Settings:
@@ -138,20 +160,44 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
         }  # fmt: skip
 
         def work(stop: threading.Event) -> None:
-            shapes = [one for one in SHAPES if points != "least" or one.name in LEAST]
-            plan = [(shape, size) for shape in shapes for size in points_of(shape, points, rows, megabytes, seed)]
-            for shape, size in plan:
-                for path in FEW:
-                    _measure(this_run, both, shape, size, points, path, rounds, stop)
-            wide = {"least": (), "few": WIDE[:1], "all": WIDE}[points]
-            for shape in wide:
-                for path in FEW:
-                    tried = "least" if points == "few" else points
-                    _measure(this_run, both, shape, WIDE_ROWS, tried, path, Rounds(1, 0, seed), stop)
+            for shape in SHAPES_OF[points]:
+                for size in points_of(shape, points, rows, megabytes, seed):
+                    once = _made_once(shape)
+                    for path in FEW:
+                        _measure(this_run, both, once, size, points, path, rounds, stop)
+            _try_limits(this_run, both, points, seed, stop)
             parts.measure(this_run, samples, both.clickhouse, points, rounds, stop)
 
         interruptible(work)
     return settings
+
+
+def _try_limits(this_run: Recording, both: Servers, points: str, seed: int, stop: threading.Event) -> None:
+    """Tables of so many columns that techniques stop working."""
+    wide = {"least": (), "few": WIDE[:1], "all": WIDE}[points]
+    for shape in wide:
+        once = _made_once(shape)
+        for path in FEW:
+            if points == "all" or path[1] == "write":  # reads of all columns ask for no limit
+                tried = "least" if points == "few" else points
+                _measure(this_run, both, once, WIDE_ROWS, tried, path, Rounds(1, 0, seed), stop)
+    if points != "least":
+        _behind_balancer(this_run, both, seed, stop)
+
+
+def _behind_balancer(this_run: Recording, both: Servers, seed: int, stop: threading.Event) -> None:
+    """Writes of many columns through a load balancer that takes no long addresses: whether they work."""
+    known = {one.name: one for one in techniques("clickhouse", "write")}
+    tried = [known[name] for name in BEHIND_BALANCER]
+    _passes(
+        this_run, both, BALANCED, WIDE_ROWS, tried, Rounds(1, 0, seed), stop,
+        way=lambda: behind_balancer(both.clickhouse),
+    )  # fmt: skip
+
+
+def _made_once(shape: Shape) -> Shape:
+    """The shape, whose rows are made but once for all directions, and are gone with it."""
+    return replace(shape, content=functools.cache(shape.content))
 
 
 def _measure(
@@ -159,9 +205,18 @@ def _measure(
     stop: threading.Event,
 ) -> None:  # fmt: skip
     """One direction of one shape: all techniques in shuffled rounds. Where the server has no such table, none can."""
-    database, direction = path
-    calls = 1 if shape in WIDE else calls_of(direction, size, points)
-    tried = [one for one in chosen(points, path) if _takes(one, size, calls, points)]
+    direction = path[1]
+    calls = 1 if shape.name in WIDE_NAMES else calls_of(direction, size, points)
+    tried = [one for one in chosen(points, path) if _takes(one, shape, size, calls, points)]
+    _passes(this_run, both, shape, size, tried, rounds, stop, calls)
+
+
+def _passes(
+    this_run: Recording, both: Servers, shape: Shape, size: int, tried: list[Technique], rounds: Rounds,
+    stop: threading.Event, calls: int = 1, way: Callable[[], AbstractContextManager[measure.Way]] | None = None,
+) -> None:  # fmt: skip
+    """Passes of techniques of one database and direction."""
+    database, direction = tried[0].database, tried[0].direction
     content = shape.content(shape.table, size * (calls if direction == "write" else 1), rounds.seed)
     moved = content.nbytes * (calls if direction == "read" else 1)
 
@@ -177,15 +232,17 @@ def _measure(
         measure.run(
             tried, both.of(database), shape.table, content, rounds, record,
             stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-            disturbance=this_run.disturbance, calls=calls,
+            disturbance=this_run.disturbance, calls=calls, way=way,
         )  # fmt: skip
     except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.TooManyColumns) as error:
         for one in tried:
             record(one, 1, Failed(describe(error)))
 
 
-def _takes(one: Technique, size: int, calls: int, points: str) -> bool:
+def _takes(one: Technique, shape: Shape, size: int, calls: int, points: str) -> bool:
     """Whether a technique is measured with so many rows: a bulk load is, of a whole table and not of small batches."""
     if one.origin == "everyday":
-        return size <= MOST_STATEMENT_ROWS[points]
+        # What shapes change of them, beside their limits, is left to all points.
+        compared = points == "all" or shape.name == STANDARD.name or shape.name in WIDE_NAMES
+        return compared and size <= MOST_STATEMENT_ROWS[points]
     return calls == 1 or "empty_table" not in one.requires

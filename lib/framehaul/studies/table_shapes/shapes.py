@@ -161,8 +161,11 @@ SHAPES = (
 )
 """What is measured. A table with other columns is a line here."""
 
+LONG_NAME = "{:_>" + str(POSTGRES_NAME_BYTES) + "}"
+BALANCED = Shape("balanced", "300 columns with long names, behind a load balancer", narrow(300, LONG_NAME))
+"""Whose names are too long together for the address of a request, as load balancers take them."""
 WIDE = (
-    Shape("wide_1000", "1,000 columns with long names", narrow(1_000, "{:_>" + str(POSTGRES_NAME_BYTES) + "}")),
+    Shape("wide_1000", "1,000 columns with long names", narrow(1_000, LONG_NAME)),
     Shape("wide_1600", "1,600 columns", narrow(1_600)),
     Shape("wide_1601", "1,601 columns", narrow(1_601)),
     Shape("wide_bigints", "1,100 bigints", _table("bigints", ID, *(Column(f"c{at}", T.INT64) for at in range(1_099)))),

@@ -30,10 +30,10 @@ from framehaul.results import store
 from framehaul.studies.table_shapes import STUDY, findings, parts, runs
 from framehaul.studies.table_shapes.findings import Keeping, Page, Point, label_of
 from framehaul.studies.table_shapes.passes import Row as Result
-from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, STREAM, WIDE
+from framehaul.studies.table_shapes.shapes import BALANCED, SHAPES, STANDARD, STREAM, WIDE
 from framehaul.techniques.registry import DATABASES
 
-LABELS = {one.name: one.label for one in (*SHAPES, *WIDE)} | {STREAM: "a steady stream"}
+LABELS = {one.name: one.label for one in (*SHAPES, *WIDE, BALANCED)} | {STREAM: "a steady stream"}
 FEW_TIES = 2
 """So many are named; more are counted."""
 SHADES = {
@@ -232,7 +232,7 @@ def stopped_table(passes: pl.DataFrame) -> Listing | str:
 def wide_text(passes: pl.DataFrame) -> str:
     """How many techniques moved tables of very many columns."""
     points = []
-    for shape in WIDE:
+    for shape in (*WIDE, BALANCED):
         tried = passes.filter(shape=shape.name)
         for (database,), group in tried.group_by("database", maintain_order=True):
             good = group.filter(status="ok")["technique"].n_unique()
