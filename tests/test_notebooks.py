@@ -292,7 +292,13 @@ def test_a_failing_notebook_is_kept_apart_and_said(tmp_path: Path) -> None:
     assert 'href="../index.html"' in (tmp_path / "reports" / "failed" / "05_summary.html").read_text()
 
 
-@pytest.mark.parametrize("studies", [["03_clickhouse_write"], ["01_postgres_write", "03_clickhouse_write"]])
+@pytest.mark.parametrize(
+    "studies",
+    [
+        pytest.param(["03_clickhouse_write"], id="one"),
+        pytest.param(["01_postgres_write", "03_clickhouse_write"], id="two at once", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(
     studies: list[str], open_dir: Path, tmp_path: Path
 ) -> None:

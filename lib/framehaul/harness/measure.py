@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import threading
@@ -30,7 +29,7 @@ from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.disturbance import Disturbance, disturbed
 from framehaul.harness.environment import cores
-from framehaul.harness.meter import Meter, Moved, Usage, settle
+from framehaul.harness.meter import Meter, Moved, Usage, settle, settled
 from framehaul.harness.passes import Failed, Pass, describe, right
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.times import Times
@@ -111,33 +110,26 @@ def run(
     progress("preparing data")
     disturbance = disturbance or Disturbance()
     directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
-    try:
-        with (
-            Passes(
-                server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls
-            ) as passes,
-            asyncio.Runner() as runner,
-        ):
+    with (
+        Passes(server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls) as passes,
+        asyncio.Runner() as runner,
+        settled(),
+    ):
 
-            def step(technique: Technique, number: int) -> None:
-                progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
+        def step(technique: Technique, number: int) -> None:
+            progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
 
-            def ended(outcome: Pass[Moved]) -> None:
-                settle()  # warm-ups import what techniques use
-                if isinstance(outcome, Failed):
-                    _wait_for_server(passes.tables, outcome.reason)
+        def ended(outcome: Pass[Moved]) -> None:
+            settle()  # warm-ups import what techniques use
+            if isinstance(outcome, Failed):
+                _wait_for_server(passes.tables, outcome.reason)
 
-            def measure(technique: Technique, number: int) -> Moved:
-                return _least_disturbed(
-                    lambda: runner.run(passes.one(technique, number, way)), number, disturbance, stop
-                )
+        def measure(technique: Technique, number: int) -> Moved:
+            return _least_disturbed(lambda: runner.run(passes.one(technique, number, way)), number, disturbance, stop)
 
-            settle()
-            in_rounds(
-                techniques, rounds, measure, record, stop=stop, progress=step, finished=finished, ended=ended,
-            )  # fmt: skip
-    finally:
-        gc.unfreeze()
+        in_rounds(
+            techniques, rounds, measure, record, stop=stop, progress=step, finished=finished, ended=ended,
+        )  # fmt: skip
 
 
 def record_passes(

@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,6 +187,16 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@contextlib.contextmanager
+def settled() -> Iterator[None]:
+    """`settle`, until the end of the block."""
+    settle()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def give_back_memory() -> None:

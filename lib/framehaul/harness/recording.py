@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from framehaul.harness import environment
 from framehaul.harness.disturbance import Disturbance
-from framehaul.harness.meter import cores_cpu
+from framehaul.harness.meter import cores_cpu, settled
 from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
 from framehaul.harness.times import Times
 from framehaul.results import store
@@ -120,6 +120,7 @@ def recording(
             path.with_suffix(".partial.terms").unlink(missing_ok=True)
     with (
         store.Writer(path, kind, terms, order) as writer,
+        settled(),
         # On standard output: a log of the run shows it as it goes.
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):

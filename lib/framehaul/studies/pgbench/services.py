@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -133,11 +135,14 @@ def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Itera
         for variable, names in (("services", wanted.split()), (PRICES, cost)):
             if unknown := [name for name in names if name not in offered]:
                 raise ValueError(f"{variable}: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
-        yield [
-            replace(stack.enter_context(service), price_per_hour=cost.get(name))
-            for name, service in offered.items()
-            if name in (wanted.split() or offered)
-        ]
+        chosen = {name: service for name, service in offered.items() if name in (wanted.split() or offered)}
+        with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
+            started = [*pool.map(partial(_entered, stack), chosen.values())]
+        yield [replace(one, price_per_hour=cost.get(name)) for name, one in zip(chosen, started, strict=True)]
+
+
+def _entered(stack: ExitStack, service: AbstractContextManager[Service]) -> Service:
+    return stack.enter_context(service)
 
 
 @contextmanager

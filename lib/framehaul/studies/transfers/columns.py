@@ -14,6 +14,7 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import NESTED_METRICS, Column, ColumnType, Table
 from framehaul.harness.measure import Passes
+from framehaul.harness.meter import settle, settled
 from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import tables
@@ -73,7 +74,7 @@ def cost(
             found.append({**who, "pass": number, "seconds": None, "rows_per_s": None, **columns_of(outcome)})
 
         def work(stop: threading.Event) -> None:
-            with ExitStack() as stack, asyncio.Runner() as runner:
+            with ExitStack() as stack, asyncio.Runner() as runner, settled():
                 passes_of = {
                     added: stack.enter_context(
                         Passes(server, table, generator.arrow_table(table, rows, seed), [direction], [carrier.frame])
@@ -85,7 +86,7 @@ def cost(
                     seconds = runner.run(passes_of[one.added].one(one.technique, number)).seconds
                     return {"seconds": seconds, "rows_per_s": rows / seconds}
 
-                in_rounds(transfers, rounds, measure, record, stop=stop)
+                in_rounds(transfers, rounds, measure, record, stop=stop, ended=lambda _: settle())
 
         interruptible(work)
     return Costs(pl.DataFrame(found, infer_schema_length=None), carrier.name, rows, direction)
