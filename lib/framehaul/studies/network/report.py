@@ -412,7 +412,9 @@ def figure(passes: pl.DataFrame) -> Figure:
                 )  # fmt: skip
             charts.quantities(axes.yaxis, logarithmic=True)
             measured = {row["network"]: as_measured(row) for row in here}
-            ticks = [f"{name}\n{measured.get(name, '')}".replace(", ", "\n") for name in names]
+            ticks = [f"{name}\n({measured[name]})" if measured.get(name) else name for name in names]
+            if len(names) > 3:  # noqa: PLR2004  more have no room side by side
+                ticks = [tick.replace(", ", "\n") for tick in ticks]
             axes.set_xticks(range(len(names)), ticks, fontsize=8)
             axes.grid(axis="y", which="major", color="#eeeeee")
             charts.legend(axes, {name: colours[name] for name in techniques}, loc="lower left", fontsize=7)
