@@ -615,6 +615,22 @@ class Elsewhere:
         return dict.fromkeys(self._addresses, self._version)
 
 
+def test_workers_that_the_scheduler_has_not_heard_of_are_waited_for_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine once measured with none, one and two of four workers, as they came."""
+    import distributed
+
+    waited: list[int] = []
+
+    def too_late(_: object, n_workers: int, timeout: float) -> None:
+        waited.append(n_workers)
+        raise TimeoutError(f"{timeout} s")
+
+    monkeypatch.setattr(distributed.Client, "wait_for_workers", too_late)
+    with pytest.raises(ClusterError, match="not all of 1 workers are there"), workers.opened(Settings(), 1):
+        pass
+    assert waited == [1]
+
+
 def test_workers_that_cannot_do_it_are_named(servers: Servers, tmp_path: Path) -> None:
     for addresses, version, said in (
         ([], "1", "has no workers"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 CONNECT_SECONDS = 10
+START_SECONDS = 60
 POLL_SECONDS = 0.2
 """How often a wait for partitions looks whether it was told to stop, and whether the workers are still there."""
 GONE_SECONDS = 60
@@ -143,6 +144,14 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
     ):  # fmt: skip
+        try:
+            # On a busy machine the scheduler has not heard of all of them when it says that it is ready.
+            client.wait_for_workers(workers, timeout=START_SECONDS)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"not all of {workers} workers are there after {START_SECONDS} s; give fewer of them, or run again "
+                "when the machine does nothing else"
+            ) from error
         yield Cluster(client, local=True)
 
 

@@ -188,7 +188,8 @@ def run(
                 places["clickhouse_shards"] = stack.enter_context(shards.running(this_run.settings))
             except UnavailableError as error:
                 without_shards = str(error)
-            workers = sorted({min(count, len(cluster.addresses)) for count in workers})
+            there = len(cluster.addresses)
+            workers = sorted({min(count, there) for count in workers})
             planned = tasks(DATABASES, workers, partitions)
             this_run.expect(sum(task.partitions for task in planned if task.database in places) * (warmup + passes))
             haul = _Haul(cluster, places, table, home, {len(given): given} if given else {})
