@@ -50,7 +50,7 @@ REJECTIONS: tuple[Rejection, ...] = (
     Rejection("driver", r"^the client does not open|^hangs"),
     Rejection("driver", r"^(Type|Attribute|Overflow|NotImplemented|Runtime|UnknownType|TypeMismatch|Internal|Schema|"
               r"NotSupported|InvalidOperation|UnicodeDecode|Duplicate|Database|Programming|Data|Compute)Error"),
-    Rejection("driver", r"^(Arrow\w+|DatabaseException|DatatypeMismatch|BinderException)"),
+    Rejection("driver", r"^(Arrow\w+|DatabaseException|DatatypeMismatch|IndeterminateDatatype|BinderException)"),
     Rejection("driver", r"^ValueError: (Field pyarrow|invalid enum member|zip\(\)|Unsigned|cannot concat|Mixed)"),
     Rejection("driver", r"^InvalidTextRepresentation: invalid input syntax for type json", "insert_rows"),
 )  # fmt: skip
