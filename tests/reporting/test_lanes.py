@@ -30,7 +30,7 @@ def test_only_what_takes_no_time_runs_beside_others() -> None:
         assert [pair for stage in stages for pair in stage] == left
         for stage in stages:
             if len(stage) > 1:
-                assert not any(study.only_reads for study, _ in stage)
+                assert not any(study.only_reads or study.alone for study, _ in stage)
                 assert preset == "smoke" or all(study.untimed for study, _ in stage)
     together = [[study.number for study, _ in stage] for stage in lanes.stages(left, "quick") if len(stage) > 1]
     assert together == [["08", "09"]]

@@ -32,7 +32,7 @@ def stages(left: Sequence[Pair], preset: Preset) -> list[list[Pair]]:
     """
 
     def beside_others(pair: Pair) -> bool:
-        return not pair[0].only_reads and (pair[0].untimed or preset == "smoke")
+        return not (pair[0].only_reads or pair[0].alone) and (pair[0].untimed or preset == "smoke")
 
     grouped = [(together, [*pairs]) for together, pairs in groupby(left, beside_others)]
     return [stage for together, pairs in grouped for stage in ([pairs] if together else [[pair] for pair in pairs])]

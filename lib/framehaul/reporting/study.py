@@ -119,6 +119,8 @@ class Study:
     """Whether it takes no time that work beside it would change: it runs beside others that do not."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")
     """The tables it uses that others use as well, so never at once: the one for all techniques, by its database."""
+    alone: bool = False
+    """Whether others would change what it reads, such as the servers' catalogs: nothing ever runs beside it."""
     only_reads: bool = False
     """Whether it reads what others have measured: it needs no server, and runs after them."""
     on_demand: bool = False
