@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
+from framehaul.harness.meter import settled
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of, right
 from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, in_rounds, interruptible
+from framehaul.harness.rounds import Rounds, in_rounds, interruptible, nothing
 from framehaul.results import store
 
 TASKS = ["a", "b", "c", "d"]
@@ -187,3 +189,17 @@ def test_other_terms_or_fresh_start_anew(results: Path, monkeypatch: pytest.Monk
     interrupt(results)
     monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
     assert len(study({"rows": 1})) == 12
+
+
+def test_what_there_is_before_a_pass_is_not_walked_and_rounds_within_rounds_leave_it_so() -> None:
+    seen: list[bool] = []
+
+    def measure(*_: object) -> None:
+        seen.append(gc.get_freeze_count() > 0)
+
+    with settled():
+        in_rounds(["a", "b"], Rounds(1), measure, nothing)
+        seen.append(gc.get_freeze_count() > 0)
+    in_rounds(["c"], Rounds(1), measure, nothing)
+    assert seen == [True] * 4
+    assert gc.get_freeze_count() == 0

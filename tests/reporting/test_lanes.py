@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import psutil
 import pytest
@@ -112,14 +111,12 @@ def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPat
     assert other.wait() == 0
 
 
-def test_lines_have_a_name_and_bars_their_end() -> None:
-    to: TextIO = io.StringIO()
-    named = lanes.Named("08", to)
+def test_lines_have_a_name_and_bars_their_end(capsys: pytest.CaptureFixture[str]) -> None:
+    named = lanes.named("08")
     for part in ("\r10%", "\r50%", "\r100%\n", "a line\nan", "other\n", "unfinished"):
         named.write(part)
     named.flush()
-    assert isinstance(to, io.StringIO)
-    assert to.getvalue() == "08 100%\n08 a line\n08 another\n"
+    assert capsys.readouterr().out == "08 100%\n08 a line\n08 another\n"
 
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:

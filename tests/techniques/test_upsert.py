@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, NESTED_METRICS, Column, Col
 from framehaul.errors import UnavailableError
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
-from framehaul.servers.tables import ClickHouseTables, tables_of
+from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.studies.upsert.places import place_of
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.source import source
@@ -50,16 +50,22 @@ def merged(there: pl.DataFrame, come: pl.DataFrame, table: Table) -> pl.DataFram
     return pl.DataFrame([*rows.values()], schema=there.schema)
 
 
-@contextmanager
-def filled(way: Technique, servers: Servers, table: Table, there: pl.DataFrame) -> Iterator[Table]:
+def filled(
+    way: Technique, servers: Servers, table: Table, there: pl.DataFrame
+) -> AbstractContextManager[Table]:  # fmt: skip
     """The table of a way with these rows, dropped in the end."""
-    wanted, tables = target(way, table), tables_of(servers.of(way.database))
-    tables.create(wanted)
+    return loaded(tables_of(servers.of(way.database)), target(way, table), there)
+
+
+@contextmanager
+def loaded(tables: Tables, table: Table, there: pl.DataFrame) -> Iterator[Table]:
+    """A table that is made with these rows, and dropped in the end."""
+    tables.create(table)
     try:
-        tables.load(wanted, from_polars(there, table))
-        yield wanted
+        tables.load(table, from_polars(there, table))
+        yield table
     finally:
-        tables.drop(wanted)
+        tables.drop(table)
 
 
 def difference(way: Technique, servers: Servers, table: Table, rows: pl.DataFrame) -> str | None:
@@ -197,14 +203,9 @@ def by_ids(servers: Servers, key: str = "PRIMARY KEY (label, id)", last: str = "
     )
     columns = KEY_ALONE.postgres_ddl.partition("PRIMARY KEY")[0].rpartition(",")[0].partition("(")[2]
     body = f"({', '.join(filter(None, (columns, key)))}) PARTITION BY RANGE (id)"
-    tables = tables_of(servers.postgres)
     table = replace(KEY_ALONE, postgres_body=";".join((body, *parts)))
-    tables.create(table)
-    try:
-        tables.load(table, from_polars(there, table))
-        yield table
-    finally:
-        tables.drop(table)
+    with loaded(tables_of(servers.postgres), table, there) as made:
+        yield made
 
 
 def numbers_of(servers: Servers, parent: str) -> dict[str, int]:

@@ -29,7 +29,7 @@ from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.disturbance import Disturbance, disturbed
 from framehaul.harness.environment import cores
-from framehaul.harness.meter import Meter, Moved, Usage, settle, settled
+from framehaul.harness.meter import Meter, Moved, Usage
 from framehaul.harness.passes import Failed, Pass, describe, right
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.times import Times
@@ -113,14 +113,12 @@ def run(
     with (
         Passes(server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls) as passes,
         asyncio.Runner() as runner,
-        settled(),
     ):
 
         def step(technique: Technique, number: int) -> None:
             progress(f"{f'pass {number}' if number > 0 else 'warm-up'}: {technique.name}")
 
         def ended(outcome: Pass[Moved]) -> None:
-            settle()  # warm-ups import what techniques use
             if isinstance(outcome, Failed):
                 _wait_for_server(passes.tables, outcome.reason)
 

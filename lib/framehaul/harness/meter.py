@@ -191,12 +191,14 @@ def settle() -> None:
 
 @contextlib.contextmanager
 def settled() -> Iterator[None]:
-    """`settle`, until the end of the block."""
+    """`settle`, until the end of the block, or of the one around it."""
+    within = gc.get_freeze_count() > 0
     settle()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not within:
+            gc.unfreeze()
 
 
 def give_back_memory() -> None:

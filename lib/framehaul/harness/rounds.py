@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from framehaul.harness.meter import settle, settled
 from framehaul.harness.passes import Pass, Skipped, attempt
 
 
@@ -63,19 +64,21 @@ def in_rounds[T: Hashable, V](
     """
     left = {task for task in tasks if not all(finished(task, number) for number in range(1, rounds.passes + 1))}
     skipped: dict[T, Skipped] = {}
-    for number in range(1 - rounds.warmup, rounds.passes + 1):
-        for task in random.Random(f"{rounds.seed}/{number}").sample(tasks, len(tasks)):
-            if stop is not None and stop.is_set():
-                raise KeyboardInterrupt
-            progress(task, number)
-            if task not in left or (number > 0 and finished(task, number)):
-                continue
-            outcome: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home, failures)  # noqa: B023
-            if isinstance(outcome, Skipped):
-                skipped[task] = outcome
-            if number > 0:
-                record(task, number, outcome)
-            ended(outcome)
+    with settled():
+        for number in range(1 - rounds.warmup, rounds.passes + 1):
+            for task in random.Random(f"{rounds.seed}/{number}").sample(tasks, len(tasks)):
+                if stop is not None and stop.is_set():
+                    raise KeyboardInterrupt
+                progress(task, number)
+                if task not in left or (number > 0 and finished(task, number)):
+                    continue
+                outcome: Pass[V] = skipped.get(task) or attempt(lambda: measure(task, number), home, failures)  # noqa: B023
+                if isinstance(outcome, Skipped):
+                    skipped[task] = outcome
+                if number > 0:
+                    record(task, number, outcome)
+                settle()  # tasks import what they use
+                ended(outcome)
 
 
 def interruptible(work: Callable[[threading.Event], object]) -> None:

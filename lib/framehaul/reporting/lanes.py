@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import sys
 import threading
@@ -10,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import groupby
-from typing import Any, TextIO
+from typing import Any
 
 import psutil
 
+from framehaul.reporting.progress import Lines
 from framehaul.reporting.study import Study
 from framehaul.settings import Preset
 
@@ -39,7 +39,7 @@ def stages(left: Sequence[Pair], preset: Preset) -> list[list[Pair]]:
 
 
 def beside[T](
-    stage: Sequence[Pair], execute: Callable[[Study, dict[str, Any], io.TextIOBase | TextIO], T],
+    stage: Sequence[Pair], execute: Callable[[Study, dict[str, Any], Lines], T],
     then: Callable[[Study, dict[str, Any], T], object],
 ) -> None:  # fmt: skip
     """Execute the notebooks of a stage, some at a time, but none beside another that holds the same table.
@@ -62,7 +62,7 @@ def beside[T](
                 waiting.remove((study, values))
                 held.update(study.holds)
             try:
-                outcome = execute(study, values, Named(study.number, sys.stdout))
+                outcome = execute(study, values, named(study.number))
                 if not stopped.is_set():
                     then(study, values, outcome)
             finally:
@@ -87,6 +87,11 @@ def beside[T](
             raise
 
 
+def named(name: str) -> Lines:
+    """What prints whole lines with a name before each."""
+    return Lines(lambda line: sys.stdout.write(f"{name} {line}\n"))
+
+
 def _interrupt_kernels(until: Callable[[], bool]) -> None:
     """Interrupt each kernel of this process once, those too that are about to start; kill what does not end."""
     told, began = set[int](), time.monotonic()
@@ -103,21 +108,3 @@ def _interrupt_kernels(until: Callable[[], bool]) -> None:
             except psutil.NoSuchProcess:
                 continue
         time.sleep(0.1)
-
-
-class Named(io.TextIOBase):
-    """Writes whole lines with a name before each: of a progress bar only what its line ends with."""
-
-    def __init__(self, name: str, to: TextIO) -> None:
-        self._name, self._to, self._line = name, to, ""
-
-    def write(self, text: str) -> int:
-        """Keep what is no whole line yet."""
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            self._to.write(f"{self._name} {line.rpartition('\r')[2]}\n")
-        return len(text)
-
-    def flush(self) -> None:
-        """As of a file."""
-        self._to.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 import tempfile
@@ -61,7 +60,7 @@ def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, know
         ExitStack() as stack, _Pages(reports, known, plan) as made,
     ):  # fmt: skip
 
-        def execute(study: Study, values: dict[str, Any], output: io.TextIOBase | TextIO) -> str | None:
+        def execute(study: Study, values: dict[str, Any], output: progress.Lines | TextIO) -> str | None:
             with plan.running(study, values):
                 return _execute(study, values, reports, output)
 
@@ -141,7 +140,7 @@ class _Pages:
         pages.write_index(self._reports, entries, store.read_metadata(results), "\n".join(headlines))
 
 
-def _execute(study: Study, values: dict[str, Any], reports: Path, output: io.TextIOBase | TextIO) -> str | None:
+def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:
     """Execute one notebook, into `reports/failed` as yet; what went wrong, or None."""
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=_for_sockets(), ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
@@ -195,20 +195,32 @@ def logged(path: Path) -> Iterator[None]:
         yield
 
 
+class Lines(io.TextIOBase):
+    """Gives whole lines to `take`: of a progress bar only what its line ends with."""
+
+    def __init__(self, take: Callable[[str], object]) -> None:
+        self._take, self._line = take, ""
+
+    def write(self, text: str) -> int:
+        """Keep what is no whole line yet."""
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._take(line.rstrip().rpartition("\r")[2])
+        self._line = self._line.rpartition("\r")[2]
+        return len(text)
+
+
 class _Both(io.TextIOBase):
-    """Writes to a terminal as it comes, and whole lines to a log: of a progress bar only what its line ends with."""
+    """Writes to a terminal as it comes, and whole lines to a log, with the time of day before them."""
 
     def __init__(self, terminal: TextIO, log: TextIO) -> None:
-        self._terminal, self._log, self._line = terminal, log, ""
+        self._terminal, self._log = terminal, log
+        self._lines = Lines(lambda line: log.write(f"{dt.datetime.now():%H:%M:%S} {line}\n"))
 
     def write(self, text: str) -> int:
         self._terminal.write(text)
-        if self._log.closed:  # who took hold of it within the block writes on
-            return len(text)
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            self._log.write(f"{dt.datetime.now():%H:%M:%S} {line.rstrip().rpartition('\r')[2]}\n")
-        self._line = self._line.rpartition("\r")[2]
+        if not self._log.closed:  # who took hold of it within the block writes on
+            self._lines.write(text)
         return len(text)
 
     def flush(self) -> None:

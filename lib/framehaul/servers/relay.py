@@ -129,7 +129,7 @@ class Relay:
     def _forward(self, source: socket.socket, sink: socket.socket, *, from_client: bool = False) -> None:
         try:
             buffer = memoryview(bytearray(CHUNK_BYTES))
-            while count := source.recv_into(buffer):
+            while count := self._receive(source, buffer, from_client=from_client):
                 with self._lock:
                     self.total_bytes += count
                 if self._lets_through(count, from_client=from_client):
@@ -140,6 +140,10 @@ class Relay:
             _end(sink)
             if not isinstance(error, OSError):
                 raise
+
+    def _receive(self, source: socket.socket, buffer: memoryview, *, from_client: bool) -> int:  # noqa: ARG002  as below
+        """How many bytes have come into the buffer; none where one side has sent its last."""
+        return source.recv_into(buffer)
 
     def _pass_end(self, sink: socket.socket) -> None:
         """Tell one side that the other has sent its last."""

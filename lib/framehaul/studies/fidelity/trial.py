@@ -221,8 +221,8 @@ class _OfServer:
                             raise KeyboardInterrupt
                         outcome, detail = await self._outcome(path, case, place)
                         reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
-                        of = cause(technique.database, technique.family, case.name, place.session, detail)
-                        lies = of if outcome == "error" else ""
+                        of = technique.database, technique.family, case.name, place.session, detail
+                        lies = cause(*of) if outcome == "error" else ""
                         self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason, cause=lies))
                 except UnavailableError as error:
                     self._trials.skip(technique, str(error))

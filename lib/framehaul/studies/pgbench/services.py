@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -137,12 +136,8 @@ def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Itera
                 raise ValueError(f"{variable}: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
         chosen = {name: service for name, service in offered.items() if name in (wanted.split() or offered)}
         with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
-            started = [*pool.map(partial(_entered, stack), chosen.values())]
+            started = [*pool.map(stack.enter_context, chosen.values())]
         yield [replace(one, price_per_hour=cost.get(name)) for name, one in zip(chosen, started, strict=True)]
-
-
-def _entered(stack: ExitStack, service: AbstractContextManager[Service]) -> Service:
-    return stack.enter_context(service)
 
 
 @contextmanager

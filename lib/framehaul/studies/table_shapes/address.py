@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
 from collections.abc import Iterator
@@ -30,28 +29,19 @@ DRAIN_SECONDS = 5
 class Balancer(Relay):
     """Forwards requests over HTTP, but for those with a long address, which it answers itself."""
 
-    def _forward(self, source: socket.socket, sink: socket.socket, *, from_client: bool = False) -> None:
-        if not from_client:
-            super()._forward(source, sink)
-            return
-        try:
-            buffer = memoryview(bytearray(CHUNK_BYTES))
-            while count := source.recv_into(buffer):
-                # A client waits for its answer before its next request, which so begins what comes then.
-                if REQUEST.match(buffer[:count]):
-                    while count < LINE_BYTES and b"\n" not in bytes(buffer[:count]):
-                        if not (more := source.recv_into(buffer[count:])):
-                            break
-                        count += more
-                    if count >= LINE_BYTES and b"\n" not in bytes(buffer[:LINE_BYTES]):
-                        _refuse(source)
-                        break
-                sink.sendall(buffer[:count])
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:  # either side is gone: so is the connection
-            for connection in (source, sink):
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+    def _receive(self, source: socket.socket, buffer: memoryview, *, from_client: bool) -> int:
+        count = super()._receive(source, buffer, from_client=from_client)
+        # A client waits for its answer before its next request, which so begins what comes then.
+        if not from_client or not REQUEST.match(buffer[:count]):
+            return count
+        while count < LINE_BYTES and b"\n" not in bytes(buffer[:count]):
+            if not (more := source.recv_into(buffer[count:])):
+                break
+            count += more
+        if count >= LINE_BYTES and b"\n" not in bytes(buffer[:LINE_BYTES]):
+            _refuse(source)
+            return 0
+        return count
 
 
 def _refuse(client: socket.socket) -> None:

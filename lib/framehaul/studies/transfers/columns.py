@@ -14,7 +14,6 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import NESTED_METRICS, Column, ColumnType, Table
 from framehaul.harness.measure import Passes
-from framehaul.harness.meter import settle, settled
 from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import tables
@@ -74,7 +73,7 @@ def cost(
             found.append({**who, "pass": number, "seconds": None, "rows_per_s": None, **columns_of(outcome)})
 
         def work(stop: threading.Event) -> None:
-            with ExitStack() as stack, asyncio.Runner() as runner, settled():
+            with ExitStack() as stack, asyncio.Runner() as runner:
                 passes_of = {
                     added: stack.enter_context(
                         Passes(server, table, generator.arrow_table(table, rows, seed), [direction], [carrier.frame])
@@ -86,7 +85,7 @@ def cost(
                     seconds = runner.run(passes_of[one.added].one(one.technique, number)).seconds
                     return {"seconds": seconds, "rows_per_s": rows / seconds}
 
-                in_rounds(transfers, rounds, measure, record, stop=stop, ended=lambda _: settle())
+                in_rounds(transfers, rounds, measure, record, stop=stop)
 
         interruptible(work)
     return Costs(pl.DataFrame(found, infer_schema_length=None), carrier.name, rows, direction)
