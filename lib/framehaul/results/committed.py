@@ -7,5 +7,5 @@ from framehaul.settings import PROJECT
 RUN = PROJECT / "results"
 """Of `make all`, as it runs when nothing is said."""
 LARGER_RUN = PROJECT / "reference" / "1000000" / "results"
-SCALING_RUN = PROJECT / "reference" / "10000000" / "results"
-"""Of the study that shows how cost grows with rows."""
+LARGEST_RUN = PROJECT / "reference" / "10000000" / "results"
+"""Of what is about memory: how cost grows with rows, and reads in batches."""

@@ -344,8 +344,8 @@ def _gains(found: list[Change]) -> Iterator[str]:
 
 
 def _of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
-    """The reads of a run, or those of the larger one that is committed, where that read more."""
-    path = committed.LARGER_RUN / STUDY.results
+    """The reads of a run, or those of the largest one that is committed, where that read more."""
+    path = committed.LARGEST_RUN / STUDY.results
     known = [passes, *([store.read(path, BatchedRead)] if path.exists() else [])]
     return max(known, key=lambda one: int(one["rows"].max() or 0))  # type: ignore[arg-type]  # of a column of integers
 
@@ -363,7 +363,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
+    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large"), (committed.LARGEST_RUN, "-largest")):
         if (path := run / STUDY.results).exists():
             blocks[f"everyday-memory{suffix}"] = str(memory_table(store.read(path, BatchedRead)))
     return blocks

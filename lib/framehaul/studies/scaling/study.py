@@ -336,4 +336,4 @@ def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
 
 def writeup_blocks(_: Path) -> dict[str, str]:
     """The block of the writeup, from the committed run that is about this."""
-    return {"streams": str(streams_table(medians(store.read(committed.SCALING_RUN / STUDY.results))))}
+    return {"streams": str(streams_table(medians(store.read(committed.LARGEST_RUN / STUDY.results))))}

@@ -333,7 +333,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
         if suffix and not (run / "environment.json").exists():
             continue  # its blocks stay as they are
-        summary = Summary.of(run, store.read(committed.SCALING_RUN / SCALING.results), directory)
+        summary = Summary.of(run, store.read(committed.LARGEST_RUN / SCALING.results), directory)
         if not suffix:
             blocks["packages"] = str(packages_table(summary.metadata["libraries"]))
         if suffix:
