@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|mine|tools|servers|stop|lab|explore|compare|clean ...`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|guard|tools|servers|stop|explore|compare|clean`."""
 
 from __future__ import annotations
 
@@ -173,6 +173,15 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     return result.status
 
 
+def _guard(arguments: argparse.Namespace, settings: Settings) -> int:
+    from framehaul.studies.guard import command  # it imports drivers
+
+    try:
+        return command.run(command.asked(vars(arguments)), settings)
+    except UnavailableError as error:
+        raise SettingsError(str(error)) from error
+
+
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul.servers import docker, embedded
     from framehaul.servers.postgres import elsewhere
@@ -195,7 +204,7 @@ BUILT = {"tools", "cache"}
 """What make clean leaves of the state directory."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
-    "compare": _compare, "variables": _variables, "clean": _clean,
+    "compare": _compare, "guard": _guard, "variables": _variables, "clean": _clean,
 }  # fmt: skip
 
 
@@ -214,9 +223,13 @@ OPTIONS = {
     "mode": "of mine: what becomes of rows that are there: append, replace or upsert",
     "a": "of compare: the run before",
     "b": "of compare: the run after",
-    "techniques": "of compare: words that a technique's name holds, or column=value",
+    "techniques": "of compare and guard: words that a technique's name holds, or column=value",
     "by": "of compare: raw, or relative to all",
-    "format": "of compare: text, markdown or csv",
+    "format": "of compare: text, markdown or csv; of guard: text, markdown, json, junit, asv or bencher",
+    "baseline": "of guard: a package as it was, asyncpg==0.30.0, a wheel, a source tree or a URL",
+    "candidate": "of guard: the same package as it is to be",
+    "keep": "of guard: 1 keeps both environments and their logs",
+    "slower": "of guard, to try it out: per cent of its CPU time by which the candidate is slowed down",
 }
 """What a command takes beside the parameters of studies."""
 

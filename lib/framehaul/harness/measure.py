@@ -32,7 +32,7 @@ from framehaul.harness.environment import cores
 from framehaul.harness.meter import Meter, Moved, Usage
 from framehaul.harness.passes import Failed, Pass, describe, right
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
-from framehaul.harness.times import Times
+from framehaul.harness.times import Part, Times
 from framehaul.harness.verify import Expected, dtype_drift
 from framehaul.results.store import EXACT
 from framehaul.servers import Server
@@ -229,13 +229,35 @@ class Passes:
         order = self._table.key if technique.database == "postgres" else self._table.clickhouse_order
         if "key" in technique.requires and not order:
             raise UnavailableError("it is about the order of a key, and the table has none")
-        if technique.direction == "write":
-            with self._times.spent("reset"), self.tables.kept():
-                table = self._found.made(technique, self._table) if self._found else self._table
-                self.tables.create(table)
-                if self._found:
-                    self.tables.load(table, self._found.rows)
-                self.tables.quiesce()
+        self._reset(technique)
+        while (done := await self.sent(technique, number, way)) is None:
+            self._reset(technique)
+        returned, moved = done
+        if number < 1:
+            self._peak_rss_bytes[technique.name] = moved.usage.peak_rss_bytes
+        with self._times.spent("verification"):
+            dtypes = [self.checked(one, technique) for one in returned][-1]
+        usage = replace(moved.usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
+        return replace(moved, usage=usage, dtypes=dtypes)
+
+    def _reset(self, technique: Technique) -> None:
+        """A new table for what is written, and nothing that the server still does for an older one."""
+        if technique.direction != "write":
+            return
+        with self._times.spent("reset"), self.tables.kept():
+            table = self._found.made(technique, self._table) if self._found else self._table
+            self.tables.create(table)
+            if self._found:
+                self.tables.load(table, self._found.rows)
+            self.tables.quiesce()
+
+    async def sent(
+        self, technique: Technique, number: int, way: Callable[[], AbstractContextManager[Way]] | None = None
+    ) -> tuple[list[Returned], Moved] | None:
+        """Connect and run on the clock, and nothing else: what came is not looked at, and has no dtypes yet.
+
+        None where loops were compiled meanwhile: what a machine does once is no part of a path.
+        """
         compiling: list[float] = []
         with (
             way() if way else self._usual_way(technique, number) as there,
@@ -247,14 +269,9 @@ class Passes:
                     returned, seconds, latencies, usage = await self._timed(technique, client, number, there.meter)
                     events = _since(counted, self._counted())
         if compiling:
-            self._times.move("clock", "compilation", sum(compiling))
-            return await self.one(technique, number, way)  # what a machine does once is no part of a path
-        if number < 1:
-            self._peak_rss_bytes[technique.name] = usage.peak_rss_bytes
-        with self._times.spent("verification"):
-            dtypes = [self._checked(one, technique) for one in returned][-1]
-        usage = replace(usage, peak_rss_bytes=self._peak_rss_bytes.get(technique.name))
-        return Moved(seconds, usage, dtypes, self._wire_bytes.get(technique.name), events, latencies)
+            self._times.move(_clock(number), "compilation", sum(compiling))
+            return None
+        return returned, Moved(seconds, usage, None, self._wire_bytes.get(technique.name), events, latencies)
 
     def _counted(self) -> dict[str, int]:
         """What ClickHouse has counted since it started, where that is asked for.
@@ -266,7 +283,7 @@ class Passes:
             return {}
         return {name: int(value) for name, value in self.tables.rows("SELECT event, value FROM system.events")}
 
-    def _checked(self, returned: Returned, technique: Technique) -> str | None:
+    def checked(self, returned: Returned, technique: Technique) -> str | None:
         """The dtypes of the frame that a pass gave, if it gave one; raises WrongResultError where it is wrong."""
         if isinstance(returned, int):
             # A baseline that keeps nothing tells how many rows, or bytes, there were.
@@ -286,8 +303,9 @@ class Passes:
             arguments = [(client, self._table, part) for part in sent]
         returned: list[Returned] = []
         ends: list[float] = []
-        meter.start(memory=number < 1, cold=technique.key in self._cold)
-        with self._times.spent("clock"):
+        with self._times.spent("memory"):
+            meter.start(memory=number < 1, cold=technique.key in self._cold)
+        with self._times.spent(_clock(number)):
             start = time.perf_counter()
             for each in arguments:
                 returned.append(await called(technique, *each))
@@ -312,6 +330,10 @@ class Passes:
                     self._wire_bytes[technique.name] = relay.total_bytes - before
 
             yield Way(server, self._meter, counting)
+
+
+def _clock(number: int) -> Part:
+    return "clock" if number > 0 else "warm-up"
 
 
 def _in_parts(frame: Frame, calls: int) -> list[Frame]:

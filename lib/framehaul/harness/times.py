@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-type Part = Literal["clock", "compilation", "verification", "reset", "preparation"]
+type Part = Literal["clock", "warm-up", "memory", "compilation", "verification", "reset", "preparation"]
 
 
 class Times:

@@ -25,7 +25,7 @@ def render(comparison: Comparison, form: Format = "text") -> str:
     ] + [f"{mark}WARNING: {text}" for text in comparison.warnings]  # fmt: skip
     if comparison.changes:
         head.append(f"{mark}changed: {', '.join(comparison.changes)}")
-    body = str(table) if form == "markdown" else _aligned(table)
+    body = str(table) if form == "markdown" else aligned(table)
     return "\n".join([*head, "", body, "", *(f"{mark}{line}" for line in sums(comparison))])
 
 
@@ -101,7 +101,7 @@ def _made(run: Run) -> str:
     return f"{started[-1] if started else 'date not known'}, {where}"
 
 
-def _aligned(table: Listing) -> str:
+def aligned(table: Listing) -> str:
     """Columns set apart by two spaces, those of numbers to the right."""
     lines = [[column.title for column in table.columns], *table.cells()]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]

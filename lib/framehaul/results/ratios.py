@@ -164,8 +164,11 @@ def errors(page: Sequence[Evidence]) -> list[tuple[float, int]]:
     return moderated
 
 
-def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
-    """1 for each ratio of a page that is told to be over its bound, -1 where it is under it, 0 where neither is."""
+def signs(page: Sequence[Evidence], bounds: Sequence[float], outside: float = OUTSIDE) -> list[int]:
+    """1 for each ratio of a page that is told to be over its bound, -1 where it is under it, 0 where neither is.
+
+    Of a page that claims nothing true, anything is told in `outside` of all cases at most.
+    """
     chances = []
     for at, (one, bound, (error, degrees)) in enumerate(zip(page, bounds, errors(page), strict=True)):
         distance = one.middle - math.log(bound)
@@ -173,7 +176,7 @@ def signs(page: Sequence[Evidence], bounds: Sequence[float]) -> list[int]:
         chances.append((chance, at, 1 if distance > 0 else -1))
     told = [0] * len(page)
     for left, (chance, at, sign) in zip(range(len(page), 0, -1), sorted(chances), strict=True):
-        if chance > OUTSIDE / left:
+        if chance > outside / left:
             break
         told[at] = sign
     return told

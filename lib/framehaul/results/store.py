@@ -250,6 +250,17 @@ def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
         raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
 
 
+def write_frame(path: Path, kind: type[DataclassInstance], frame: pl.DataFrame) -> None:
+    """Write rows of one kind that are in a frame, all at once; raises ResultsError when the file cannot be written."""
+    partial = path.with_suffix(".partial.csv")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.select(columns_of(kind)).write_csv(partial)
+        partial.replace(path)
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
+
+
 def read_cells(path: Path) -> pl.DataFrame:
     """What `write_cells` wrote, all of it text; raises ResultsError when it is not there."""
     if not path.exists():

@@ -1,0 +1,431 @@
+"""Two processes, one in each environment, and what they are asked: what is exact once, then rounds of fresh pairs.
+
+Two processes of the same program differ for as long as they live: by where their memory lies, what was compiled, the
+order of a set. So a round is a new pair, within which samples alternate; its ratio is one observation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import queue
+import random
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from framehaul.harness.passes import last_line
+from framehaul.harness.recording import which
+from framehaul.results import store
+from framehaul.servers import Servers
+from framehaul.servers.replay import Conversation, Counts, ReplayError, recorded, replayed
+from framehaul.settings import PROJECT
+from framehaul.studies.guard.environments import Environment
+from framehaul.studies.guard.rows import Exact, Guarded, Side
+from framehaul.studies.guard.verdicts import LOOKS, clear
+from framehaul.techniques import Technique
+
+SIDES: tuple[Side, Side] = ("a", "b")
+PATIENCE_SECONDS = 60.0
+"""How long one side may take over a request at least; and at most so many times as long as the baseline took."""
+PATIENCE_TIMES = 50
+STARTING_SECONDS = 120.0
+ENDING_SECONDS = 5.0
+"""How long it may take to drop its tables; what is left of them the next run drops."""
+CASES_SHARE = 0.3
+"""Of the budget, after which no further technique's edge cases are begun."""
+CASES_SECONDS = 30.0
+"""How long all edge cases of one technique may take; they take five."""
+SAMPLES = 2
+"""Of each side and technique in a round."""
+SAMPLE_SECONDS = 0.06
+"""So much CPU time a sample takes at least, if need be by several calls."""
+MOST_CALLS = 20
+LOST_ROUNDS = 3
+"""So many rounds may be lost to a side that ends: a candidate that dies each time has failed by then."""
+NUMBERS = {"bytes_sent": "bytes sent", "bytes_received": "bytes received", "round_trips": "round trips",
+           "statements": "statements"}  # fmt: skip
+
+
+class GoneError(RuntimeError):
+    """A side died, or did not answer; the message says which."""
+
+
+class Worker:
+    """One side's process; ended with whatever it started when the block ends."""
+
+    def __init__(self, side: Side, environment: Environment, given: dict[str, Any], log: Path, state_dir: Path) -> None:
+        self._side, self._log = side, log.open("w+", encoding="utf8")
+        known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        # Sets of text are in one order on both sides.
+        known |= {"PYTHONHASHSEED": "0", "FRAMEHAUL_STATE_DIR": str(state_dir)}
+        self._process = subprocess.Popen(
+            [str(environment.python), "-m", "framehaul.studies.guard.worker", json.dumps(given | {"side": side})],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=known, cwd=PROJECT,
+            start_new_session=True,
+        )  # fmt: skip
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(line)
+        self._answers.put("")
+
+    def ready(self) -> None:
+        """Wait until it has started; raises GoneError where it does not."""
+        self._answer(STARTING_SECONDS, "start")
+
+    def ask(self, do: str, patience: float = PATIENCE_SECONDS, **given: Any) -> dict[str, Any]:
+        """What it answers, with its status; raises GoneError where it does not."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **given}) + "\n")
+            self._process.stdin.flush()
+        except OSError:  # it is gone; what it said last tells why
+            pass
+        return self._answer(patience, do)
+
+    def _answer(self, patience: float, do: str) -> dict[str, Any]:
+        try:
+            line = self._answers.get(timeout=patience)
+        except queue.Empty:
+            self.end()
+            raise GoneError(f"hangs: no answer to {do!r} within {patience:.0f} s") from None
+        if not line:
+            code = self._process.wait()
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            self._log.seek(0)
+            raise GoneError(f"dies, with {how}: {last_line(self._log.read(), 'it wrote nothing')}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """End it, kindly at first: it drops its tables."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._reader.join()
+        for each in (self._process.stdout, self._log):
+            assert each is not None
+            each.close()
+
+
+@dataclass
+class Kept:
+    """What is known of one technique after it was tried once on both sides."""
+
+    technique: Technique
+    conversations: dict[Side, list[Conversation]] = field(default_factory=dict)
+    calls: int = 1
+    patience: float = field(default_factory=lambda: PATIENCE_SECONDS)
+    broken: dict[Side, tuple[str, str]] = field(default_factory=dict)
+    """Why a side cannot go on: status and reason."""
+    no_replay: str = ""
+
+
+class Guarding:
+    """Both environments, the servers, and what comes of the techniques."""
+
+    def __init__(
+        self, both: Servers, sides: dict[Side, Environment], directory: Path, state_dir: Path, *, rows: int, seed: int,
+        slower: float = 0, say: Callable[[str], object] = print,
+    ) -> None:  # fmt: skip
+        self._both, self._sides, self._directory, self._state_dir = both, sides, directory, state_dir
+        self._rows, self._seed, self._slower, self._say = rows, seed, slower, say
+        self._run_id, self._mark = store.new_run_id(), secrets.token_hex(3)
+        self.titles: dict[str, Any] = {"baseline": sides["a"].title, "candidate": sides["b"].title}
+        self.passes: list[Guarded] = []
+        self.exact: list[Exact] = []
+        self._lost = 0
+
+    def run(self, techniques: Sequence[Technique], deadline: float) -> None:
+        """What is exact of all of them; then rounds until all verdicts are clear, or until the deadline."""
+        kept = [Kept(one) for one in techniques]
+        self._exactly(kept, time.monotonic() + (deadline - time.monotonic()) * CASES_SHARE)
+        left = [one for one in kept if not one.broken]
+        took = 0.0
+        for number in range(1, LOOKS[-1] + 1):
+            if not left or time.monotonic() + took > deadline:
+                break
+            begun = time.monotonic()
+            self._say(f"round {number} of at most {LOOKS[-1]}: {len(left)} techniques")
+            self._round(left, number)
+            took = max(took, time.monotonic() - begun)
+            left = [one for one in left if not one.broken]
+            # Of equals it is to be known how often they are told apart: that takes all rounds.
+            if number in LOOKS and len({*self.titles.values()}) > 1:
+                left = self._unclear(left)
+
+    def frame(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The passes, and what is exact, so far."""
+        return (
+            pl.DataFrame([_columns(one) for one in self.passes], store.schema_of(Guarded)),
+            pl.DataFrame([vars(one) for one in self.exact], store.schema_of(Exact)),
+        )
+
+    def _unclear(self, left: list[Kept]) -> list[Kept]:
+        passes, _ = self.frame()
+        done = clear(passes)
+        return [one for one in left if one.technique.key not in done]
+
+    def _exactly(self, every: Sequence[Kept], cases_until: float) -> None:
+        """Values, dtypes, bytes, statements, allocations, edge cases: what is the same each time.
+
+        One side after the other, each in one process, and in another one after it has died. Edge cases come last, both
+        sides of a technique together, while there is time.
+        """
+        facts: dict[Side, dict[int, dict[str, Any]]] = {"a": {}, "b": {}}
+        for side in SIDES:
+            with ExitStack() as stack:
+                worker: Worker | None = None
+                for at, kept in enumerate(every):
+                    if kept.broken:
+                        continue
+                    of = kept.technique
+                    self._say(f"exact, {self._sides[side].title}: {of.database} {of.direction} {of.name}")
+                    try:
+                        worker = worker or self._prepared(self._started(stack, side), every)
+                        facts[side][at] = self._facts(worker, side, kept)
+                    except GoneError as error:
+                        worker = None
+                        kept.broken[side] = "failed", str(error)
+                    for state, reason in kept.broken.values():
+                        self._keep(of, 0, side, status=state, reason=reason)
+        self._edge_cases(every, facts, cases_until)
+        for at in facts["b"]:
+            self._compared(every[at].technique, facts["a"][at], facts["b"][at])
+
+    def _edge_cases(self, every: Sequence[Kept], facts: dict[Side, dict[int, dict[str, Any]]], until: float) -> None:
+        """Add to the facts what each side does with every edge case, technique by technique, while there is time."""
+        with ExitStack() as stack:
+            workers: dict[Side, Worker] = {}
+            for at in facts["b"]:
+                if every[at].broken or time.monotonic() > until:
+                    continue
+                self._say(f"edge cases of {every[at].technique.name}")
+                for side in SIDES:
+                    try:
+                        if side not in workers:
+                            workers[side] = self._prepared(self._started(stack, side), every)
+                        facts[side][at] |= self._cases(workers[side], every[at])
+                    except GoneError as error:  # one of them; the rows that are measured have passed
+                        workers.pop(side, None)
+                        facts[side][at]["edge cases"] = str(error)
+
+    def _compared(self, technique: Technique, a: dict[str, Any], b: dict[str, Any]) -> None:
+        for what in dict.fromkeys([*a, *b]):
+            before, after = a.get(what), b.get(what)
+            worse = "" if before == after or None in (before, after) else _worse(what, str(before), str(after))
+            self.exact.append(
+                Exact(
+                    **self.titles, database=technique.database, direction=technique.direction,
+                    technique=technique.name, what=what, before="" if before is None else str(before),
+                    after="" if after is None else str(after), worse=worse,
+                )
+            )  # fmt: skip
+
+    def _started(self, stack: ExitStack, side: Side) -> Worker:
+        """A process that begins to start."""
+        given = {
+            "rows": self._rows,
+            "seed": self._seed,
+            "mark": self._mark,
+            "slower": self._slower if side == "b" else 0.0,
+        }
+        worker = Worker(side, self._sides[side], given, self._directory / f"{side}.log", self._state_dir)
+        stack.callback(worker.end)
+        return worker
+
+    def _prepared(self, worker: Worker, kept: Sequence[Kept]) -> Worker:
+        """It has started, and its tables are there; raises GoneError where it does not."""
+        worker.ready()
+        needs: dict[tuple[str, str], set[str]] = {}
+        for one in kept:
+            needs.setdefault((one.technique.database, one.technique.direction), set()).add(one.technique.frame)
+        for (database, direction), frames in needs.items():
+            answer = worker.ask("open", STARTING_SECONDS, database=database, direction=direction, frames=sorted(frames))
+            if answer["status"] != "ok":
+                raise GoneError(f"{database} {direction} cannot be prepared: {answer['reason']}")
+        return worker
+
+    def _facts(self, worker: Worker, side: Side, kept: Kept) -> dict[str, Any]:
+        """What one side does with a technique; what was not the same twice is None."""
+        key, server = list(kept.technique.key), self._both.of(kept.technique.database)
+        counted: list[Counts] = []
+        begun = time.monotonic()
+        answer = worker.ask("one", kept.patience, key=key, number=1)  # whatever is done once is done then
+        if answer["status"] != "ok":
+            kept.broken[side] = answer["status"], answer["reason"]
+            return {"values": "wrong" if answer.get("wrong") else answer["status"]}
+        if side == "a":
+            kept.patience = max(kept.patience, PATIENCE_TIMES * (time.monotonic() - begun))
+        for _ in range(2):
+            try:
+                with recorded(server) as recorder:
+                    answer = worker.ask("one", kept.patience, key=key, number=1, ports=recorder.ports)
+                counted.append(recorder.counts(server))
+                kept.conversations[side] = recorder.conversations(server)
+            except ReplayError as error:
+                kept.no_replay = str(error)
+                answer = worker.ask("one", kept.patience, key=key, number=1)
+            if answer["status"] != "ok":
+                kept.broken[side] = answer["status"], answer["reason"]
+                return {"values": "wrong" if answer.get("wrong") else answer["status"]}
+        found: dict[str, Any] = {"values": "exact", "dtypes": answer["dtypes"]}
+        for name, text in NUMBERS.items():
+            values = {getattr(one, name) for one in counted}
+            found[text] = values.pop() if len(values) == 1 else None
+        if not kept.no_replay:
+            found |= self._from_memory(worker, side, kept)
+        return found
+
+    def _cases(self, worker: Worker, kept: Kept) -> dict[str, Any]:
+        """What one side does with every edge case."""
+        cells = worker.ask("cells", CASES_SECONDS, key=list(kept.technique.key))
+        found: dict[str, Any] = {"edge cases": cells["reason"] or "tried"}
+        if cells["status"] == "ok":
+            found |= {
+                f"case {name}": said[0] if said[0] == "error" else " ".join(filter(None, said))
+                for name, said in cells["cells"].items()
+            }
+        return found
+
+    def _from_memory(self, worker: Worker, side: Side, kept: Kept) -> dict[str, Any]:
+        """What it allocates while a recording answers, and how many calls make a sample."""
+        key, server = list(kept.technique.key), self._both.of(kept.technique.database)
+        with self._replaying(kept, side, server) as ports:
+            if ports is None:
+                return {}
+            answers = [worker.ask("allocations", kept.patience, key=key, ports=ports) for _ in range(3)]
+            sampled = worker.ask("replay", kept.patience, key=key, ports=ports, calls=2)
+        wrong = next((one["reason"] for one in (*answers, sampled) if one["status"] != "ok"), "")
+        if wrong:
+            kept.no_replay = f"what was recorded cannot be had again: {wrong}"
+            return {}
+        if side == "a":
+            each = sampled["client_cpu_s"] / 2
+            kept.calls = max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS / max(each, 1e-6))))
+        peaks = {one["python_bytes"] for one in answers[1:]}
+        return {"Python bytes": peaks.pop() if len(peaks) == 1 else None}
+
+    @contextmanager
+    def _replaying(self, kept: Kept, side: Side, server: Any) -> Iterator[list[int] | None]:
+        """The ports where its own conversation is had again; None where there is none."""
+        try:
+            with replayed(server, kept.conversations.get(side, [])) as replayer:
+                yield replayer.ports
+        except ReplayError as error:
+            kept.no_replay = str(error)
+            yield None
+
+    def _round(self, left: list[Kept], number: int) -> None:
+        """One observation of each technique, made by a fresh pair of processes."""
+        order = random.Random(f"{self._seed}/{number}")
+        try:
+            with ExitStack() as stack:
+                workers = {side: self._started(stack, side) for side in SIDES}
+                for worker in workers.values():
+                    self._prepared(worker, left)
+                for kept in order.sample(left, len(left)):
+                    self._observed(kept, workers, number, order)
+        except GoneError as error:  # a side that does not even start says nothing about one technique
+            self._say(f"round {number}: {error}")
+            self._lost += 1
+            if self._lost > LOST_ROUNDS:
+                raise
+
+    def _observed(self, kept: Kept, workers: dict[Side, Worker], number: int, order: random.Random) -> None:
+        key, server = list(kept.technique.key), self._both.of(kept.technique.database)
+        samples: dict[Side, list[float]] = {"a": [], "b": []}
+        sizes: dict[Side, list[int]] = {"a": [], "b": []}
+        clocks: dict[Side, dict[str, Any]] = {}
+        with ExitStack() as stack:
+            ports = {side: None if kept.no_replay else stack.enter_context(self._replaying(kept, side, server))
+                     for side in SIDES}  # fmt: skip
+            for sample in range(SAMPLES + 1):
+                for side in order.sample(SIDES, len(SIDES)):
+                    if ports[side] is None:
+                        continue
+                    answer = self._asked(kept, workers, side, "replay", key=key, ports=ports[side], calls=kept.calls)
+                    if answer is None:
+                        return
+                    if sample:  # the first finds nothing imported, and nothing in a cache
+                        samples[side].append(answer["client_cpu_s"] / kept.calls)
+                    sizes[side].append(answer["rss_bytes"])
+            for _ in range(2):
+                for side in order.sample(SIDES, len(SIDES)):
+                    answer = self._asked(kept, workers, side, "one", key=key, number=1)
+                    if answer is None:
+                        return
+                    clocks[side] = answer  # the second's: what is done once has been done
+        for side in SIDES:
+            grown = [max(0, sizes[side][-1] - sizes[side][0]) // (kept.calls * SAMPLES)] if sizes[side] else []
+            self._keep(
+                kept.technique, number, side, cpu_s=median(samples[side]) if samples[side] else None,
+                seconds=clocks[side]["seconds"], dtypes=clocks[side]["dtypes"],
+                growth_bytes=grown[0] if grown else None,
+            )  # fmt: skip
+
+    def _asked(
+        self, kept: Kept, workers: dict[Side, Worker], side: Side, do: str, **given: Any
+    ) -> dict[str, Any] | None:
+        """What a side answers; None, and the technique is broken, where it does not, or not well."""
+        try:
+            answer = workers[side].ask(do, kept.patience * (1 + kept.calls / MOST_CALLS), **given)
+        except GoneError as error:
+            kept.broken[side] = "failed", str(error)
+            self._keep(kept.technique, 0, side, status="failed", reason=str(error))
+            raise
+        if answer["status"] != "ok":
+            kept.broken[side] = answer["status"], answer["reason"]
+            self._keep(kept.technique, 0, side, status=answer["status"], reason=answer["reason"])
+            return None
+        return answer
+
+    def _keep(self, technique: Technique, number: int, side: Side, **values: Any) -> None:
+        self.passes.append(
+            Guarded(
+                run_id=self._run_id, **self.titles, slower=self._slower, **which(technique), driver=technique.driver,
+                rows=self._rows, pass_=number, side=side, **values,
+            )
+        )  # fmt: skip
+
+
+def _columns(row: Guarded) -> dict[str, Any]:
+    return {name.rstrip("_"): value for name, value in vars(row).items()}
+
+
+def _worse(what: str, before: str, after: str) -> str:
+    """What a change of something exact comes to."""
+    if what == "values":
+        return "wrong" if after == "wrong" else "fails"
+    if what == "dtypes":
+        return "dtypes changed" if before == "exact" else "changed"
+    if what.startswith("bytes"):
+        return "bytes changed"
+    if what.startswith("case "):
+        order = ("exact", "error", "loss")
+        ranks = [order.index(one.split()[0]) for one in (before, after)]
+        return "changed" if ranks[1] <= ranks[0] else "wrong" if ranks[1] == order.index("loss") else "fails"
+    return "changed"

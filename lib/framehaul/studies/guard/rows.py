@@ -1,0 +1,61 @@
+"""What a guard keeps: every sample of both sides, and what is exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from framehaul.results.store import Status
+
+type Side = Literal["a", "b"]
+EXACT_RESULTS = "guard_exact.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """What one side of a pair of processes measured of one technique in one round; a missing number is None."""
+
+    run_id: str
+    baseline: str
+    """The package and version of side a."""
+    candidate: str
+    """Of side b."""
+    slower: float
+    """By what share of its CPU time side b was slowed down on purpose; 0 unless a guard is tried out."""
+    database: str
+    direction: str
+    technique: str
+    label: str
+    origin: str
+    family: str
+    driver: str
+    frame: str
+    rows: int
+    pass_: int
+    side: Side
+    cpu_s: float | None = None
+    """Of the client, for one call that a recording answers: the median of a few samples."""
+    seconds: float | None = None
+    """Of one call on the server."""
+    growth_bytes: int | None = None
+    """By which the process grew with each further call."""
+    dtypes: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """One thing about a technique that is the same each time, on both sides."""
+
+    baseline: str
+    candidate: str
+    database: str
+    direction: str
+    technique: str
+    what: str
+    """`values`, `dtypes`, `bytes sent`, a case of fidelity ..."""
+    before: str
+    after: str
+    worse: str
+    """`fails`, `wrong`, `dtypes changed`, `bytes changed`, or `changed`; empty where both are the same."""

@@ -1,0 +1,221 @@
+"""What is said of a technique: first what is exact, then the rule of all pages on what was measured.
+
+Rounds come one by one, and whoever looks after each of them finds a difference sooner or later. So there are a few
+looks, at numbers of rounds that are known beforehand, and each has its part of the chance to be wrong (Bonferroni):
+of guards of equals one in twenty at most marks anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal, get_args
+
+import polars as pl
+
+from framehaul.results import ratios
+from framehaul.results.ratios import Ratio
+
+LOOKS = (6, 9, 13, 19, 28)
+"""After how many rounds it is looked whether the verdict is clear; none is longer than the last."""
+MATTERS = 1.02
+"""A side is called slower or faster where it is so by more than this: two processes of one program differ by less."""
+CLEAR = 0.03
+"""No further rounds are made where a larger difference than this is out of the question."""
+UNSTABLE = 0.15
+"""Nothing is said where even this cannot be excluded."""
+LEAK_BYTES = 64 << 10
+"""A process keeps something that grows with each call by so much more than the other, and by half more, in nearly all
+rounds."""
+LEAK_TIMES = 0.5
+LEAK_SHARE = 0.8
+
+Verdict = Literal[
+    "fails", "wrong", "slower", "dtypes changed", "leaks", "unstable", "bytes changed", "changed", "faster",
+    "no difference", "not compared",
+]  # fmt: skip
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""The worst first."""
+REGRESSIONS = frozenset({"fails", "wrong", "slower", "dtypes changed", "leaks"})
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of one technique."""
+
+    key: tuple[str, str, str]
+    label: str
+    verdict: Verdict
+    cpu: Ratio
+    """Of the speeds by CPU time of the client on replayed bytes, candidate over baseline."""
+    wall: Ratio
+    """Of those by the clock, on the servers."""
+    cpu_s: tuple[float, float]
+    """Medians of both sides, for one call; NaN where there are none."""
+    rows: int
+    findings: tuple[str, ...]
+    """What is behind it, in words."""
+
+    @property
+    def bound(self) -> float:
+        """A larger difference of CPU time than this share is out of the question."""
+        return beyond(self.cpu)
+
+    @property
+    def text(self) -> str:
+        """The verdict with its bound."""
+        if self.verdict == "no difference":
+            return f"no difference larger than {math.ceil(self.bound * 100)}%"
+        return self.verdict
+
+
+def beyond(ratio: Ratio) -> float:
+    """The largest difference, as a share, that the interval of a ratio leaves; infinite where there is none."""
+    if ratio.rounds < ratios.LEAST_ROUNDS:
+        return math.inf
+    return max(abs(1 / ratio.low - 1), abs(ratio.high - 1), abs(ratio.low - 1))
+
+
+def ratio_of(passes: pl.DataFrame, column: str, rounds: int | None = None) -> Ratio:
+    """The ratio of the sides of one technique, side b's speed over side a's, of the first so many rounds."""
+    sides = {
+        side: dict(passes.filter(pl.col(column).is_not_null(), side=side, status="ok").select("pass", column).rows())
+        for side in ("a", "b")
+    }
+    both = sorted(sides["a"].keys() & sides["b"].keys())[:rounds]
+    return Ratio(tuple(math.log(sides["a"][one] / sides["b"][one]) for one in both))
+
+
+def looks_at(rounds: int) -> list[int]:
+    """The looks at so many rounds: after those of LOOKS, and when time was over before the last of them."""
+    looks = [one for one in LOOKS if one <= rounds]
+    return looks if len(looks) == len(LOOKS) or rounds in looks or rounds < ratios.TOLD_FROM else [*looks, rounds]
+
+
+def told_by(of: Sequence[Ratio], rounds: int) -> list[int]:
+    """As `told`, by the first look at which each was told: what is told once is told, whatever others do after it."""
+    found = [0] * len(of)
+    for look in looks_at(rounds):
+        signs = told([Ratio(one.logs[:look]) for one in of])
+        found = [before or sign for before, sign in zip(found, signs, strict=True)]
+    return found
+
+
+def told(of: Sequence[Ratio]) -> list[int]:
+    """Of ratios of one look: 1 where the candidate is told to be faster by more than MATTERS, -1 slower, 0 neither."""
+    enough = [at for at, one in enumerate(of) if one.rounds >= ratios.TOLD_FROM]
+    page = [ratios.evidence(of[at].logs) for at in enough]
+    outside = ratios.OUTSIDE / len(LOOKS)
+    slower, faster = (ratios.signs(page, [bound] * len(page), outside) for bound in (1 / MATTERS, MATTERS))
+    found = [0] * len(of)
+    for at, below, above in zip(enough, slower, faster, strict=True):
+        found[at] = -1 if below == -1 else 1 if above == 1 else 0
+    return found
+
+
+type Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Of one technique the ratios by CPU time and by the clock, and what is told of either."""
+
+    cpu: Ratio
+    wall: Ratio
+    signs: tuple[int, int]
+
+    @property
+    def measured(self) -> Ratio:
+        """By CPU time, or by the clock where nothing could be replayed."""
+        return self.cpu if self.cpu.logs else self.wall
+
+
+def _of_page(passes: pl.DataFrame) -> dict[Key, _Told]:
+    """Every technique of a guard, told by all that its page claims."""
+    names = ["database", "direction", "technique"]
+    found: dict[Key, tuple[Ratio, Ratio]] = {}
+    for key in passes.select(names).unique(maintain_order=True).rows():
+        of = passes.filter(**dict(zip(names, key, strict=True)))
+        found[key] = ratio_of(of, "cpu_s"), ratio_of(of, "seconds")
+    page = [one for both in found.values() for one in both]
+    signs = told_by(page, max((one.rounds for one in page), default=0))
+    return {key: _Told(*both, (signs[2 * at], signs[2 * at + 1])) for at, (key, both) in enumerate(found.items())}
+
+
+def clear(passes: pl.DataFrame) -> set[Key]:
+    """The techniques of which more rounds would tell no more."""
+    return {key for key, one in _of_page(passes).items() if any(one.signs) or beyond(one.measured) <= CLEAR}
+
+
+def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
+    """One for each technique of a guard, the worst first."""
+    names = ["database", "direction", "technique"]
+    labels: dict[Key, str] = {tuple(row[:3]): row[3] for row in passes.select(*names, "label").unique().rows()}
+    found = []
+    for key, one in _of_page(passes).items():
+        own = passes.filter(**dict(zip(names, key, strict=True)))
+        facts = exact.filter(pl.col("worse") != "", **dict(zip(names, key, strict=True)))
+        verdict, findings = _of_one(own, facts, one)
+        medians = [own.filter(side=side, status="ok")["cpu_s"].median() for side in ("a", "b")]
+        seconds = tuple(float(each) if isinstance(each, float) else math.nan for each in medians)
+        found.append(
+            Judged(
+                key, labels[key], verdict, one.cpu, one.wall, (seconds[0], seconds[1]), int(own["rows"][0]),
+                tuple(findings),
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda one: VERDICTS.index(one.verdict))
+
+
+def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdict, list[str]]:
+    said = [f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}" for row in facts.to_dicts()]
+    worse, leak = {*facts["worse"]}, _leak(passes)
+    before, after = (
+        next(iter(passes.filter(pl.col("status") != "ok", side=side)["reason"]), "") for side in ("a", "b")
+    )
+    slower = [
+        (name, one) for name, one, sign in (("CPU", of.cpu, of.signs[0]), ("clock", of.wall, of.signs[1])) if sign < 0
+    ]
+    measured = of.measured
+    too_few = f"{measured.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"
+    # What holds first is said.
+    every: list[tuple[Verdict, bool, list[str]]] = [
+        ("not compared", bool(before), [f"baseline: {before}"]),
+        ("wrong", bool(after) and "wrong" in worse, [f"candidate: {after}"]),
+        ("fails", bool(after), [f"candidate: {after}"]),
+        ("fails", "fails" in worse, []),
+        ("wrong", "wrong" in worse, []),
+        ("slower", bool(slower) and of.signs[0] <= 0, [f"{name} {ratio}" for name, ratio in slower]),
+        ("dtypes changed", "dtypes changed" in worse, []),
+        ("leaks", bool(leak), [leak]),
+        ("faster", max(of.signs) > 0, []),
+        ("not compared", measured.rounds < ratios.LEAST_ROUNDS, [too_few]),
+        ("unstable", beyond(measured) > UNSTABLE, [f"{measured.rounds} rounds leave {measured}"]),
+        ("bytes changed", "bytes changed" in worse, []),
+        ("changed", "changed" in worse, []),
+        ("no difference", True, []),
+    ]
+    verdict, _, reasons = next(one for one in every if one[1])
+    return verdict, [*reasons, *said]
+
+
+def _leak(passes: pl.DataFrame) -> str:
+    """Where the candidate's process grows by more with every call than the baseline's, in nearly all rounds."""
+    grown = passes.filter(pl.col("growth_bytes").is_not_null(), status="ok")
+    sides = [dict(grown.filter(side=side).select("pass", "growth_bytes").rows()) for side in ("a", "b")]
+    both = [(sides[0][one], sides[1][one]) for one in sides[0].keys() & sides[1].keys()]
+    # Both grow a little at first, until their allocators have what they need.
+    more = sum(after - before > max(LEAK_BYTES, before * LEAK_TIMES) for before, after in both)
+    if len(both) < ratios.TOLD_FROM or more < LEAK_SHARE * len(both):
+        return ""
+    before, after = (median(side) for side in zip(*both, strict=True))
+    return f"each call leaves {after / 1e6:.1f} MB in the process, {before / 1e6:.1f} MB before"
+
+
+def status(found: Sequence[Judged]) -> int:
+    """The exit status: 1 with a regression, 2 when nothing could be compared, else 0."""
+    if any(one.verdict in REGRESSIONS for one in found):
+        return 1
+    return 0 if any(one.verdict not in ("not compared", "unstable") for one in found) else 2

@@ -1,0 +1,361 @@
+"""Two versions of a package: environments, processes, verdicts, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from dataclasses import replace
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from framehaul.errors import SettingsError
+from framehaul.results import store
+from framehaul.results.ratios import Ratio
+from framehaul.servers import Servers
+from framehaul.settings import Settings
+from framehaul.studies.guard import command, pairs, study
+from framehaul.studies.guard.environments import CandidateError, make
+from framehaul.studies.guard.formats import FORMATS, Found, render
+from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
+from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
+
+NOW, THEN = "driver 2", "driver 1"
+FETCH = "asyncpg.prepared_stmt.PreparedStatement.fetch"
+CHANGES = {
+    "loses": "return (await fetch(*arguments, **named))[:-1]",
+    "raises": "raise RuntimeError('not today')",
+    "dies": "import os; os._exit(3)",
+    "hangs": "import time; time.sleep(1000)",
+    "is slower": (
+        "import time; begun = time.process_time(); rows = await fetch(*arguments, **named)\n"
+        "    until = time.process_time() * 2 - begun\n"
+        "    while time.process_time() < until: pass\n"
+        "    return rows"
+    ),
+    "keeps": "rows = await fetch(*arguments, **named); kept.append(bytes([len(kept) % 256]) * 1_000_000); return rows",
+}
+"""What is done to a driver, as the body of the function that takes the place of its fetch."""
+
+
+def sample(technique: str, number: int, side: Any, cpu_s: float | None = 0.1, **values: Any) -> Guarded:
+    names: dict[str, Any] = {
+        "label": technique,
+        "origin": "beyond",
+        "family": "copy_binary",
+        "driver": "asyncpg",
+        "frame": "polars",
+    }
+    return Guarded(
+        run_id="r", baseline=THEN, candidate=NOW, slower=0.0, database="postgres", direction="read",
+        technique=technique, rows=1000, pass_=number, side=side, cpu_s=cpu_s, **names, **values,
+    )  # fmt: skip
+
+
+def frame(samples: list[Guarded]) -> pl.DataFrame:
+    return pl.DataFrame([pairs._columns(one) for one in samples], store.schema_of(Guarded))
+
+
+def facts(*found: tuple[str, str, str, str]) -> pl.DataFrame:
+    rows = [
+        Exact(baseline=THEN, candidate=NOW, database="postgres", direction="read", technique="one",
+              what=what, before=before, after=after, worse=worse)
+        for what, before, after, worse in found
+    ]  # fmt: skip
+    return pl.DataFrame([vars(one) for one in rows], store.schema_of(Exact))
+
+
+def rounds(technique: str, ratio: float, noise: float, number: int = LOOKS[1], seed: int = 1) -> list[Guarded]:
+    """Rounds in which side b takes `ratio` times as long."""
+    drawn = random.Random(f"{technique}/{seed}")
+    found = []
+    for at in range(1, number + 1):
+        base = 0.1 * drawn.lognormvariate(0, 0.2)  # the machine is another one in each round
+        found.append(sample(technique, at, "a", base, seconds=base))
+        other = base * ratio * drawn.lognormvariate(0, noise)
+        found.append(sample(technique, at, "b", other, seconds=base))
+    return found
+
+
+def wheel(directory: Path, change: str) -> Path:
+    """asyncpg as it is installed, one version on, with one function changed."""
+    installed = distribution("asyncpg")
+    version = f"{installed.version}.post1"
+    patched = f"""
+
+kept = []
+
+
+def _changed():
+    from asyncpg.prepared_stmt import PreparedStatement
+
+    fetch = PreparedStatement.fetch
+
+    async def changed(*arguments, **named):
+        {change.replace(chr(10), chr(10) + "    ")}
+
+    PreparedStatement.fetch = changed
+
+
+_changed()
+"""
+    path = directory / f"asyncpg-{version}-py3-none-any.whl"
+    info = f"asyncpg-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        for one in installed.files or ():
+            if one.suffix in (".pyc", "") or ".dist-info" in str(one) or one.parts[0] == "..":
+                continue
+            content = Path(str(one.locate())).read_bytes()
+            file.writestr(str(one), content + patched.encode() * (str(one) == "asyncpg/__init__.py"))
+        text = f"Metadata-Version: 2.1\nName: asyncpg\nVersion: {version}\n"
+        file.writestr(f"{info}/METADATA", text)
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        names = [*file.namelist(), f"{info}/RECORD"]
+        file.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in names))
+    return path
+
+
+def guarded(settings: Settings, tmp_path: Path, change: str, capsys: Any, **given: Any) -> tuple[int, dict[str, Any]]:
+    """Exit status and JSON of a guard of the installed asyncpg and a changed one."""
+    terms = {
+        "baseline": f"asyncpg=={distribution('asyncpg').version}", "candidate": str(wheel(tmp_path, CHANGES[change])),
+        "techniques": "polars_asyncpg_prepared_fetch", "budget": "1s", "rows": "500", "format": "json", **given,
+    }  # fmt: skip
+    code = command.run(command.asked(terms), replace(settings, out=tmp_path / "out"))
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["techniques"][0]
+    return code, found
+
+
+@pytest.mark.parametrize(
+    ("samples", "exact", "verdict", "code"),
+    [
+        (rounds("one", 1.2, 0.02), facts(), "slower", 1),
+        (rounds("one", 0.8, 0.02), facts(), "faster", 0),
+        (rounds("one", 1.0, 0.005, LOOKS[0]), facts(), "no difference", 0),
+        (rounds("one", 1.0, 0.6), facts(), "unstable", 2),
+        (rounds("one", 1.2, 0.001, 2), facts(), "not compared", 2),
+        (rounds("one", 1.0, 0.005), facts(("bytes sent", "1", "2", "bytes changed")), "bytes changed", 0),
+        (rounds("one", 1.0, 0.005), facts(("dtypes", "exact", "a:str", "dtypes changed")), "dtypes changed", 1),
+        (rounds("one", 1.0, 0.005), facts(("case NaN", "exact", "loss NaN -> 0", "wrong")), "wrong", 1),
+        (rounds("one", 1.0, 0.005), facts(("case NaN", "exact", "error", "fails")), "fails", 1),
+        ([sample("one", 0, "b", status="failed", reason="dies")], facts(), "fails", 1),
+        (
+            [sample("one", 0, "b", status="failed", reason="lost")], facts(("values", "exact", "wrong", "wrong")),
+            "wrong", 1,
+        ),
+        ([sample("one", 0, "a", status="failed", reason="dies")], facts(), "not compared", 2),
+        ([sample("one", 0, "a", status="skipped", reason="no pg_parquet")], facts(), "not compared", 2),
+        (
+            [replace(one, growth_bytes=1 << 20 if one.side == "b" else 0) for one in rounds("one", 1.0, 0.005)],
+            facts(), "leaks", 1,
+        ),
+        (
+            [replace(one, growth_bytes=1 << 20) for one in rounds("one", 1.0, 0.005)],
+            facts(), "no difference", 0,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_verdict_follows_from_what_was_found(
+    samples: list[Guarded], exact: pl.DataFrame, verdict: str, code: int
+) -> None:
+    (found,) = judged(frame(samples), exact)
+    assert found.verdict == verdict
+    assert status([found]) == code
+
+
+def test_a_difference_that_is_left_is_told() -> None:
+    (found,) = judged(frame(rounds("one", 1.0, 0.01)), facts())
+    assert found.text.startswith("no difference larger than ")
+    assert 0 < found.bound < 0.05
+
+
+def test_the_worst_stands_first() -> None:
+    samples = [*rounds("fast", 0.7, 0.01), *rounds("same", 1.0, 0.005), *rounds("slow", 1.4, 0.01)]
+    assert [one.key[2] for one in judged(frame(samples), facts())] == ["slow", "fast", "same"]
+
+
+def test_of_guards_of_equals_one_in_twenty_at_most_marks_anything() -> None:
+    drawn, marked = random.Random(1), 0
+    for _ in range(400):
+        page = [Ratio(tuple(drawn.gauss(0, noise) for _ in range(LOOKS[-1]))) for noise in (0.02, 0.05, 0.05, 0.2)]
+        marked += any(told_by(page, LOOKS[-1]))
+    assert marked <= 400 / 20
+
+
+def test_what_is_told_once_stays_told() -> None:
+    drawn = random.Random(2)
+    slow = Ratio(tuple(drawn.gauss(-0.2, 0.02) for _ in range(LOOKS[0])))
+    loud = Ratio(tuple(drawn.gauss(0, 1.0) for _ in range(LOOKS[2])))
+    assert told([slow, slow, slow]) == [-1, -1, -1]
+    assert told_by([slow, slow, slow, loud], LOOKS[2])[:3] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "looks"), [(2, []), (4, [4]), (6, [6]), (8, [6, 8]), (20, [6, 9, 13, 19, 20]), (28, [*LOOKS])]
+)
+def test_looks_are_few(rounds: int, looks: list[int]) -> None:
+    assert looks_at(rounds) == looks
+
+
+def test_a_slow_down_of_a_fifth_is_found() -> None:
+    told = sum(
+        judged(frame(rounds("one", 1.2, 0.05, LOOKS[0], seed)), facts())[0].verdict == "slower" for seed in range(20)
+    )
+    assert told >= 18
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_says_what_became_worse(form: str) -> None:
+    lost = [sample("lost\x1b", 0, "b", status="failed", reason="rows <lost> & \x00 gone")]
+    found = judged(frame([*rounds("slow", 1.4, 0.01), *rounds("same", 1.0, 0.005), *lost]), facts())
+    text = render(Found(THEN, NOW, found, ["differs as well: numpy 1 -> 2"]), form)
+    if form == "junit":
+        suite = ElementTree.fromstring(text)
+        assert suite.get("failures") == "2" and suite.get("tests") == "3"
+        assert [one.get("name") for one in suite if one.find("failure") is not None] == ["lost\ufffd", "slow"]
+    elif form == "json":
+        of = {one["technique"]: one for one in json.loads(text)["techniques"]}
+        assert of["slow"]["regression"] and not of["same"]["regression"]
+        assert of["slow"]["cpu"]["high"] < 1
+    elif form == "asv":
+        results = json.loads(text)
+        assert results["version"] == 2
+        columns = dict(zip(results["result_columns"], results["results"]["framehaul.postgres.read.slow"], strict=False))
+        assert columns["result"][0] > 0.1
+    elif form == "bencher":
+        measures = json.loads(text)["postgres read slow"]
+        assert measures["speed-over-baseline"]["lower_value"] <= measures["speed-over-baseline"]["value"]
+    else:
+        assert "slower" in text and "rows <lost>" in text and "numpy 1 -> 2" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "BASELINE is missing"),
+        ({"baseline": "asyncpg==1"}, "CANDIDATE is missing"),
+        ({"baseline": "a", "candidate": "b", "budget": "soon"}, "BUDGET='soon'"),
+        ({"baseline": "a", "candidate": "b", "format": "xml"}, "FORMAT='xml'"),
+        ({"baseline": "a", "candidate": "b", "rows": "0"}, "ROWS='0'"),
+        ({"baseline": "a", "candidate": "b", "rows": "many"}, "ROWS='many'"),
+        ({"baseline": "a", "candidate": "b", "slower": "-1"}, "SLOWER='-1'"),
+        ({"baseline": "a", "candidate": "b", "slower": "nan"}, "SLOWER='nan'"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(given: dict[str, str], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        command.asked(given)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
+def test_a_budget_has_a_unit(text: str, seconds: float) -> None:
+    assert command.asked({"baseline": "a", "candidate": "b", "budget": text}).budget_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("no such thing", "is no requirement"), ("/nowhere/driver.whl", "no such file"), ("./nowhere", "no such file"),
+    ],
+)  # fmt: skip
+def test_a_package_that_cannot_be_had_is_named(given: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CandidateError, match=said):
+        make(given, tmp_path / "a")
+
+
+def test_an_environment_has_its_own_version_and_ours_of_all_else(tmp_path: Path) -> None:
+    found = make(str(wheel(tmp_path, CHANGES["raises"])), tmp_path / "a")
+    assert found.title == f"asyncpg {distribution('asyncpg').version}.post1"
+    assert found.installed.keys() == {"asyncpg"}
+    assert found.modules == ("asyncpg",)
+
+
+def test_a_package_that_does_not_import_is_refused_with_its_reason(tmp_path: Path) -> None:
+    path = wheel(tmp_path, "pass\n    1 / 0\n    async def more():\n        pass")
+    broken = tmp_path / "broken" / path.name
+    broken.parent.mkdir()
+    with zipfile.ZipFile(path) as file, zipfile.ZipFile(broken, "w") as copy:
+        for name in file.namelist():
+            copy.writestr(name, b"import no_such_module" if name == "asyncpg/__init__.py" else file.read(name))
+    with pytest.raises(CandidateError, match="does not import: ModuleNotFoundError: No module named 'no_such_module'"):
+        make(str(broken), tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "said"),
+    [
+        ("loses", "wrong", "rows"),
+        pytest.param("raises", "fails", "RuntimeError: not today", marks=pytest.mark.slow),
+        pytest.param("dies", "fails", "dies, with exit status 3", marks=pytest.mark.slow),
+        pytest.param("hangs", "fails", "hangs: no answer to 'one' within", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_a_candidate_that_breaks_is_told_and_nothing_is_left(
+    change: str, verdict: str, said: str, servers: Servers, settings: Settings, tmp_path: Path, capsys: Any,
+    monkeypatch: Any,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pairs, "PATIENCE_SECONDS", 5.0)
+    monkeypatch.setattr(pairs, "PATIENCE_TIMES", 2)
+    code, found = guarded(settings, tmp_path, change, capsys)
+    assert code == 1
+    assert found["verdict"] == verdict
+    assert any(said in text for text in found["findings"])
+    assert not [*settings.state_dir.glob("guard-*")]
+
+
+@pytest.mark.slow
+def test_a_slower_candidate_is_found(servers: Servers, settings: Settings, tmp_path: Path, capsys: Any) -> None:
+    code, found = guarded(settings, tmp_path, "is slower", capsys, budget="5m", rows="2000")
+    assert (code, found["verdict"]) == (1, "slower"), found
+    passes = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded)
+    exact = store.read(tmp_path / "out" / "results" / EXACT_RESULTS, Exact)
+    assert len(passes["pass"].unique()) >= LOOKS[0]
+    assert {"values", "dtypes", "bytes sent", "round trips", "statements"} <= {*exact["what"]}
+    assert exact.filter(pl.col("what").str.starts_with("case "), pl.col("worse") != "").is_empty()
+
+
+@pytest.mark.slow
+def test_a_candidate_that_keeps_memory_is_found(
+    servers: Servers, settings: Settings, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(pairs, "LOOKS", (3,))
+    monkeypatch.setattr(pairs, "CASES_SHARE", 0)
+    code, found = guarded(settings, tmp_path, "keeps", capsys, budget="5m", rows="10000")
+    grown = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded)["growth_bytes"].to_list()
+    assert (code, found["verdict"]) == (1, "leaks"), (found["findings"], grown)
+
+
+@pytest.mark.slow
+def test_a_version_that_there_is_not_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CandidateError, match="no version of asyncpg==999"):
+        make("asyncpg==999", tmp_path / "a")
+
+
+def test_results_of_other_versions_stay(settings: Settings, tmp_path: Path) -> None:
+    at = replace(settings, out=tmp_path)
+    run = {"started": "2026-11-23 00:00 UTC", "passes": 2, "rows": 1000, "seed": 1, "warmup": 1}
+    for samples in (rounds("one", 1.3, 0.01), rounds("two", 1.0, 0.01)):
+        command._keep(at, frame(samples), facts(), run)  # the same versions: the second takes the first's place
+    other = [replace(one, candidate="driver 3") for one in rounds("one", 0.7, 0.01)]
+    command._keep(at, frame(other), facts(), run)
+    again = [
+        replace(one, candidate=THEN, slower=slower) for slower in (0.0, 0.5) for one in rounds("one", 1 + slower, 0.02)
+    ]
+    command._keep(at, frame(again), facts(), run)
+    shown = study.Guard.load(at)
+    assert [*shown.pairs] == [(THEN, NOW), (THEN, "driver 3")]
+    assert [one.key[2] for one in shown.pairs[THEN, NOW]] == ["two"]
+    assert [one["slower"] for one in shown.trials] == [0.0, 0.5]
+    assert [one["told"] for one in shown.trials] == [0, 1]
+    assert "driver 3" in shown.answer().data and "no difference" in shown.tables().data
+    assert "<svg" in shown.chart().data
+    assert (tmp_path / "figures" / "guard.svg").exists()
+    assert study.writeup_blocks(tmp_path / "results").keys() == {"guard", "guard-power", "guard-rule"}
