@@ -41,7 +41,7 @@ def reached(server: Server, ports: list[int]) -> Callable[[], AbstractContextMan
 def check_replay(servers: Servers, database: Database, direction: Direction, chosen: list[Technique]) -> None:
     """Each technique moves rows through a recorder, and twice without the server."""
     server = servers.of(database)
-    table = ANALYTICS_METRICS.renamed(f"replay_{direction}")
+    table = ANALYTICS_METRICS.renamed(f"framehaul_replay_{direction}")
     content = generator.arrow_table(table, 300, 7)
     frames = {one.frame for one in chosen}
     with settled(), Passes(server, table, content, {direction}, frames) as passes, asyncio.Runner() as runner:

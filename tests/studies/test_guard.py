@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import polars as pl
+import psycopg
 import pytest
 
 from framehaul.errors import SettingsError
@@ -309,6 +310,9 @@ def test_a_candidate_that_breaks_is_told_and_nothing_is_left(
     assert found["verdict"] == verdict
     assert any(said in text for text in found["findings"])
     assert not [*settings.state_dir.glob("guard-*")]
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
+    assert not left
 
 
 @pytest.mark.slow

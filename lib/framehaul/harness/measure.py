@@ -189,7 +189,7 @@ class Passes:
         self.tables = tables_of(server)
         self._times, self._cold, self._found = times or Times(), cold, found
         self._server, self._table, self._content, self._directions = server, table, content, directions
-        self._reference = table.renamed(f"{table.name}_sent")
+        self._reference = reference_of(table)
         self._rows, self._meter = content.num_rows, Meter(server.process_id)
         with self._times.spent("preparation"):
             self._expected = Expected(table, content if found is None or found.after is None else found.after)
@@ -330,6 +330,11 @@ class Passes:
                     self._wire_bytes[technique.name] = relay.total_bytes - before
 
             yield Way(server, self._meter, counting)
+
+
+def reference_of(table: Table) -> Table:
+    """The table that holds what was sent: what is written is compared with it on the server."""
+    return table.renamed(f"{table.name}_sent")
 
 
 def _clock(number: int) -> Part:

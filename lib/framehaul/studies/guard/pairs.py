@@ -26,14 +26,17 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.errors import ServerError
+from framehaul.harness.measure import reference_of
 from framehaul.harness.passes import last_line
 from framehaul.harness.recording import which
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.replay import Conversation, Counts, ReplayError, recorded, replayed
+from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.guard.environments import Environment
-from framehaul.studies.guard.rows import Exact, Guarded, Side
+from framehaul.studies.guard.rows import Exact, Guarded, Side, table_of
 from framehaul.studies.guard.verdicts import LOOKS, clear
 from framehaul.techniques import Technique
 
@@ -43,7 +46,7 @@ PATIENCE_SECONDS = 60.0
 PATIENCE_TIMES = 50
 STARTING_SECONDS = 120.0
 ENDING_SECONDS = 5.0
-"""How long it may take to drop its tables; what is left of them the next run drops."""
+"""How long it may take to drop its tables; what it leaves is dropped at the end."""
 CASES_SHARE = 0.3
 """Of the budget, after which no further technique's edge cases are begun."""
 CASES_SECONDS = 30.0
@@ -161,7 +164,22 @@ class Guarding:
 
     def run(self, techniques: Sequence[Technique], deadline: float) -> None:
         """What is exact of all of them; then rounds until all verdicts are clear, or until the deadline."""
-        kept = [Kept(one) for one in techniques]
+        try:
+            self._run([Kept(one) for one in techniques], deadline)
+        finally:
+            self._drop(techniques)
+
+    def _drop(self, techniques: Sequence[Technique]) -> None:
+        """What a side has left that was killed; who ended by itself has dropped its own."""
+        for database, direction in {(one.database, one.direction) for one in techniques}:
+            tables = tables_of(self._both.of(database))
+            for side in SIDES:
+                table = table_of(self._mark, side, direction)
+                for name in (table.name, reference_of(table).name):
+                    with contextlib.suppress(ServerError):  # the server is gone: the reason is being told already
+                        tables.drop(table.renamed(name))
+
+    def _run(self, kept: list[Kept], deadline: float) -> None:
         self._exactly(kept, time.monotonic() + (deadline - time.monotonic()) * CASES_SHARE)
         left = [one for one in kept if not one.broken]
         took = 0.0

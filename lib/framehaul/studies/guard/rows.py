@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.results.store import Status
 
 type Side = Literal["a", "b"]
 EXACT_RESULTS = "guard_exact.csv"
+
+
+def table_of(mark: str, side: str, direction: str) -> Table:
+    """Where a side moves its rows; the names of both sides are of one length, for they are on the wire."""
+    return ANALYTICS_METRICS.renamed(f"framehaul_guard_{mark}_{side}_{direction}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ class Guard(Shown):
             charts.name_lines(axes, [f"{pair[1]}: {where(_row(one))}, {one.key[2]}" for pair, one in rows])
             charts.part_lines(axes, (pair for pair, _ in rows))
             axes.axvline(1, color=charts.INK, linewidth=0.8)
-            charts.quantities(axes.xaxis, "{:g}x".format, logarithmic=True)
+            charts.quantities(axes.xaxis, "{:g}x".format)
             axes.set_xlabel("speed by client CPU time, candidate over baseline (range or 95% interval)", loc="right")
             charts.title(axes, "What a new version changed")
         return self.saved(drawn)

@@ -22,7 +22,6 @@ import psutil
 
 from framehaul import servers
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
 from framehaul.harness.measure import Passes, Way
 from framehaul.harness.meter import Meter, settle, settled
@@ -31,6 +30,7 @@ from framehaul.harness.trials import Trials
 from framehaul.servers import Servers
 from framehaul.settings import load_settings
 from framehaul.studies.fidelity.trial import Cell, run_cells
+from framehaul.studies.guard.rows import table_of
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
 
@@ -41,7 +41,7 @@ class Worker:
     def __init__(
         self, both: Servers, stack: ExitStack, *, side: str, mark: str, rows: int, seed: int, slower: float
     ) -> None:
-        self._both, self._stack, self._side = both, stack, f"{mark}_{side}"
+        self._both, self._stack, self._mark, self._side = both, stack, mark, side
         self._rows, self._seed, self._slower = rows, seed, slower
         self._runner = stack.enter_context(asyncio.Runner())
         self._passes: dict[tuple[str, str], Passes] = {}
@@ -66,7 +66,7 @@ class Worker:
         return columns_of(attempt(noting)) | {"wrong": bool(wrong)}
 
     def _open(self, database: Database, direction: Direction, frames: list[str]) -> dict[str, Any]:
-        table = ANALYTICS_METRICS.renamed(f"guard_{self._side}_{direction}")
+        table = table_of(self._mark, self._side, direction)
         content = generator.arrow_table(table, self._rows, self._seed)
         passes = Passes(self._both.of(database), table, content, {direction}, frames)
         self._passes[database, direction] = self._stack.enter_context(passes)

@@ -39,7 +39,8 @@ ID = Column("id", T.INT64)
 
 
 def _table(name: str, *columns: Column, key: tuple[str, ...] = ("id",)) -> Table:
-    return Table(f"framehaul_{name}", columns, key)
+    # Clients of ClickHouse are measured on tables of these names, too, and a smoke run has both studies at once.
+    return Table(f"framehaul_shape_{name}", columns, key)
 
 
 HITS = """
@@ -115,7 +116,7 @@ def _below(count: int, most: int, seed: int, stream: int) -> pa.Array:
 EIGHTHS_OF_NULL = 6
 """Of the values of a nullable column, on top of the generator's own: four of five in all."""
 NULLS = Table(
-    "framehaul_nulls",
+    "framehaul_shape_nulls",
     tuple(
         replace(column, nullable=True, low_cardinality=False) if column.name != "entity_key" else replace(ID)
         for column in ANALYTICS_METRICS.columns
@@ -152,7 +153,7 @@ STANDARD = Shape("standard", "the standard 13 columns", ANALYTICS_METRICS)
 SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
     STANDARD,
-    Shape("hits", "105 mixed columns", Table("framehaul_hits", _hits(), HITS_KEY)),
+    Shape("hits", "105 mixed columns", Table("framehaul_shape_hits", _hits(), HITS_KEY)),
     Shape("narrow", "500 narrow columns", narrow(500)),
     Shape("texts", "2 long texts", LONG_TEXTS, with_long_texts),
     Shape("nulls", "mostly NULL", NULLS, with_many_nulls),
