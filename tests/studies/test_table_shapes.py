@@ -29,6 +29,7 @@ from framehaul.harness.verify import Expected
 from framehaul.results import committed, ratios, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES
 from framehaul.studies.summary.study import Summary
 from framehaul.studies.table_shapes import STUDY, address, findings, parts, runs, study
 from framehaul.studies.table_shapes.limits import LIMITS, within_limits
@@ -59,6 +60,13 @@ def moved(chosen: list[Technique], servers: Servers, shape: Shape, rows: int, ca
         lambda one, _, outcome: outcomes.update({one.name: outcome}), calls=calls,
     )  # fmt: skip
     return outcomes
+
+
+def test_no_other_study_has_tables_of_these_names() -> None:
+    """A smoke run has several at once, and each drops what is there before it begins."""
+    clients = {one.table for one in CLICKHOUSE_TABLES}
+    assert clients
+    assert not clients & {shape.table.name for shape in SHAPES if shape is not STANDARD}
 
 
 def test_shapes_are_what_their_names_say() -> None:
