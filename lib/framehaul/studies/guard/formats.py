@@ -43,7 +43,7 @@ def listing(judged: Sequence[Judged]) -> Listing:
     """A line for each technique."""
 
     def seconds(of: Judged) -> str:
-        return " -> ".join("" if math.isnan(one) else f"{one * 1000:.1f}" for one in of.cpu_s)
+        return "" if math.isnan(sum(of.cpu_s)) else " -> ".join(f"{one * 1000:.1f}" for one in of.cpu_s)
 
     rows = [
         {"database": one.key[0], "direction": one.key[1], "technique": one.key[2], "of": one, "rows": one.rows}

@@ -133,7 +133,8 @@ def _sums(pairs: dict[tuple[str, str], list[Judged]]) -> Iterator[str]:
             names = ", ".join(
                 f"`{one.key[2]}` {one.cpu.ratio:.2f}x" if one.cpu.logs else f"`{one.key[2]}`" for one in those
             )
-            said.append(f"{len(those)} {verdict}{f' ({names})' if named else ''}")
+            told = "without a difference that could be told" if verdict == "no difference" else verdict
+            said.append(f"{len(those)} {told}{f' ({names})' if named else ''}")
         yield f"**{baseline} → {candidate}**: {'; '.join(said)}."
 
 
