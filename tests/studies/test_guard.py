@@ -19,12 +19,14 @@ from framehaul.errors import SettingsError
 from framehaul.results import store
 from framehaul.results.ratios import Ratio
 from framehaul.servers import Servers
+from framehaul.servers.replay import Conversation
 from framehaul.settings import Settings
 from framehaul.studies.guard import command, pairs, study
-from framehaul.studies.guard.environments import CandidateError, make
+from framehaul.studies.guard.environments import CandidateError, Environment, make
 from framehaul.studies.guard.formats import FORMATS, Found, render
 from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
 from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
+from framehaul.techniques.registry import named
 
 NOW, THEN = "driver 2", "driver 1"
 FETCH = "asyncpg.prepared_stmt.PreparedStatement.fetch"
@@ -59,7 +61,7 @@ def sample(technique: str, number: int, side: Any, cpu_s: float | None = 0.1, **
 
 
 def frame(samples: list[Guarded]) -> pl.DataFrame:
-    return pl.DataFrame([pairs._columns(one) for one in samples], store.schema_of(Guarded))
+    return store.frame_of(Guarded, samples)
 
 
 def facts(*found: tuple[str, str, str, str]) -> pl.DataFrame:
@@ -68,7 +70,7 @@ def facts(*found: tuple[str, str, str, str]) -> pl.DataFrame:
               what=what, before=before, after=after, worse=worse)
         for what, before, after, worse in found
     ]  # fmt: skip
-    return pl.DataFrame([vars(one) for one in rows], store.schema_of(Exact))
+    return store.frame_of(Exact, rows)
 
 
 def rounds(technique: str, ratio: float, noise: float, number: int = LOOKS[1], seed: int = 1) -> list[Guarded]:
@@ -313,6 +315,33 @@ def test_a_candidate_that_breaks_is_told_and_nothing_is_left(
     with psycopg.connect(servers.postgres.dsn()) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
     assert not left
+
+
+def test_a_replay_that_cannot_be_had_is_no_fault_of_the_candidate(servers: Servers, tmp_path: Path) -> None:
+    class Says:
+        def ask(self, do: str, *_: object, **__: object) -> dict[str, Any]:
+            ok = {"status": "ok", "reason": None, "seconds": 0.1, "dtypes": "exact"}
+            return {"status": "failed", "reason": "other connections"} if do == "replay" else ok
+
+    sides = {side: Environment(side, tmp_path, "driver", version, {}, ()) for side, version in (("a", "1"), ("b", "2"))}
+    guarding = pairs.Guarding(servers, sides, tmp_path, tmp_path, rows=10, seed=1)  # type: ignore[arg-type]
+    kept = pairs.Kept(named("postgres", "read", "polars_asyncpg_prepared_fetch"))
+    kept.conversations = {"a": [Conversation(0)], "b": [Conversation(0)]}
+    for number in range(1, LOOKS[0] + 1):
+        guarding._observed(kept, dict.fromkeys(pairs.SIDES, Says()), number, random.Random(1))  # type: ignore[arg-type]
+    (found,) = judged(*guarding.frame())
+    assert "other connections" in kept.no_replay and not kept.broken
+    assert (found.verdict, found.cpu.logs, found.wall.rounds) == ("no difference", (), LOOKS[0])
+    assert found.text == "no difference larger than 0%"
+
+
+@pytest.mark.slow
+def test_a_technique_without_rounds_is_told_with_what_is_exact(
+    servers: Servers, settings: Settings, tmp_path: Path, capsys: Any
+) -> None:
+    code, found = guarded(settings, tmp_path, "keeps", capsys, budget="0")
+    assert (code, found["verdict"]) == (2, "not compared")
+    assert found["findings"] == [f"0 rounds, which takes {LOOKS[0]}: give a larger BUDGET"]
 
 
 @pytest.mark.slow

@@ -226,16 +226,23 @@ def _sizes(run: Run) -> str:
     return "; ".join(f"{name[:2]} at {', '.join(f'{rows:,}' for rows in counts)} rows" for name, counts in sizes.rows())
 
 
-def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
-    chosen = both
+def conditions(wanted: str) -> dict[str, pl.Expr]:
+    """What each word asks of the rows of techniques; raises ComparisonError for a column that is not in FILTERS."""
+    found = {}
     for word in wanted.replace(",", " ").split():
         column, equals, value = word.partition("=")
         if equals and column not in FILTERS:
             raise ComparisonError(f"TECHNIQUES: {column!r} is not known; give one of {', '.join(FILTERS)}")
-        chosen = chosen.filter(
-            pl.col(column) == value if equals else pl.col("technique").str.contains(word, literal=True)
-        )
+        found[word] = pl.col(column) == value if equals else pl.col("technique").str.contains(word, literal=True)
+    return found
+
+
+def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
+    chosen = both
+    for word, condition in conditions(wanted).items():
+        chosen = chosen.filter(condition)
         if chosen.is_empty():
+            column, equals, _ = word.partition("=")
             known = f"; there are {', '.join(sorted(set(both[column])))}" if equals else ""
             raise ComparisonError(f"TECHNIQUES={wanted!r} fits no technique in these runs at {word!r}{known}")
     return chosen

@@ -10,7 +10,8 @@ import io
 import json
 import os
 import secrets
-from dataclasses import MISSING, asdict, dataclass, fields
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
@@ -21,7 +22,7 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -233,32 +234,38 @@ def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     return frame.with_columns(pl.lit(None, schema[column]).alias(column) for column in lacking)
 
 
-def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
-    """Write dataclasses of one kind as CSV, all at once: an interrupted run leaves the last complete file in place.
+def frame_of(kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> pl.DataFrame:
+    """Rows of one kind, as `read` gives them."""
+    return pl.DataFrame([astuple(row) for row in rows], schema_of(kind), orient="row")
+
+
+@contextmanager
+def _at_once(path: Path) -> Iterator[Path]:
+    """Where to write a file that is complete in its place when the block ends: before, the last one stays there.
 
     Raises ResultsError when the file cannot be written.
     """
     partial = path.with_suffix(".partial.csv")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", newline="", encoding="utf8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(cells[0])], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(asdict(cell) for cell in cells)
+        yield partial
         partial.replace(path)
     except OSError as error:
         raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
 
 
-def write_frame(path: Path, kind: type[DataclassInstance], frame: pl.DataFrame) -> None:
-    """Write rows of one kind that are in a frame, all at once; raises ResultsError when the file cannot be written."""
-    partial = path.with_suffix(".partial.csv")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        frame.select(columns_of(kind)).write_csv(partial)
-        partial.replace(path)
-    except OSError as error:
-        raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
+def write_frame(path: Path, frame: pl.DataFrame) -> None:
+    """Write rows that are in a frame as CSV, all at once; raises ResultsError when the file cannot be written."""
+    with _at_once(path) as partial:
+        frame.write_csv(partial)
+
+
+def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
+    """Write dataclasses of one kind as CSV, all at once; raises ResultsError when the file cannot be written."""
+    with _at_once(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(cells[0])], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(cell) for cell in cells)
 
 
 def read_cells(path: Path) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -67,6 +67,10 @@ class Relay:
         self.end_connections()  # of those whose other side takes nothing any more
         for thread in self._serving:
             thread.join()
+
+    def _listener_of(self, client: socket.socket) -> int:
+        """Which of the targets a client came for."""
+        return self.ports.index(client.getsockname()[1])
 
     def end_connections(self, how: int = socket.SHUT_RDWR) -> None:
         """End every connection that is open; further ones are forwarded as before."""
@@ -156,7 +160,7 @@ class Relay:
 
 @contextmanager
 def relayed[R: Relay](
-    server: PostgresServer | ClickHouseServer, kind: type[R]
+    server: PostgresServer | ClickHouseServer, kind: Callable[..., R]
 ) -> Iterator[tuple[PostgresServer | ClickHouseServer, R | None]]:
     """The server as it is reached through a relay of this kind, or, where it cannot be, as it is and None.
 

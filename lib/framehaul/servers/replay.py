@@ -8,17 +8,16 @@ whoever asks is let in. Of ClickHouse it is counted in bytes.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from framehaul.servers import PostgresServer, Server
-from framehaul.servers.relay import CHUNK_BYTES, Relay
+from framehaul.servers.relay import CHUNK_BYTES, Relay, relayed
 
 ENCRYPTION = {80877103, 80877104}
 """What a client of PostgreSQL sends in place of a version to ask for TLS, or for GSSAPI.
@@ -63,22 +62,31 @@ class Counts(NamedTuple):
 
 
 class _Messages:
-    """Messages of PostgreSQL as they come in pieces: how many are whole, and of which types."""
+    """What a client of PostgreSQL sends, as it comes in pieces: how many messages are whole, logins left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, started: bool = False) -> None:
         self._held = bytearray()
-        self.types: list[int] = []
+        self._started = started
+        self.sent = self.run = 0
+        self.last = 0
+        """The type of the last."""
 
     def feed(self, piece: bytes) -> None:
+        """Count what is whole by now, after the start-up, which has no types."""
         self._held += piece
-        at, size = 0, len(self._held)
-        while size - at >= 5:  # noqa: PLR2004  a type and a length
-            end = at + 1 + int.from_bytes(self._held[at + 1 : at + 5])
-            if end > size:
-                break
-            self.types.append(self._held[at])
-            at = end
-        del self._held[:at]
+        while (end := self._end()) and end <= len(self._held):
+            if self._started:
+                self.last = self._held[0]
+                self.sent += self.last != LOGIN
+                self.run += self.last in RUNS
+            else:
+                self._started = int.from_bytes(self._held[4:8]) not in ENCRYPTION
+            del self._held[:end]
+
+    def _end(self) -> int:
+        """Where the first message ends; 0 while its length is not there."""
+        at = 1 if self._started else 0
+        return at + int.from_bytes(self._held[at : at + 4]) if len(self._held) >= at + 4 else 0
 
 
 class Recorder(Relay):
@@ -86,15 +94,15 @@ class Recorder(Relay):
 
     def __init__(self, *targets: tuple[str, int]) -> None:
         super().__init__(*targets)
-        self._events: dict[socket.socket, list[tuple[bool, bytes]]] = {}
+        self._events: dict[socket.socket, tuple[int, list[tuple[bool, bytes]]]] = {}
+        """By the client's end: which listener it came to, and what passed, with whether the client sent it."""
         self._of: dict[socket.socket, list[tuple[bool, bytes]]] = {}
-        self._listener_of: dict[int, int] = {}
+        """The same by either end."""
 
     def _forward(self, source: socket.socket, sink: socket.socket, *, from_client: bool = False) -> None:
         client = source if from_client else sink
         with self._lock:
-            self._of[source] = self._events.setdefault(client, [])
-            self._listener_of[id(self._events[client])] = self.ports.index(client.getsockname()[1])
+            _, self._of[source] = self._events.setdefault(client, (self._listener_of(client), []))
         super()._forward(source, sink, from_client=from_client)
 
     def _receive(self, source: socket.socket, buffer: memoryview, *, from_client: bool) -> int:
@@ -104,17 +112,18 @@ class Recorder(Relay):
                 self._of[source].append((from_client, bytes(buffer[:count])))
         return count
 
+    def _so_far(self) -> list[tuple[int, list[tuple[bool, bytes]]]]:
+        with self._lock:
+            return [(listener, [*events]) for listener, events in self._events.values() if events]
+
     def conversations(self, server: Server) -> list[Conversation]:
         """What was said so far, in the order of the connections; raises ReplayError for what cannot be said again."""
-        with self._lock:
-            kept = [(self._listener_of[id(events)], [*events]) for events in self._events.values()]
         made = _postgres if isinstance(server, PostgresServer) else _in_bytes
-        return [made(listener, events) for listener, events in kept if events]
+        return [made(listener, events) for listener, events in self._so_far()]
 
     def counts(self, server: Server) -> Counts:
         """What went over the wire so far."""
-        with self._lock:
-            kept = [[*events] for events in self._events.values()]
+        kept = [events for _, events in self._so_far()]
         sent, received = (
             sum(len(piece) for events in kept for client, piece in events if client is which) for which in (True, False)
         )
@@ -123,42 +132,30 @@ class Recorder(Relay):
         )
         statements = None
         if isinstance(server, PostgresServer):
-            statements = sum(one in RUNS for events in kept for one in _types(events))
+            statements = sum(_sent(events).run for events in kept)
         return Counts(sent, received, trips, statements)
 
 
-def _types(events: list[tuple[bool, bytes]]) -> list[int]:
-    """The types of a client's messages after its start-up."""
+def _sent(events: list[tuple[bool, bytes]]) -> _Messages:
+    """All that a client sent."""
     messages = _Messages()
-    _, rest = _after_startup(b"".join(piece for client, piece in events if client))
-    messages.feed(rest)
-    return messages.types
-
-
-def _after_startup(said: bytes) -> tuple[int, bytes]:
-    """How many bytes a client's start-up takes, requests for encryption included, and what follows it."""
-    at = 0
-    while len(said) - at >= 8:  # noqa: PLR2004  a length and a number
-        length, number = struct.unpack_from("!II", said, at)
-        at += length
-        if number not in ENCRYPTION:
-            break
-    return at, said[at:]
+    for client, piece in events:
+        if client:
+            messages.feed(piece)
+    return messages
 
 
 def _postgres(listener: int, events: list[tuple[bool, bytes]]) -> Conversation:
     """A conversation from where the server lets the client in."""
     found = Conversation(listener)
-    startup, _ = _after_startup(b"".join(piece for client, piece in events if client))
-    messages, behind, before, let_in = _Messages(), startup, b"", False
+    messages, before, let_in = _Messages(), b"", False
     for client, piece in events:
         if client:
-            said, behind = piece[behind:], max(0, behind - len(piece))
-            messages.feed(said)
+            messages.feed(piece)
             if let_in and len(found.beginning) < BEGINNING_BYTES:
-                found.beginning += said
+                found.beginning += piece
         elif let_in:
-            found.answers.append((sum(one != LOGIN for one in messages.types), piece))
+            found.answers.append((messages.sent, piece))
         else:
             before += piece
             if (at := before.find(LET_IN)) >= 0:
@@ -166,7 +163,7 @@ def _postgres(listener: int, events: list[tuple[bool, bytes]]) -> Conversation:
                 found.answers.append((0, before[at:]))
     if not let_in:
         raise ReplayError("the server let nobody in, or the connection is encrypted")
-    found.sent = sum(one != LOGIN for one in messages.types)
+    found.sent = messages.sent
     return found
 
 
@@ -181,83 +178,43 @@ def _in_bytes(listener: int, events: list[tuple[bool, bytes]]) -> Conversation:
     return found
 
 
-class Replayer:
-    """Listens on a loopback port for each target of a recorder and has the conversations that it kept, again and again.
+class Replayer(Relay):
+    """In place of targets, has the conversations that a recorder of them kept, again and again.
 
     A connection is taken for that which began alike, and was had the fewest times. `failures` are clients that ended,
     or fell silent, before they had sent what was kept.
     """
 
-    def __init__(self, server: Server, conversations: list[Conversation]) -> None:
-        if not conversations:
-            raise ReplayError("nothing passed the relay: the client keeps its own connection")
-        self._postgres = isinstance(server, PostgresServer)
-        self._kept, self._had = conversations, [0] * len(conversations)
-        self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(1 if self._postgres else 2)]
-        self.ports = [listener.getsockname()[1] for listener in self._listeners]
+    def __init__(self, *targets: tuple[str, int], conversations: list[Conversation], postgres: bool) -> None:
+        super().__init__(*targets)
+        self._conversations, self._had, self._postgres = conversations, [0] * len(conversations), postgres
         self.failures: list[str] = []
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._threads = [
-            threading.Thread(target=self._accept, args=pair, daemon=True) for pair in enumerate(self._listeners)
-        ]
-        for thread in self._threads:
-            thread.start()
 
-    def close(self) -> None:
-        """End all connections; nothing listens any more."""
-        for each in self._listeners:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        with self._lock:
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-        for thread in [*self._threads]:
-            thread.join()
-
-    def _accept(self, which: int, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:  # it is closed
-                return
-            thread = threading.Thread(target=self._serve, args=(client, which), daemon=True)
-            with self._lock:
-                self._open.add(client)
-                thread.start()
-                self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
-
-    def _serve(self, client: socket.socket, which: int) -> None:
+    def _serve(self, client: socket.socket, target: tuple[str, int]) -> None:  # noqa: ARG002  nothing goes there
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.settimeout(PATIENCE_SECONDS)
-        try:
-            with client:
-                self._converse(client, which)
-        except TimeoutError:
-            self.failures.append(f"the client said nothing for {PATIENCE_SECONDS} s where it had gone on before")
-        except OSError as error:
-            self.failures.append(f"the client left: {error}")
-        finally:
-            with self._lock:
-                self._open.discard(client)
+        with self._kept(client):
+            try:
+                self._converse(client, self._listener_of(client))
+            except TimeoutError:
+                self.failures.append(f"the client said nothing for {PATIENCE_SECONDS} s where it had gone on before")
+            except OSError as error:
+                self.failures.append(f"the client left: {error}")
 
     def _converse(self, client: socket.socket, which: int) -> None:
-        said, messages, count, at = b"", _Messages(), 0, 0
-        if self._postgres:
+        messages = _Messages(started=True) if self._postgres else None
+        said, count, at = b"", 0, 0
+        if messages:
             if not _welcomed(client):
                 return
-            client.sendall(b"".join(piece for behind, piece in self._kept[0].answers if not behind))
+            client.sendall(b"".join(piece for behind, piece in self._conversations[0].answers if not behind))
         found: Conversation | None = None
         buffer = bytearray(CHUNK_BYTES)
         while received := client.recv_into(buffer):
             piece = bytes(memoryview(buffer)[:received])
-            if self._postgres:
+            if messages:
                 messages.feed(piece)
-                count = sum(one != LOGIN for one in messages.types)
-            else:
-                count += received
+            count = messages.sent if messages else count + received
             if found is None:
                 said += piece
                 found = self._like(said, which)
@@ -265,19 +222,22 @@ class Replayer:
             while at < len(found.answers) and found.answers[at][0] <= count:
                 client.sendall(found.answers[at][1])
                 at += 1
-            if TERMINATE in messages.types[-1:]:  # the server hangs up, and some clients wait for that
+            if messages and messages.last == TERMINATE:  # the server hangs up, and some clients wait for that
                 break
         if found and at < len(found.answers):
-            unit = "messages" if self._postgres else "bytes"
+            unit = "messages" if messages else "bytes"
             self.failures.append(f"the client sent {count:,} {unit}, where it had sent {found.sent:,}")
 
     def _like(self, beginning: bytes, which: int) -> Conversation:
         """The conversation that began so."""
         with self._lock:
-            among = [at for at, one in enumerate(self._kept) if one.listener == which] or [*range(len(self._kept))]
-            best = max(among, key=lambda at: (-self._had[at], _alike(beginning, self._kept[at].beginning), -at))
+            among = [at for at, one in enumerate(self._conversations) if one.listener == which]
+            best = max(
+                among or range(len(self._had)),
+                key=lambda at: (-self._had[at], _alike(beginning, self._conversations[at].beginning), -at),
+            )
             self._had[best] += 1
-            return self._kept[best]
+            return self._conversations[best]
 
 
 def _alike(one: bytes, other: bytes) -> int:
@@ -285,19 +245,15 @@ def _alike(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _welcomed(client: socket.socket) -> bytes:
-    """A client's start-up, without any encryption that it asks for; nothing where it wants no conversation."""
-    while True:
-        head = _exactly(client, 8)
-        if len(head) < 8:  # noqa: PLR2004  a length and a number
-            return b""
+def _welcomed(client: socket.socket) -> bool:
+    """Whether a client has started up, without any encryption that it asks for; some want no conversation."""
+    while len(head := _exactly(client, 8)) == 8:  # noqa: PLR2004  a length and a number
         length, number = struct.unpack("!II", head)
-        rest = _exactly(client, length - 8)
-        if number == CANCEL:
-            return b""
+        _exactly(client, length - 8)
         if number not in ENCRYPTION:
-            return head + rest
+            return bool(number != CANCEL)
         client.sendall(b"N")
+    return False
 
 
 def _exactly(client: socket.socket, count: int) -> bytes:
@@ -310,23 +266,21 @@ def _exactly(client: socket.socket, count: int) -> bytes:
 @contextmanager
 def recorded(server: Server) -> Iterator[Recorder]:
     """A recorder in front of a server; raises ReplayError where what passes cannot be read."""
-    if isinstance(server, PostgresServer):
-        if server.over_socket or any(key.startswith("ssl") for key, _ in server.options):
-            raise ReplayError("PostgreSQL is reached over a Unix socket or TLS")
-        targets = [(server.host, server.port)]
-    else:
-        if server.secure:
-            raise ReplayError("ClickHouse is reached over TLS")
-        targets = [(server.host, server.http_port), (server.host, server.native_port)]
-    with Recorder(*targets) as recorder:
-        yield recorder
+    with relayed(server, Recorder) as (_, recorder):
+        yield _there(recorder)
 
 
 @contextmanager
 def replayed(server: Server, conversations: list[Conversation]) -> Iterator[Replayer]:
-    """What answers in place of the server, as it did."""
-    replayer = Replayer(server, conversations)
-    try:
-        yield replayer
-    finally:
-        replayer.close()
+    """What answers in place of the server, as it did; raises ReplayError where it had no conversation."""
+    if not conversations:
+        raise ReplayError("nothing passed the relay: the client keeps its own connection")
+    kind = partial(Replayer, conversations=conversations, postgres=isinstance(server, PostgresServer))
+    with relayed(server, kind) as (_, replayer):
+        yield _there(replayer)
+
+
+def _there[R: Relay](relay: R | None) -> R:
+    if relay is None:
+        raise ReplayError("the server is reached over TLS or a Unix socket")
+    return relay

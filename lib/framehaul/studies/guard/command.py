@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from framehaul.errors import SettingsError
 from framehaul.harness import environment
 from framehaul.harness.environment import server_versions
 from framehaul.results import store
-from framehaul.results.compare import FILTERS
+from framehaul.results.compare import FILTERS, conditions
 from framehaul.settings import Settings
 from framehaul.studies.guard import STUDY
 from framehaul.studies.guard.environments import Environment, differing, make
@@ -29,7 +29,7 @@ from framehaul.studies.guard.pairs import GoneError, Guarding
 from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
 from framehaul.studies.guard.verdicts import judged, status
 from framehaul.studies.summary.needs import code_of
-from framehaul.studies.summary.packages import DISTRIBUTIONS
+from framehaul.studies.summary.packages import distributions_of
 from framehaul.techniques import Technique, techniques
 
 ROWS = 20_000
@@ -145,13 +145,14 @@ def _chosen(a: Environment, b: Environment, wanted: str) -> tuple[list[Technique
     every = [one for one in techniques() if one.origin != "baseline" and _touches(one, a, b)]
     if not every:
         raise SettingsError(f"no technique has {a.package} in it")
-    driven = [one for one in every if a.package in DISTRIBUTIONS.get(one.driver, [one.driver.replace("_", "-")])]
-    if words := wanted.split():
-        chosen = [one for one in every if all(_fits(one, word) for word in words)]
+    driven = [one for one in every if a.package in distributions_of(one.driver)]
+    if wanted.strip():
+        rows = pl.DataFrame([{"technique": one.name} | {name: getattr(one, name) for name in FILTERS} for one in every])
+        fitting = rows.with_row_index().filter(*conditions(wanted).values())["index"]
+        chosen = [every[at] for at in fitting]
         if not chosen:
-            raise SettingsError(
-                f"TECHNIQUES={wanted!r} fits none of the {len(every)} with {a.package}: {', '.join(_names(every))}"
-            )
+            names = ", ".join(dict.fromkeys(one.name for one in every))
+            raise SettingsError(f"TECHNIQUES={wanted!r} fits none of the {len(every)} with {a.package}: {names}")
         return chosen, []
     first: dict[tuple[str, ...], Technique] = {}
     for one in sorted(driven or every, key=_late):
@@ -167,23 +168,9 @@ def _late(one: Technique) -> tuple[bool, bool, bool]:
     return bool({*one.requires} - {"key", "empty_table"}), one.origin == "everyday", one.frame == "pandas"
 
 
-def _names(of: Sequence[Technique]) -> list[str]:
-    return [*dict.fromkeys(one.name for one in of)]
-
-
 def _touches(one: Technique, a: Environment, b: Environment) -> bool:
-    of_driver = DISTRIBUTIONS.get(one.driver, [one.driver.replace("_", "-")])
     row = {"database": one.database, "direction": one.direction, "technique": one.name, "driver": one.driver}
-    return a.package in of_driver or bool({*a.modules, *b.modules} & {*code_of(row).packages})
-
-
-def _fits(one: Technique, word: str) -> bool:
-    column, equals, value = word.partition("=")
-    if not equals:
-        return word in one.name
-    if column not in FILTERS:
-        raise SettingsError(f"TECHNIQUES: there is no column {column!r}; use {', '.join(FILTERS)}")
-    return bool(getattr(one, column) == value)
+    return a.package in distributions_of(one.driver) or bool({*a.modules, *b.modules} & {*code_of(row).packages})
 
 
 def _keep(settings: Settings, passes: pl.DataFrame, exact: pl.DataFrame, run: dict[str, Any]) -> None:
@@ -193,6 +180,6 @@ def _keep(settings: Settings, passes: pl.DataFrame, exact: pl.DataFrame, run: di
         path = directory / name
         which = [one for one in ("baseline", "candidate", "slower") if one in fresh.columns]
         before = store.read(path, kind) if path.exists() else fresh.clear()
-        pair = passes.select(which).unique()
-        store.write_frame(path, kind, pl.concat([before.join(pair, on=which, how="anti"), fresh]))
+        others = before.join(passes.select(which).unique(), on=which, how="anti")
+        store.write_frame(path, pl.concat([others, fresh]))
     store.write_run(directory, environment.metadata(settings), STUDY.notebook, run)

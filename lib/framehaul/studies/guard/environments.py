@@ -63,8 +63,8 @@ def make(given: str, directory: Path) -> Environment:
     """
     wanted, uv = _requirement(given), find_uv()
     python = directory / "bin" / "python"
-    _run([uv, "venv", "--quiet", "--python", _base_python(), str(directory)], given)
-    site = Path(_said([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], given))
+    _run([uv, "venv", "--quiet", "--python", sys._base_executable, str(directory)], given)  # type: ignore[attr-defined]
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(directory)}))
     _install(uv, python, wanted, given)
     own = list(distributions(path=[str(site)]))
     if len(own) != 1:
@@ -91,10 +91,6 @@ def find_uv() -> str:
     if not found:
         raise UnavailableError("uv is not on the PATH: pip install uv, or https://docs.astral.sh/uv/")
     return found
-
-
-def _base_python() -> str:
-    return str(getattr(sys, "_base_executable", sys.executable))
 
 
 def _requirement(given: str) -> str:
@@ -129,7 +125,7 @@ def _install(uv: str, python: Path, wanted: str, given: str) -> None:
     _run(command, given)
 
 
-def _run(command: list[str], given: str) -> str:
+def _run(command: list[str], given: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
     except subprocess.TimeoutExpired as error:
@@ -141,11 +137,6 @@ def _run(command: list[str], given: str) -> str:
             version = ".".join(map(str, sys.version_info[:2]))
             remedy = f"; for want of a wheel for Python {version} give a source tree, or a wheel that you have built"
         raise CandidateError(f"{given}: {said[-600:]}{remedy}")
-    return done.stdout
-
-
-def _said(command: list[str], given: str) -> str:
-    return _run(command, given).strip()
 
 
 def _unmet(site: Path) -> list[str]:

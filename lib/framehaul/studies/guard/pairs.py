@@ -17,8 +17,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -31,8 +31,9 @@ from framehaul.harness.measure import reference_of
 from framehaul.harness.passes import last_line
 from framehaul.harness.recording import which
 from framehaul.results import store
+from framehaul.results.store import Status
 from framehaul.servers import Servers
-from framehaul.servers.replay import Conversation, Counts, ReplayError, recorded, replayed
+from framehaul.servers.replay import Conversation, Counts, Replayer, ReplayError, recorded, replayed
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.guard.environments import Environment
@@ -70,7 +71,7 @@ class Worker:
     """One side's process; ended with whatever it started when the block ends."""
 
     def __init__(self, side: Side, environment: Environment, given: dict[str, Any], log: Path, state_dir: Path) -> None:
-        self._side, self._log = side, log.open("w+", encoding="utf8")
+        self._log = log.open("w+", encoding="utf8")
         known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         # Sets of text are in one order on both sides.
         known |= {"PYTHONHASHSEED": "0", "FRAMEHAUL_STATE_DIR": str(state_dir)}
@@ -142,7 +143,7 @@ class Kept:
     conversations: dict[Side, list[Conversation]] = field(default_factory=dict)
     calls: int = 1
     patience: float = field(default_factory=lambda: PATIENCE_SECONDS)
-    broken: dict[Side, tuple[str, str]] = field(default_factory=dict)
+    broken: dict[Side, tuple[Status, str]] = field(default_factory=dict)
     """Why a side cannot go on: status and reason."""
     no_replay: str = ""
 
@@ -193,19 +194,12 @@ class Guarding:
             left = [one for one in left if not one.broken]
             # Of equals it is to be known how often they are told apart: that takes all rounds.
             if number in LOOKS and len({*self.titles.values()}) > 1:
-                left = self._unclear(left)
+                done = clear(self.frame()[0])
+                left = [one for one in left if one.technique.key not in done]
 
     def frame(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The passes, and what is exact, so far."""
-        return (
-            pl.DataFrame([_columns(one) for one in self.passes], store.schema_of(Guarded)),
-            pl.DataFrame([vars(one) for one in self.exact], store.schema_of(Exact)),
-        )
-
-    def _unclear(self, left: list[Kept]) -> list[Kept]:
-        passes, _ = self.frame()
-        done = clear(passes)
-        return [one for one in left if one.technique.key not in done]
+        return store.frame_of(Guarded, self.passes), store.frame_of(Exact, self.exact)
 
     def _exactly(self, every: Sequence[Kept], cases_until: float) -> None:
         """Values, dtypes, bytes, statements, allocations, edge cases: what is the same each time.
@@ -228,8 +222,8 @@ class Guarding:
                     except GoneError as error:
                         worker = None
                         kept.broken[side] = "failed", str(error)
-                    for state, reason in kept.broken.values():
-                        self._keep(of, 0, side, status=state, reason=reason)
+                    state, reason = kept.broken.get(side, ("ok", None))
+                    self._keep(of, 0, side, status=state, reason=reason)
         self._edge_cases(every, facts, cases_until)
         for at in facts["b"]:
             self._compared(every[at].technique, facts["a"][at], facts["b"][at])
@@ -289,10 +283,10 @@ class Guarding:
 
     def _facts(self, worker: Worker, side: Side, kept: Kept) -> dict[str, Any]:
         """What one side does with a technique; what was not the same twice is None."""
-        key, server = list(kept.technique.key), self._both.of(kept.technique.database)
+        key, server = kept.technique.key, self._both.of(kept.technique.database)
         counted: list[Counts] = []
         begun = time.monotonic()
-        answer = worker.ask("one", kept.patience, key=key, number=1)  # whatever is done once is done then
+        answer = worker.ask("one", kept.patience, key=key)  # whatever is done once is done then
         if answer["status"] != "ok":
             kept.broken[side] = answer["status"], answer["reason"]
             return {"values": "wrong" if answer.get("wrong") else answer["status"]}
@@ -301,12 +295,12 @@ class Guarding:
         for _ in range(2):
             try:
                 with recorded(server) as recorder:
-                    answer = worker.ask("one", kept.patience, key=key, number=1, ports=recorder.ports)
+                    answer = worker.ask("one", kept.patience, key=key, ports=recorder.ports)
                 counted.append(recorder.counts(server))
                 kept.conversations[side] = recorder.conversations(server)
             except ReplayError as error:
                 kept.no_replay = str(error)
-                answer = worker.ask("one", kept.patience, key=key, number=1)
+                answer = worker.ask("one", kept.patience, key=key)
             if answer["status"] != "ok":
                 kept.broken[side] = answer["status"], answer["reason"]
                 return {"values": "wrong" if answer.get("wrong") else answer["status"]}
@@ -320,7 +314,7 @@ class Guarding:
 
     def _cases(self, worker: Worker, kept: Kept) -> dict[str, Any]:
         """What one side does with every edge case."""
-        cells = worker.ask("cells", CASES_SECONDS, key=list(kept.technique.key))
+        cells = worker.ask("cells", CASES_SECONDS, key=kept.technique.key)
         found: dict[str, Any] = {"edge cases": cells["reason"] or "tried"}
         if cells["status"] == "ok":
             found |= {
@@ -331,31 +325,19 @@ class Guarding:
 
     def _from_memory(self, worker: Worker, side: Side, kept: Kept) -> dict[str, Any]:
         """What it allocates while a recording answers, and how many calls make a sample."""
-        key, server = list(kept.technique.key), self._both.of(kept.technique.database)
-        with self._replaying(kept, side, server) as ports:
-            if ports is None:
-                return {}
-            answers = [worker.ask("allocations", kept.patience, key=key, ports=ports) for _ in range(3)]
-            sampled = worker.ask("replay", kept.patience, key=key, ports=ports, calls=2)
-        wrong = next((one["reason"] for one in (*answers, sampled) if one["status"] != "ok"), "")
-        if wrong:
-            kept.no_replay = f"what was recorded cannot be had again: {wrong}"
+        try:
+            with self._replayed(kept, side) as replayer:
+                asked: dict[str, Any] = {"patience": kept.patience, "key": kept.technique.key, "ports": replayer.ports}
+                answers = [_had(worker.ask("allocations", **asked)) for _ in range(3)]
+                sampled = _had(worker.ask("replay", **asked, calls=2))
+        except ReplayError as error:
+            kept.no_replay = str(error)
             return {}
         if side == "a":
             each = sampled["client_cpu_s"] / 2
             kept.calls = max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS / max(each, 1e-6))))
         peaks = {one["python_bytes"] for one in answers[1:]}
         return {"Python bytes": peaks.pop() if len(peaks) == 1 else None}
-
-    @contextmanager
-    def _replaying(self, kept: Kept, side: Side, server: Any) -> Iterator[list[int] | None]:
-        """The ports where its own conversation is had again; None where there is none."""
-        try:
-            with replayed(server, kept.conversations.get(side, [])) as replayer:
-                yield replayer.ports
-        except ReplayError as error:
-            kept.no_replay = str(error)
-            yield None
 
     def _round(self, left: list[Kept], number: int) -> None:
         """One observation of each technique, made by a fresh pair of processes."""
@@ -374,52 +356,63 @@ class Guarding:
                 raise
 
     def _observed(self, kept: Kept, workers: dict[Side, Worker], number: int, order: random.Random) -> None:
-        key, server = list(kept.technique.key), self._both.of(kept.technique.database)
-        samples: dict[Side, list[float]] = {"a": [], "b": []}
-        sizes: dict[Side, list[int]] = {"a": [], "b": []}
+        """One round of a technique: samples of both sides, one after the other, and a call of each on the server."""
+        replays = {} if kept.no_replay else self._replays(kept, workers, order)
         clocks: dict[Side, dict[str, Any]] = {}
-        with ExitStack() as stack:
-            ports = {side: None if kept.no_replay else stack.enter_context(self._replaying(kept, side, server))
-                     for side in SIDES}  # fmt: skip
-            for sample in range(SAMPLES + 1):
-                for side in order.sample(SIDES, len(SIDES)):
-                    if ports[side] is None:
-                        continue
-                    answer = self._asked(kept, workers, side, "replay", key=key, ports=ports[side], calls=kept.calls)
-                    if answer is None:
-                        return
-                    if sample:  # the first finds nothing imported, and nothing in a cache
-                        samples[side].append(answer["client_cpu_s"] / kept.calls)
-                    sizes[side].append(answer["rss_bytes"])
-            for _ in range(2):
-                for side in order.sample(SIDES, len(SIDES)):
-                    answer = self._asked(kept, workers, side, "one", key=key, number=1)
-                    if answer is None:
-                        return
-                    clocks[side] = answer  # the second's: what is done once has been done
+        for _ in range(2):
+            for side in order.sample(SIDES, len(SIDES)):
+                try:
+                    answer = workers[side].ask("one", kept.patience, key=kept.technique.key)
+                except GoneError as error:
+                    self._break(kept, side, "failed", str(error))
+                    raise
+                if answer["status"] != "ok":
+                    self._break(kept, side, answer["status"], answer["reason"])
+                    return
+                clocks[side] = answer  # the second's: what is done once has been done
         for side in SIDES:
-            grown = [max(0, sizes[side][-1] - sizes[side][0]) // (kept.calls * SAMPLES)] if sizes[side] else []
-            self._keep(
-                kept.technique, number, side, cpu_s=median(samples[side]) if samples[side] else None,
-                seconds=clocks[side]["seconds"], dtypes=clocks[side]["dtypes"],
-                growth_bytes=grown[0] if grown else None,
-            )  # fmt: skip
+            told = {name: clocks[side][name] for name in ("seconds", "dtypes")} | replays.get(side, {})
+            self._keep(kept.technique, number, side, **told)
 
-    def _asked(
-        self, kept: Kept, workers: dict[Side, Worker], side: Side, do: str, **given: Any
-    ) -> dict[str, Any] | None:
-        """What a side answers; None, and the technique is broken, where it does not, or not well."""
-        try:
-            answer = workers[side].ask(do, kept.patience * (1 + kept.calls / MOST_CALLS), **given)
-        except GoneError as error:
-            kept.broken[side] = "failed", str(error)
-            self._keep(kept.technique, 0, side, status="failed", reason=str(error))
-            raise
-        if answer["status"] != "ok":
-            kept.broken[side] = answer["status"], answer["reason"]
-            self._keep(kept.technique, 0, side, status=answer["status"], reason=answer["reason"])
-            return None
-        return answer
+    def _replays(self, kept: Kept, workers: dict[Side, Worker], order: random.Random) -> dict[Side, dict[str, Any]]:
+        """What calls that a recording answers took of each side; nothing where they cannot be had again.
+
+        That is no fault of a side: a client may take its connections in another order each time.
+        """
+        samples: dict[Side, list[dict[str, Any]]] = {"a": [], "b": []}
+        patience = kept.patience * (1 + kept.calls / MOST_CALLS)
+        with ExitStack() as stack:
+            try:
+                ports = {side: stack.enter_context(self._replayed(kept, side)).ports for side in SIDES}
+                for _ in range(SAMPLES + 1):
+                    for side in order.sample(SIDES, len(SIDES)):
+                        answer = workers[side].ask(
+                            "replay", patience, key=kept.technique.key, ports=ports[side], calls=kept.calls
+                        )
+                        samples[side].append(_had(answer))
+            except (ReplayError, GoneError) as error:
+                kept.no_replay = str(error)
+                if isinstance(error, GoneError):
+                    raise
+                return {}
+
+        def told(of: list[dict[str, Any]]) -> dict[str, Any]:
+            first, *counted = of  # the first finds nothing imported, and nothing in a cache
+            grown = of[-1]["rss_bytes"] - first["rss_bytes"]
+            return {
+                "cpu_s": median(one["client_cpu_s"] for one in counted) / kept.calls,
+                "growth_bytes": max(0, grown) // (kept.calls * SAMPLES),
+            }
+
+        return {side: told(samples[side]) for side in SIDES}
+
+    def _replayed(self, kept: Kept, side: Side) -> AbstractContextManager[Replayer]:
+        """A side's own conversations, had again."""
+        return replayed(self._both.of(kept.technique.database), kept.conversations.get(side, []))
+
+    def _break(self, kept: Kept, side: Side, status: Status, reason: str) -> None:
+        kept.broken[side] = status, reason
+        self._keep(kept.technique, 0, side, status=status, reason=reason)
 
     def _keep(self, technique: Technique, number: int, side: Side, **values: Any) -> None:
         self.passes.append(
@@ -430,8 +423,11 @@ class Guarding:
         )  # fmt: skip
 
 
-def _columns(row: Guarded) -> dict[str, Any]:
-    return {name.rstrip("_"): value for name, value in vars(row).items()}
+def _had(answer: dict[str, Any]) -> dict[str, Any]:
+    """What came of a replay; raises ReplayError where nothing did."""
+    if answer["status"] != "ok":
+        raise ReplayError(f"what was recorded cannot be had again: {answer['reason']}")
+    return answer
 
 
 def _worse(what: str, before: str, after: str) -> str:

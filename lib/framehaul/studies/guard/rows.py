@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness.trials import Tried
 from framehaul.results.store import Status
 
 type Side = Literal["a", "b"]
@@ -18,7 +19,7 @@ def table_of(mark: str, side: str, direction: str) -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarded:
+class Guarded(Tried):
     """What one side of a pair of processes measured of one technique in one round; a missing number is None."""
 
     run_id: str
@@ -28,14 +29,7 @@ class Guarded:
     """Of side b."""
     slower: float
     """By what share of its CPU time side b was slowed down on purpose; 0 unless a guard is tried out."""
-    database: str
-    direction: str
-    technique: str
-    label: str
-    origin: str
-    family: str
     driver: str
-    frame: str
     rows: int
     pass_: int
     side: Side

@@ -60,8 +60,8 @@ class Judged:
 
     @property
     def bound(self) -> float:
-        """A larger difference of CPU time than this share is out of the question."""
-        return beyond(self.cpu)
+        """A larger difference than this share is out of the question."""
+        return beyond(measured(self.cpu, self.wall))
 
     @property
     def text(self) -> str:
@@ -71,6 +71,11 @@ class Judged:
         return self.verdict
 
 
+def measured(cpu: Ratio, wall: Ratio) -> Ratio:
+    """By CPU time, or by the clock where nothing could be replayed."""
+    return cpu if cpu.logs else wall
+
+
 def beyond(ratio: Ratio) -> float:
     """The largest difference, as a share, that the interval of a ratio leaves; infinite where there is none."""
     if ratio.rounds < ratios.LEAST_ROUNDS:
@@ -78,14 +83,10 @@ def beyond(ratio: Ratio) -> float:
     return max(abs(1 / ratio.low - 1), abs(ratio.high - 1), abs(ratio.low - 1))
 
 
-def ratio_of(passes: pl.DataFrame, column: str, rounds: int | None = None) -> Ratio:
-    """The ratio of the sides of one technique, side b's speed over side a's, of the first so many rounds."""
-    sides = {
-        side: dict(passes.filter(pl.col(column).is_not_null(), side=side, status="ok").select("pass", column).rows())
-        for side in ("a", "b")
-    }
-    both = sorted(sides["a"].keys() & sides["b"].keys())[:rounds]
-    return Ratio(tuple(math.log(sides["a"][one] / sides["b"][one]) for one in both))
+def ratio_of(passes: pl.DataFrame, column: str) -> Ratio:
+    """The ratio of the sides of one technique, side b's speed over side a's, round by round; none of what failed."""
+    had = passes.filter(pl.col(column).is_not_null() | (pl.col("status") != "ok"))
+    return ratios.ratio(had.filter(side="a"), had.filter(side="b"), column)
 
 
 def looks_at(rounds: int) -> list[int]:
@@ -126,11 +127,6 @@ class _Told:
     wall: Ratio
     signs: tuple[int, int]
 
-    @property
-    def measured(self) -> Ratio:
-        """By CPU time, or by the clock where nothing could be replayed."""
-        return self.cpu if self.cpu.logs else self.wall
-
 
 def _of_page(passes: pl.DataFrame) -> dict[Key, _Told]:
     """Every technique of a guard, told by all that its page claims."""
@@ -146,7 +142,9 @@ def _of_page(passes: pl.DataFrame) -> dict[Key, _Told]:
 
 def clear(passes: pl.DataFrame) -> set[Key]:
     """The techniques of which more rounds would tell no more."""
-    return {key for key, one in _of_page(passes).items() if any(one.signs) or beyond(one.measured) <= CLEAR}
+    return {
+        key for key, one in _of_page(passes).items() if any(one.signs) or beyond(measured(one.cpu, one.wall)) <= CLEAR
+    }
 
 
 def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
@@ -178,8 +176,8 @@ def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdi
     slower = [
         (name, one) for name, one, sign in (("CPU", of.cpu, of.signs[0]), ("clock", of.wall, of.signs[1])) if sign < 0
     ]
-    measured = of.measured
-    too_few = f"{measured.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"
+    by_which = measured(of.cpu, of.wall)
+    too_few = f"{by_which.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"
     # What holds first is said.
     every: list[tuple[Verdict, bool, list[str]]] = [
         ("not compared", bool(before), [f"baseline: {before}"]),
@@ -191,8 +189,8 @@ def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdi
         ("dtypes changed", "dtypes changed" in worse, []),
         ("leaks", bool(leak), [leak]),
         ("faster", max(of.signs) > 0, []),
-        ("not compared", measured.rounds < ratios.LEAST_ROUNDS, [too_few]),
-        ("unstable", beyond(measured) > UNSTABLE, [f"{measured.rounds} rounds leave {measured}"]),
+        ("not compared", by_which.rounds < ratios.LEAST_ROUNDS, [too_few]),
+        ("unstable", beyond(by_which) > UNSTABLE, [f"{by_which.rounds} rounds leave {by_which}"]),
         ("bytes changed", "bytes changed" in worse, []),
         ("changed", "changed" in worse, []),
         ("no difference", True, []),

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import sys
@@ -14,9 +13,10 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, cast
 
 import psutil
 
@@ -32,6 +32,7 @@ from framehaul.settings import load_settings
 from framehaul.studies.fidelity.trial import Cell, run_cells
 from framehaul.studies.guard.rows import table_of
 from framehaul.techniques import Technique
+from framehaul.techniques.clients import awaited
 from framehaul.techniques.registry import Database, Direction, named
 
 
@@ -75,23 +76,24 @@ class Worker:
     def _found(self, key: list[Any]) -> tuple[Technique, Passes]:
         technique = named(key[0], key[1], key[2])
         if self._slower:
-            technique = replace(technique, function=slowed(technique.function, self._slower))
+            technique = slowed(technique, self._slower)
         return technique, self._passes[key[0], key[1]]
 
-    def _one(self, key: list[Any], number: int, ports: list[int] | None = None) -> dict[str, Any]:
+    def _one(self, key: list[Any], ports: list[int] | None = None) -> dict[str, Any]:
         """A pass on the server, verified."""
         technique, passes = self._found(key)
-        way = _way(self._both.of(technique.database), ports) if ports else _straight(self._both.of(technique.database))
-        moved = self._runner.run(passes.one(technique, number, way))
-        return {
-            "seconds": moved.seconds, "client_cpu_s": moved.usage.client_cpu_s, "dtypes": moved.dtypes,
-            "peak_rss_bytes": moved.usage.peak_rss_bytes,
-        }  # fmt: skip
+        way = self._way(technique, ports) if ports else None
+        moved = self._runner.run(passes.one(technique, 1, way))
+        return {"seconds": moved.seconds, "dtypes": moved.dtypes}
+
+    def _way(self, technique: Technique, ports: list[int]) -> Callable[[], AbstractContextManager[Way]]:
+        server = cast("Any", self._both.of(technique.database))
+        return lambda: nullcontext(Way(server.through(*ports), Meter(server.process_id)))
 
     def _replay(self, key: list[Any], ports: list[int], calls: int) -> dict[str, Any]:
         """Client CPU seconds of calls that a recording answers; frames that come of them are verified."""
         technique, passes = self._found(key)
-        way, seconds = _way(self._both.of(technique.database), ports), 0.0
+        way, seconds = self._way(technique, ports), 0.0
         for _ in range(calls):
             while (done := self._runner.run(passes.sent(technique, 1, way))) is None:
                 pass
@@ -107,19 +109,17 @@ class Worker:
         technique, passes = self._found(key)
         peaks: list[int] = []
 
-        def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-            def begin() -> None:
-                tracemalloc.start()
-                tracemalloc.reset_peak()
-
-            def end() -> None:
+        @contextmanager
+        def traced() -> Iterator[None]:
+            tracemalloc.start()
+            try:
+                yield
                 peaks.append(tracemalloc.get_traced_memory()[1])
+            finally:
                 tracemalloc.stop()
 
-            return _around(function, begin, end)
-
-        watched = replace(technique, function=traced(technique.function))
-        while self._runner.run(passes.sent(watched, 1, _way(self._both.of(technique.database), ports))) is None:
+        watched, way = _within(technique, traced), self._way(technique, ports)
+        while self._runner.run(passes.sent(watched, 1, way)) is None:
             pass
         return {"python_bytes": peaks[-1]}
 
@@ -132,60 +132,27 @@ class Worker:
         return {"cells": {f"{one.case} ({one.session})": [one.outcome, one.detail] for one in cells}}
 
 
-def slowed(function: Callable[..., Any], share: float) -> Callable[..., Any]:
-    """The function, with so much more CPU time: a slow-down that is known, to see whether it is found."""
-    begun: list[float] = []
+def slowed(technique: Technique, share: float) -> Technique:
+    """The technique with so much more CPU time: a slow-down that is known, to see whether it is found."""
 
-    def begin() -> None:
-        begun.append(time.process_time())
-
-    def end() -> None:
-        until = time.process_time()
-        until += (until - begun.pop()) * share
+    @contextmanager
+    def slower() -> Iterator[None]:
+        begun = time.process_time()
+        yield
+        until = time.process_time() * (1 + share) - begun * share
         while time.process_time() < until:
             pass
 
-    return _around(function, begin, end)
+    return _within(technique, slower)
 
 
-def _around(function: Callable[..., Any], begin: Callable[[], None], end: Callable[[], None]) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(function):
+def _within(technique: Technique, block: Callable[[], AbstractContextManager[None]]) -> Technique:
+    @wraps(technique.function)
+    async def function(*arguments: Any) -> Any:
+        with block():
+            return await awaited(technique.function(*arguments))
 
-        async def awaited(*arguments: Any) -> Any:
-            begin()
-            try:
-                return await function(*arguments)
-            finally:
-                end()
-
-        awaited.__name__ = function.__name__
-        return awaited
-
-    def called(*arguments: Any) -> Any:
-        begin()
-        try:
-            return function(*arguments)
-        finally:
-            end()
-
-    called.__name__ = function.__name__
-    return called
-
-
-def _way(server: Any, ports: list[int]) -> Callable[[], Any]:
-    @contextmanager
-    def way() -> Iterator[Way]:
-        yield Way(server.through(*ports), Meter(server.process_id))
-
-    return way
-
-
-def _straight(server: Any) -> Callable[[], Any]:
-    @contextmanager
-    def way() -> Iterator[Way]:
-        yield Way(server, Meter(server.process_id))
-
-    return way
+    return replace(technique, function=function)
 
 
 def main() -> None:

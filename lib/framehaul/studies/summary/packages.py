@@ -25,6 +25,11 @@ DISTRIBUTIONS = {
 """Of drivers whose package is not called as they are."""
 
 
+def distributions_of(driver: str) -> list[str]:
+    """The packages that a driver is installed as."""
+    return DISTRIBUTIONS.get(driver, [driver.replace("_", "-")])
+
+
 def packages_table(libraries: dict[str, str]) -> Listing:
     """Each driver of each database: its packages in these versions, how many techniques it has, what else they ask for.
 
@@ -42,8 +47,7 @@ def packages_table(libraries: dict[str, str]) -> Listing:
         if "adbc_clickhouse" in beside:
             manager = libraries["adbc-driver-manager"]
             return f"adbc-driver-manager {manager}, adbc_clickhouse {adbc_clickhouse_version()}"
-        names = DISTRIBUTIONS.get(driver, [driver.replace("_", "-")])
-        return ", ".join(f"{name} {libraries[name]}" for name in names)
+        return ", ".join(f"{name} {libraries[name]}" for name in distributions_of(driver))
 
     found: list[dict[str, Any]] = [
         {
