@@ -128,7 +128,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with a commit, in which everything that counts has a file."""
     home = tmp_path / "project"
     for name in ("lib/framehaul/results/store.py", "notebooks/01.ipynb", "results/a.csv", "figures/a.svg", "README.md",
-                 "docs/a.md", "reference/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
+                 "docs/a.md", "machines/m/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("__pycache__/\n")
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
@@ -148,9 +148,9 @@ def test_a_run_does_not_make_itself_dirty(checkout: Path) -> None:
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text("of this run")
     assert environment._commit(checkout) == clean
-    (checkout / "reference/9/results/a.csv").write_text("of another run")
+    (checkout / "machines/m/9/results/a.csv").write_text("of another run")
     assert environment._commit(checkout) == f"{clean}-dirty"
-    assert environment._commit(checkout / "reference" / "9") == clean
+    assert environment._commit(checkout / "machines" / "m" / "9") == clean
 
 
 def test_the_answer_in_a_notebook_makes_nothing_dirty_and_its_code_does(checkout: Path) -> None:

@@ -16,7 +16,6 @@ from framehaul.harness.rounds import never
 from framehaul.reporting import charts, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
 from framehaul.results import committed, statistics
-from framehaul.settings import PROJECT
 from framehaul.studies.summary import published
 from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
@@ -224,7 +223,7 @@ def test_a_bar_that_reached_its_end_is_not_shown_and_one_that_did_not_is(tmp_pat
     assert page.count('<details class="code">') == 3
 
 
-@pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.name)
 def test_committed_results_hold_all_published_techniques_and_no_failure(directory: Path) -> None:
     frame = read_all(directory)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
@@ -232,7 +231,7 @@ def test_committed_results_hold_all_published_techniques_and_no_failure(director
 
 
 def test_the_larger_reference_run_skipped_nothing() -> None:
-    frame = read_all(PROJECT / "reference" / "1000000" / "results")
+    frame = read_all(committed.LARGER_RUN)
     assert set(frame["status"]) == {"ok"}
     assert set(frame["rows"]) == {1_000_000}
 

@@ -16,7 +16,7 @@ import pytest
 from framehaul.__main__ import main
 from framehaul.errors import ResultsError
 from framehaul.reporting import comparison
-from framehaul.results import compare, store
+from framehaul.results import committed, compare, store
 from framehaul.results.compare import KEY, ComparisonError, Run
 from framehaul.results.store import Writer
 from framehaul.settings import PROJECT
@@ -24,7 +24,7 @@ from framehaul.studies.registry import read_run
 from framehaul.studies.transfers import STUDIES as TRANSFERS
 from tests.results.test_store import result
 
-REFERENCE = PROJECT / "reference" / "1000000"
+REFERENCE = committed.LARGER_RUN
 STEADY = (1.0, 1.01, 0.99)
 
 
@@ -377,6 +377,6 @@ def test_text_markdown_and_csv_hold_the_same(tmp_path: Path) -> None:
 def test_facts_of_the_committed_runs_are_compared() -> None:
     found = both(REFERENCE, REFERENCE)
     assert (found.status, found.drift, found.warnings) == (0, 1.0, [])
-    assert json.loads((REFERENCE / "results" / "environment.json").read_text())["machine"]["cpu"] in comparison.render(
+    assert json.loads((REFERENCE / "environment.json").read_text())["machine"]["cpu"] in comparison.render(
         found
     )

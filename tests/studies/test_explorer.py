@@ -22,7 +22,7 @@ from framehaul.techniques.source import source
 from tests.conftest import run_command
 from tests.results.test_compare import STEADY, steady, write_run
 
-MILLION = "reference/1000000"
+MILLION = "machines/epyc-2-cores/2026-11-21"
 WRITE_FAST = "pgpq COPY, then the primary key, in one transaction, from Polars"
 READ_FAST = "http.client SELECT ... FORMAT Native, decoded by numba"
 
@@ -48,7 +48,7 @@ def options(control: Any) -> set[Any]:
 
 
 def test_it_finds_the_committed_runs_and_that_of_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(Explorer().run.options) == ["results", MILLION, "reference/10000000"]
+    assert list(Explorer().run.options) == ["results", MILLION, "machines/epyc-2-cores/2026-11-23"]
     monkeypatch.setenv("FRAMEHAUL_OUT", str(write_run(tmp_path / "mine", one=STEADY)))
     found = Explorer()
     assert found.run.options[0] == found.run.value == "mine (OUT)"
@@ -195,8 +195,8 @@ def test_a_path_that_is_typed_in_is_added_and_shown_by_its_name(explorer: Explor
     explorer.path.value = str(tmp_path / "nowhere")
     assert "nowhere does not exist" in explorer.message.value
     assert explorer.run.value == "typed"
-    explorer.path.value = "reference/1000000/results/postgres_write.csv"
-    assert explorer.run.value == "reference/1000000/results/postgres_write.csv"
+    explorer.path.value = "machines/epyc-2-cores/2026-11-21/postgres_write.csv"
+    assert explorer.run.value == "machines/epyc-2-cores/2026-11-21/postgres_write.csv"
     assert WRITE_FAST in explorer.charts.value
     twin = write_run(tmp_path / "other" / "typed", two=STEADY)
     explorer.path.value = str(twin)

@@ -6,6 +6,9 @@ from framehaul.settings import PROJECT
 
 RUN = PROJECT / "results"
 """Of `make all`, as it runs when nothing is said."""
-LARGER_RUN = PROJECT / "reference" / "1000000" / "results"
-LARGEST_RUN = PROJECT / "reference" / "10000000" / "results"
-"""Of what is about memory: how cost grows with rows, and reads in batches."""
+MACHINES = PROJECT / "machines"
+"""Of machines, `<name>/<date>/`: results and environment.json; ours have their figures as well."""
+LARGER_RUN = MACHINES / "epyc-2-cores" / "2026-11-21"
+"""Of 1,000,000 rows."""
+LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
+"""Of 10,000,000 rows, of what is about memory: how cost grows with rows, and reads in batches."""

@@ -24,7 +24,7 @@ from framehaul.reporting import charts, comparison
 from framehaul.reporting.sources import source_html
 from framehaul.reporting.tables import CLASSES, Column, Listing, dtypes_text, of_techniques, ratio_text, where, words
 from framehaul.reporting.versions import versions_text
-from framehaul.results import compare, statistics
+from framehaul.results import committed, compare, statistics
 from framehaul.results.compare import KEY, Comparison, Run
 from framehaul.settings import PROJECT, load_settings
 from framehaul.studies.registry import read_run, studies, technique_files
@@ -335,10 +335,10 @@ def runs_found() -> dict[str, Path]:
     out = load_settings().out
     places = {} if out == PROJECT else {f"{out.name} (OUT)": out}
     places |= {"results": PROJECT}
-    places |= {f"reference/{path.name}": path for path in sorted((PROJECT / "reference").glob("*"))}
+    places |= {str(path.relative_to(PROJECT)): path for path in sorted(committed.MACHINES.glob("*/*"))}
     return {
         name: path for name, path in places.items()
-        if any((path / "results" / name).exists() for name in technique_files())
+        if any((at / file).exists() for at in (path, path / "results") for file in technique_files())
     }  # fmt: skip
 
 
