@@ -88,8 +88,9 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
     # Loading Jupyter takes seconds, and nobody should wait for a word so long; the other commands need none of it.
     print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
     from framehaul.reporting import notebooks
+    from framehaul.studies import collected
 
-    ok = notebooks.run(chosen, settings, registry.studies())
+    ok = notebooks.run(chosen, settings, registry.studies(), collected.page)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / f'{page}.html'}", flush=True)
     if ok and settings.out == PROJECT:

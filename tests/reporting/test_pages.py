@@ -13,7 +13,7 @@ import pytest
 
 from framehaul.errors import ReportError
 from framehaul.harness.rounds import never
-from framehaul.reporting import charts, pages
+from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
 from framehaul.results import committed, statistics
 from framehaul.studies.summary import published
@@ -121,8 +121,8 @@ def printed(text: str) -> Any:
     return nbformat.v4.new_code_cell("run()", outputs=[nbformat.v4.new_output("stream", name="stdout", text=text)])
 
 
-def entry(name: str, link: str, title: str = "") -> pages.Entry:
-    return pages.Entry(name, title or f"{name}: what it is", f"What is {name}?", link)
+def entry(name: str, link: str, title: str = "") -> index.Entry:
+    return index.Entry(name, title or f"{name}: what it is", f"What is {name}?", link)
 
 
 def links_of(page: Path) -> dict[str, str]:
@@ -163,7 +163,7 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
         entry("01_a", "01_a.html"), entry("02_b", "failed/02_b.html", r"A \\1 <b>: c"), entry("03_c", "03_c.html"),
         entry("04_coming", ""),
     ]  # fmt: skip
-    pages.write_index(tmp_path, entries, {"runs": {}}, "")
+    index.write(tmp_path, entries, {"runs": {}}, "", {})
     assert links_of(tmp_path / "01_a.html") == {"": "index.html", "next": "failed/02_b.html"}
     assert r">A \\1 &lt;b&gt; →</a>" in (tmp_path / "01_a.html").read_text("utf8")
     failed = {"": "../index.html", "prev": "../01_a.html", "next": "../03_c.html"}
@@ -173,7 +173,7 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
 
     # It runs well now: its page takes another place, and all follow, those of earlier runs too.
     (tmp_path / "failed" / "02_b.html").replace(tmp_path / "02_b.html")
-    pages.write_index(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "")
+    index.write(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "", {})
     every = [*tmp_path.glob("*.html"), *tmp_path.glob("failed/*.html")]
     assert len(every) == 6
     for page in every:
@@ -184,15 +184,15 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
 def test_a_page_that_an_interrupted_run_cut_off_keeps_nobody(tmp_path: Path) -> None:
     cut = tmp_path / "01_a.html"
     cut.write_bytes('<nav class="pages"></nav>é'.encode()[:-1])
-    pages.write_index(tmp_path, [entry("01_a", "01_a.html")], {"runs": {}}, "")
+    index.write(tmp_path, [entry("01_a", "01_a.html")], {"runs": {}}, "", {})
     assert b'<a href="index.html">' in cut.read_bytes()
 
 
 def test_the_index_says_what_each_study_asks(tmp_path: Path) -> None:
-    pages.write_index(tmp_path, [pages.Entry("01_a", "A: b", "Is <a> fast?", "", "too & slow")], {"runs": {}}, "")
-    index = (tmp_path / "index.html").read_text("utf8")
-    assert "<h2>A: b</h2><p>Is &lt;a&gt; fast?</p>" in index
-    assert '<p class="problem">too &amp; slow</p>' in index
+    index.write(tmp_path, [index.Entry("01_a", "A: b", "Is <a> fast?", "", "too & slow")], {"runs": {}}, "", {})
+    page = (tmp_path / "index.html").read_text("utf8")
+    assert "<h3>A: b</h3>\n<p>Is &lt;a&gt; fast?</p>" in page
+    assert '<p class="problem">too &amp; slow</p>' in page
 
 
 def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path
         "table", outputs=[nbformat.v4.new_output("display_data", {"text/html": table})]
     )  # fmt: skip
     page_of(tmp_path / "x.html", markdown("# x\n## y"), cell)
-    pages.write_index(tmp_path, [entry("x", "x.html")], {"runs": {}}, "")
+    index.write(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
     for name in ("x.html", "index.html"):
         page = (tmp_path / name).read_text("utf8")
         assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page)

@@ -377,6 +377,4 @@ def test_text_markdown_and_csv_hold_the_same(tmp_path: Path) -> None:
 def test_facts_of_the_committed_runs_are_compared() -> None:
     found = both(REFERENCE, REFERENCE)
     assert (found.status, found.drift, found.warnings) == (0, 1.0, [])
-    assert json.loads((REFERENCE / "environment.json").read_text())["machine"]["cpu"] in comparison.render(
-        found
-    )
+    assert json.loads((REFERENCE / "environment.json").read_text())["machine"]["cpu"] in comparison.render(found)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,20 +20,24 @@ from traitlets.config import Config
 
 from framehaul import servers
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.reporting import blocks, lanes, pages, progress
+from framehaul.reporting import blocks, index, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
 
+type Collect = Callable[[Path], Mapping[str, Any]]
 LONGEST_FOR_SOCKETS = 70
 LEAST_PATIENCE_SECONDS, LEAST_ROWS_PER_S = 1800, 500
 """A cell counts as hung when it takes longer than this, and than rows take that move so slowly."""
 
 
-def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, known: Sequence[Study]) -> bool:
+def run(
+    chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, known: Sequence[Study], collect: Collect
+) -> bool:
     """Execute the notebooks of studies, each with its parameters, and write their reports under `settings.out`.
 
-    False when something failed. The index leads to the pages of all that are `known`.
+    False when something failed. The index leads to the pages of all that are `known`, and shows what `collect` finds
+    in the results directory.
 
     Raises ServerError when the servers cannot be had and SettingsError when OUT cannot be written.
     """
@@ -57,7 +61,7 @@ def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, know
 
     with (
         progress.logged(reports / "run.log"), progress.Plan(chosen, settings) as plan, contextlib.chdir(PROJECT),
-        ExitStack() as stack, _Pages(reports, known, plan) as made,
+        ExitStack() as stack, _Pages(reports, known, plan, collect) as made,
     ):  # fmt: skip
 
         def execute(study: Study, values: dict[str, Any], output: progress.Lines | TextIO) -> str | None:
@@ -82,8 +86,8 @@ def run(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings, know
 class _Pages:
     """The pages of a run and the index that leads to them, which grow as notebooks end: who waits can read them."""
 
-    def __init__(self, reports: Path, known: Sequence[Study], plan: progress.Plan) -> None:
-        self._reports, self._known, self._plan = reports, known, plan
+    def __init__(self, reports: Path, known: Sequence[Study], plan: progress.Plan, collect: Collect) -> None:
+        self._reports, self._known, self._plan, self._collect = reports, known, plan, collect
         self._maker, self._making = ThreadPoolExecutor(1, "framehaul-pages"), list[Future[None]]()
         self.problems: dict[str, str] = {}
         """What went wrong, by notebook."""
@@ -121,7 +125,7 @@ class _Pages:
 
     def _make_index(self, coming: Mapping[str, str]) -> None:
         """One line per notebook that has a page, or that failed, or is among those to come, with a word on when."""
-        entries: list[pages.Entry] = []
+        entries: list[index.Entry] = []
         results, headlines = self._reports.parent / "results", []
         for study in self._known:
             name = study.notebook
@@ -131,13 +135,14 @@ class _Pages:
             if there or when:
                 title = pages.title_of(nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4))
                 link = link if there else ""
-                entries.append(pages.Entry(name, title, study.question, link, self.problems.get(name), when))
+                entries.append(index.Entry(name, title, study.question, link, self.problems.get(name), when))
             if study.headline:
                 headlines.append(imported(study.headline)(results))
         # What has something to say at the top comes first below it as well.
         first = {study.notebook for study in self._known if study.headline}
         entries.sort(key=lambda entry: entry.name not in first)
-        pages.write_index(self._reports, entries, store.read_metadata(results), "\n".join(headlines))
+        metadata = store.read_metadata(results)
+        index.write(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
 
 
 def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:

@@ -111,6 +111,9 @@ class Study:
     """`module:name` of what raises ValueError for values of parameters that do not go together."""
     patience: str = ""
     """`module:name` of a function that says for how many seconds more a cell may take, None for ever, by the values."""
+    measured: str = ""
+    """`module:name` of a function that gives its passes of techniques, of a results directory and with columns of
+    `results.measured.PLACE`; empty where they are all in the usual place, or there are none."""
     headline: str = ""
     """`module:name` of what the index page begins with, HTML made from a results directory."""
     seconds: tuple[int, int] = (30, 600)

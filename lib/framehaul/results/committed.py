@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from framehaul.settings import PROJECT
 
 RUN = PROJECT / "results"
@@ -12,3 +14,8 @@ LARGER_RUN = MACHINES / "epyc-2-cores" / "2026-11-21"
 """Of 1,000,000 rows."""
 LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
 """Of 10,000,000 rows, of what is about memory: how cost grows with rows, and reads in batches."""
+
+
+def runs() -> list[Path]:
+    """The results directories of all kept runs, the latest of a machine first."""
+    return sorted((path.parent for path in MACHINES.glob("*/*/environment.json")), reverse=True)

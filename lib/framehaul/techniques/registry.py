@@ -127,6 +127,15 @@ type Key = tuple[Database, Direction, str]
 _TECHNIQUES: dict[Key, Technique] = {}
 
 
+def frame_and_driver(name: str) -> tuple[Frame, str]:
+    """What a technique's name says: its kind of frame, and its driver; raises ValueError for one without."""
+    frame, _, rest = name.partition("_")
+    drivers = [driver for driver in DRIVERS if rest.startswith(f"{driver}_")]
+    if frame not in get_args(Frame) or not drivers:
+        raise ValueError(f"{name} is not of the form frame_driver_method with a driver of DRIVERS")
+    return cast("Frame", frame), max(drivers, key=len)
+
+
 def technique[F: Callable[..., Any]](
     *,
     family: str,
@@ -147,13 +156,9 @@ def technique[F: Callable[..., Any]](
     def register(function: F) -> F:
         origin, module = function.__module__.split(".")[-2:]
         database, direction = module.split("_")
-        frame, _, rest = function.__name__.partition("_")
-        drivers = [name for name in DRIVERS if rest.startswith(name + "_")]
-        if frame not in get_args(Frame) or not drivers:
-            raise ValueError(f"{function.__name__} is not of the form frame_driver_method with a driver of DRIVERS")
+        frame, driver = frame_and_driver(function.__name__)
         if family not in FAMILIES:
             raise ValueError(f"{function.__name__}: unknown family {family!r}; add it to FAMILIES")
-        driver = max(drivers, key=len)
         key = cast("Database", database), cast("Direction", direction), function.__name__
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
@@ -161,7 +166,7 @@ def technique[F: Callable[..., Any]](
         terms = (contract or APPEND[database]) if direction == "write" else None
         empty: tuple[Requirement, ...] = ("empty_table",) if terms and terms.kind == "bulk_load" else ()
         _TECHNIQUES[key] = Technique(
-            function, key[0], key[1], cast("Frame", frame), driver, client_name, family, label, cast("Origin", origin),
+            function, key[0], key[1], frame, driver, client_name, family, label, cast("Origin", origin),
             terms, connections, (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()), *empty), engine,
             final,
         )  # fmt: skip

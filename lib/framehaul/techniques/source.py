@@ -15,7 +15,8 @@ from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
-from framehaul.techniques.registry import CLIENTS_OF_DRIVERS
+from framehaul.techniques import contract
+from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, REQUIREMENTS, REQUIREMENTS_OF_CLIENTS
 
 OURS = "framehaul"
 LIBRARY = Path(__file__).parents[1]
@@ -281,11 +282,31 @@ def _function(database: str, direction: str, name: str) -> tuple[Module, Functio
     raise KeyError(name)
 
 
+def terms(database: str, direction: str, name: str, driver: str) -> tuple[contract.Contract | None, list[str]]:
+    """What a registered technique's write is had on, and what it asks for, in words.
+
+    Neither for a streamed move. Raises KeyError when there is none of that name.
+    """
+    _, function = _function(database, direction, name)
+    given = _registered_with(function)
+    client = _client(function, driver)
+    asked = [*ast.literal_eval(given.get("requires", ast.Tuple([]))), *REQUIREMENTS_OF_CLIENTS.get(client, ())]
+    words = [REQUIREMENTS[one] for one in asked]
+    if direction == "read" or not given:
+        return None, words
+    own = given.get("contract")
+    return getattr(contract, own.id) if isinstance(own, ast.Name) else contract.APPEND[database], words
+
+
 def _client(function: Function, driver: str) -> str:
     """Which client it takes, a key of `clients.CLIENTS`."""
-    registered = registration(function)
-    given = {keyword.arg: keyword.value for keyword in registered.keywords} if registered else {}
+    given = _registered_with(function)
     return str(ast.literal_eval(given["client"])) if "client" in given else CLIENTS_OF_DRIVERS.get(driver, driver)
+
+
+def _registered_with(function: Function) -> dict[str | None, ast.expr]:
+    registered = registration(function)
+    return {keyword.arg: keyword.value for keyword in registered.keywords} if registered else {}
 
 
 def _call(function: Function, opener: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -65,8 +66,8 @@ Values that none holds are out of the type, and say nothing of it.
 """
 
 
-def carried(cells: pl.DataFrame) -> pl.DataFrame:
-    """For each family of techniques, kind of frame and origin: what becomes of each type, at the worst.
+def carried(cells: pl.DataFrame, by: Sequence[str] = PATH) -> pl.DataFrame:
+    """For each family of techniques, kind of frame and origin, or whatever else: the worst that becomes of each type.
 
     A conversion is stated where the schema says what stands for the type on the server, or where what was read says the
     same in another dtype. Of values that only the other server holds an error is the right answer, and says nothing of
@@ -81,11 +82,15 @@ def carried(cells: pl.DataFrame) -> pl.DataFrame:
         .when((pl.col("has_form") | other_dtype).any()).then(pl.lit("converted"))
         .otherwise(pl.lit("exact"))
     )  # fmt: skip
+    causes = pl.col("cause").filter(outcome == "error").unique().sort().str.join(" and ").alias("causes")
+    return here.group_by([*by, "type"], maintain_order=True).agg(state.alias("state"), causes)
+
+
+def _of_families(cells: pl.DataFrame) -> pl.DataFrame:
+    """`carried` of families, with a label each."""
     family = pl.col("family").replace_strict(FAMILIES, return_dtype=pl.String)
     frame = pl.col("frame").replace({"polars": "Polars", "batches": "record batches"})
-    label = pl.format("{}: {}, {}", frame, family, "origin").alias("label")
-    causes = pl.col("cause").filter(outcome == "error").unique().sort().str.join(" and ").alias("causes")
-    return here.group_by([*PATH, "type"], maintain_order=True).agg(state.alias("state"), causes).with_columns(label)
+    return carried(cells).with_columns(label=pl.format("{}: {}, {}", frame, family, "origin"))
 
 
 def tried_types(cells: pl.DataFrame) -> list[str]:
@@ -97,14 +102,14 @@ def tried_types(cells: pl.DataFrame) -> list[str]:
 def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
     """One direction as a heat map, families of techniques by types."""
     return charts.outcome_map(
-        carried(cells).filter(database=database, direction=direction),
+        _of_families(cells).filter(database=database, direction=direction),
         f"{DATABASES[database]}, {direction}: types", "type", tried_types(cells), "state", STATES, IMPOSSIBLE,
     )  # fmt: skip
 
 
 def types_table(cells: pl.DataFrame) -> Listing:
     """For each type what stands for it on each server and in a frame, and of how many families it is carried."""
-    found = carried(cells)
+    found = _of_families(cells)
     directions = found.select("database", "direction").unique(maintain_order=True).to_dicts()
 
     def said(direction: dict[str, Any]) -> Column:

@@ -25,6 +25,7 @@ STUDY = Study(
     "task",
     "framehaul.studies.network.study:writeup_blocks",
     shown="framehaul.studies.network.study:Roads",
+    measured="framehaul.studies.network.rows:placed",
     patience="framehaul.studies.network.catalog:patience_seconds",
     seconds=(75, 9000),
 )

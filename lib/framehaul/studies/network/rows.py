@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
 
 from framehaul.results import store
+from framehaul.studies.network import STUDY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,3 +38,12 @@ class Result(store.Result):
     packets: int | None = None
     dropped: int | None = None
     round_trips: int | None = None
+
+
+def placed(directory: Path) -> pl.DataFrame:
+    """The passes of a results directory, with the road and the codec of each as `results.measured.PLACE` has them."""
+    tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
+    pooled = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
+    return store.read(directory / STUDY.results, Result).with_columns(
+        road=pl.concat_str("network", tls, pooled), variant=pl.col("codec").replace("none", "")
+    )

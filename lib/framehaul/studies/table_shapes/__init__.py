@@ -19,6 +19,7 @@ STUDY = Study(
     "framehaul.studies.table_shapes.passes:Row",
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",
+    measured="framehaul.studies.table_shapes.passes:placed",
     seconds=(100, 14_400),
 )
 STUDIES = (STUDY,)

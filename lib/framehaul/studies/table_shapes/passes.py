@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
+import polars as pl
 
 from framehaul.harness.meter import Moved
 from framehaul.harness.passes import Ok, Pass
 from framehaul.harness.recording import result
 from framehaul.results import store
 from framehaul.studies.table_shapes import STUDY
+from framehaul.studies.table_shapes.shapes import BALANCED, SHAPES, STREAM, WIDE
 from framehaul.techniques import Technique
+from framehaul.techniques.registry import Frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +63,15 @@ def of_technique(
 def percentile(seconds: Iterable[float], percent: float) -> float:
     """What so many percent of these took at most."""
     return float(np.percentile([*seconds], percent))
+
+
+def placed(directory: Path) -> pl.DataFrame:
+    """The passes of techniques in a results directory, with their tables as `results.measured.PLACE` has them.
+
+    Calls of few rows are several to a pass, which is of the rows of one. Streams are of batches, and what a server's
+    buffers take is no move of a dataframe.
+    """
+    labels = {one.name: one.label for one in (*SHAPES, BALANCED, *WIDE)}
+    moves = pl.col("technique").str.contains(f"^({'|'.join(get_args(Frame))})_")
+    passes = store.read(directory / STUDY.results, Row).filter(moves, pl.col("shape") != STREAM)
+    return passes.with_columns(table=pl.col("shape").replace(labels))

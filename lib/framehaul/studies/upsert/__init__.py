@@ -23,6 +23,7 @@ STUDY = Study(
     (TARGETS, INCOMING, SHARES, TRIED.at("all"), PASSES.at(3, reference=6), WARMUP, SEED),
     "framehaul.studies.upsert.passes:Row",
     blocks="framehaul.studies.upsert.study:writeup_blocks",
+    measured="framehaul.studies.upsert.passes:placed",
     shown="framehaul.studies.upsert.study:Upsert",
     check="framehaul.studies.upsert.frames:check_sizes",
     holds=(),

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
+
+from framehaul.results import store
 from framehaul.results.store import Status
+from framehaul.studies.upsert import STUDY
 from framehaul.studies.upsert.frames import Case
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import Database, frame_and_driver
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 type Part = Literal["speed", "reader", "writers", "sent twice", "connection cut", "client killed", "server killed"]
@@ -68,3 +73,24 @@ def identity_of(run_id: str, part: Part, technique: Technique, case: Case, numbe
         "run_id": run_id, "part": part, "database": technique.database, "technique": technique.name,
         "label": technique.label, "target_rows": case.target, "rows": case.rows, "share": case.share, "pass_": number,
     }  # fmt: skip
+
+
+def placed(directory: Path) -> pl.DataFrame:
+    """The timed passes of a results directory as those of techniques, with their tables and what came into them."""
+    timed = store.read(directory / STUDY.results, Row).filter(part="speed")
+    names = {name: frame_and_driver(name) for name in timed["technique"].unique()}
+    parts = {at: pl.col("technique").replace({name: made[at] for name, made in names.items()}) for at in (0, 1)}
+    columns: dict[str, pl.Expr] = {name: pl.lit(None, store.SCHEMA[name]) for name in store.SCHEMA}
+    columns |= {name: pl.col(name) for name in timed.columns}
+    columns |= {
+        name: pl.lit(value)
+        for name, value in (
+            ("notebook", STUDY.notebook), ("direction", "write"), ("origin", "upsert"), ("contract", "upsert"),
+            ("family", "upsert"), ("connections", 1),
+        )
+    }  # fmt: skip
+    columns |= {"frame": parts[0], "driver": parts[1]}
+    return timed.with_columns(
+        **columns, table=pl.format("{} rows there before", "target_rows"),
+        variant=pl.format("{}% of the keys there", "share"),
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""What the results page shows: every technique wherever it was measured, in this run and in those that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from framehaul.errors import ResultsError
+from framehaul.reporting.study import imported
+from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
+from framehaul.results import committed, store
+from framehaul.results.measured import PLACE, STANDARD, in_places
+from framehaul.studies import registry
+from framehaul.studies.fidelity import STUDY as FIDELITY
+from framehaul.techniques.registry import DRIVERS, FAMILIES
+from framehaul.techniques.source import source, terms
+
+TABLES = {"standard": STANDARD, "nested": "lists, JSON, enums and decimals beside scalars"}
+"""Of `make all TABLE=...`, as a reader knows them."""
+APART = "\n\n\n"
+"""What stands between the definitions of a file."""
+PATH = ["database", "direction", "technique"]
+COLUMNS = {
+    "run": "run", "study": "notebook", **{name: name for name in PATH}, "label": "label", "origin": "origin",
+    "family": "family", "driver": "driver", "frame": "frame", "contract": "contract",
+    **{name: name for name in PLACE}, "rows": "rows", "speed": "median_rows_per_s", "slowest": "min_rows_per_s",
+    "fastest": "max_rows_per_s", "rounds": "rounds", "unstable": "unstable", "ratio": "ratio",
+    "ratio_text": "ratio_text", "cpu": "cpu", "memory": "peak_rss_bytes", "wire": "wire_bytes", "dtypes": "dtypes",
+    "status": "status", "reason": "reason",
+}  # fmt: skip
+"""Of a measurement as the page has it, and where each comes from."""
+
+
+def page(results: Path) -> dict[str, Any]:
+    """All that the page shows: of the run in this results directory, and of those that are committed.
+
+    `runs`; `columns` and `rows`, one per technique and place; `techniques` by `database/direction/name`, each with the
+    numbers of the `blocks` that its code is made of, which techniques share.
+    """
+    blocks: dict[str, int] = {}
+    known: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    carried: dict[str, dict[str, str]] = {}
+    for directory in {results: None, **dict.fromkeys(committed.runs())}:
+        found = [*_measured(directory)]
+        if found:
+            known.append(_run(directory, kept=directory != results))
+            name = known[-1]["name"]
+            rows += [row | {"run": name} for row in found]
+            carried = carried or _carried(directory)
+    drivers = {tuple(row[name] for name in PATH): row["driver"] for row in rows}
+    techniques = {}
+    for key, driver in drivers.items():
+        about, code = _of_technique(*key, driver)
+        numbers = {part: [blocks.setdefault(one, len(blocks)) for one in texts] for part, texts in code.items()}
+        types_of = carried.get("/".join(key), {})
+        techniques["/".join(key)] = {**about, **numbers, "driver": DRIVERS.get(driver, driver), "types": types_of}
+    return {
+        "runs": known, "columns": [*COLUMNS], "rows": [[row[name] for name in COLUMNS] for row in rows],
+        "techniques": techniques, "blocks": [*blocks],
+    }  # fmt: skip
+
+
+def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
+    """A run as a reader knows it, with the machine it was made on."""
+    metadata = store.read_metadata(directory)
+    runs, machine = metadata["runs"].values(), metadata.get("machine", {})
+    most = max((run["rows"] for run in runs if "rows" in run), default=0)
+    name = f"{directory.parent.name}, {directory.name}, up to {most:,} rows" if kept else "this run"
+    parts = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB", "system": "{}"}
+    where = [form.format(machine[part]) for part, form in parts.items() if part in machine]
+    return {
+        "name": name, "commit": metadata.get("commit", ""), "machine": ", ".join(where) or "unknown",
+        "started": min((run["started"] for run in runs), default=""),
+    }  # fmt: skip
+
+
+def _measured(directory: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a run: every technique in every place."""
+    runs = store.read_metadata(directory)["runs"]
+    for study in registry.studies():
+        path = directory / study.results
+        if path.exists() and (study.measured or study.measures_techniques):
+            table = TABLES[runs.get(study.notebook, {}).get("table", "standard")]
+            yield from _rows_of(study.notebook, path, path.stat().st_mtime_ns, table)
+
+
+@cache
+def _rows_of(notebook: str, path: Path, _: int, table: str) -> list[dict[str, Any]]:
+    """Those of a results file as it is at a time; a page is made again for each notebook that ends."""
+    study = next(one for one in registry.studies() if one.notebook == notebook)
+    try:
+        if study.measured:
+            passes: pl.DataFrame = imported(study.measured)(path.parent)
+        else:
+            passes = store.read(path).with_columns(table=pl.lit(table))
+    except ResultsError:
+        return []  # of an older version: who makes the pages of its own study says so
+    found = in_places(passes, sizes="race" not in {one.name for one in study.parameters})
+    if found.is_empty():
+        return []
+    moved = pl.col("median_rows_per_s") * pl.col("seconds") / 1e6
+    made = []
+    for row in found.with_columns(cpu=pl.col("client_cpu_s") / moved, run=pl.lit("")).to_dicts():
+        words = {
+            "contract": CLASSES[row["contract"]], "family": FAMILIES.get(row["family"], row["family"]),
+            "dtypes": dtypes_text(row["dtypes"] or ""), "ratio_text": ratio_text(row),
+            "rounds": [[one["pass"], _short(one["speed"])] for one in row["rounds"] or []],
+        }  # fmt: skip
+        made.append({name: _short((row | words)[field]) for name, field in COLUMNS.items()})
+    return made
+
+
+def _short(value: Any) -> Any:
+    """A number with the digits that anybody could tell; all else as it is."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _carried(directory: Path) -> dict[str, dict[str, str]]:
+    """What becomes of each type with each technique: `exact`, `converted`, `lost` or `refused`; of those tried."""
+    path = directory / FIDELITY.results
+    return _carried_of(path, path.stat().st_mtime_ns) if path.exists() else {}
+
+
+@cache
+def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
+    from framehaul.studies.fidelity import types  # it imports all that its cases are made of
+
+    found: dict[str, dict[str, str]] = {}
+    for row in types.carried(store.read_cells(path), PATH).to_dicts():
+        found.setdefault("/".join(row[name] for name in PATH), {})[row["type"]] = row["state"]
+    return found
+
+
+@cache
+def _of_technique(database: str, direction: str, name: str, driver: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """What is said of a technique, and its code in blocks, as it stands in this checkout; nothing when it does not."""
+    try:
+        found, (contract, asks) = source(database, direction, {name: driver}), terms(database, direction, name, driver)
+    except KeyError:
+        return {}, {}
+    said = {} if contract is None else {
+        "locks": contract.locks, "others see": contract.others_see, "a failure leaves": contract.after_failure,
+    }  # fmt: skip
+    about = {"module": found.module, "about": " ".join(found.docstring.split()), "asks": asks, "terms": said}
+    return about, {"code": [*found.code.split(APART), found.calls], "beneath": found.beneath.split(APART)}

@@ -1,0 +1,248 @@
+"""The page of all results, in a real browser, from results that a test knows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from framehaul.reporting import index
+from framehaul.reporting.index import Entry
+from framehaul.results import committed, store
+from framehaul.results.store import Writer
+from framehaul.studies import collected
+from framehaul.techniques import techniques
+from tests.results.test_store import result
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+browsed = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)")
+MEGABYTES = 3
+WRITE: dict[str, Any] = {
+    "notebook": "01_postgres_write", "database": "postgres", "direction": "write", "contract": "append",
+}  # fmt: skip
+EVIL = "<img src=x onerror=\"document.title='owned'\">"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # The sandbox of Chromium asks for rights that root in a container has not.
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a small run."""
+    out = tmp_path_factory.mktemp("out")
+    (out / "results").mkdir()
+    names = {"polars_asyncpg_copy_binary": 0.1, "pandas_asyncpg_copy_binary": 0.2, "polars_psycopg_copy_text": 0.4}
+    with Writer(out / "results" / "postgres_write.csv") as writer:
+        for technique, seconds in names.items():
+            frame, driver, _ = technique.split("_", 2)
+            for number in (1, 2, 3):
+                one = result(technique, number, seconds * (1 + number / 100), driver=driver, label=technique)
+                writer.write(replace(one, **WRITE, frame=frame))
+        bad = result("pandas_adbc_ingest", 1, None, status="failed", reason=EVIL, driver="adbc", label=EVIL)
+        writer.write(replace(bad, **WRITE, frame="pandas"))
+    with Writer(out / "results" / "postgres_read.csv") as writer:
+        one = result("polars_psycopg_copy_text", 1, 0.3, driver="psycopg", label='a read, quoted "x"')
+        writer.write(replace(one, **WRITE | {"notebook": "02_postgres_read", "direction": "read", "contract": None}))
+    reports = out / "reports"
+    reports.mkdir()
+    entries = [Entry("01_postgres_write", "Writes: all", "How fast?", "01_postgres_write.html")]
+    index.write(reports, entries, {"runs": {}}, "", collected.page(out / "results"))
+    return reports / "index.html"
+
+
+class Opened:
+    """A page, with what its console and its network said."""
+
+    def __init__(self, browser: Browser, home: Path, view: str = "", **how: Any) -> None:
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **how)
+        self.page: Page = context.new_page()
+        self.said: list[str] = []
+        self.loaded: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.loaded.append(request.url))
+        self.page.goto(f"{home.as_uri()}{view}")
+        self.page.wait_for_selector("#measurements tbody tr")
+
+    def techniques(self) -> list[str]:
+        return self.page.locator("td.technique small").all_inner_texts()
+
+    def choose(self, name: str, value: str) -> None:
+        self.page.locator(f"select[name={name}]").select_option(value)
+
+    def copied(self, button: str) -> str:
+        self.page.locator(button).click()
+        self.page.wait_for_function("document.querySelector('#tools').textContent.includes('Copied')")
+        text: str = self.page.evaluate("navigator.clipboard.readText()")
+        return text
+
+    def violations(self) -> list[str]:
+        found = Axe().run(self.page).response
+        assert found["passes"]
+        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]]
+
+
+@pytest.fixture
+def opened(browser: Browser, home: Path) -> Iterator[Opened]:
+    one = Opened(browser, home)
+    yield one
+    one.page.context.close()
+    assert one.said == []
+    assert [url.partition(":")[0] for url in one.loaded if not url.startswith("data:")] == ["file"]
+
+
+WRITES = ["polars_asyncpg_copy_binary", "pandas_asyncpg_copy_binary", "polars_psycopg_copy_text", "pandas_adbc_ingest"]
+
+
+@browsed
+def test_it_begins_with_the_writes_of_this_run_the_fastest_first_and_failures_with_their_reason(opened: Opened) -> None:
+    assert opened.techniques() == WRITES
+    assert "failed" in opened.page.locator("tbody tr").last.inner_text()
+    assert EVIL in opened.page.locator("tbody tr").last.inner_text()
+    assert opened.page.title() == "framehaul: results"
+
+
+@browsed
+def test_lists_narrow_it_down_and_another_direction_is_another_study(opened: Opened) -> None:
+    opened.choose("frame", "pandas")
+    assert opened.techniques() == ["pandas_asyncpg_copy_binary", "pandas_adbc_ingest"]
+    opened.choose("status", "ok")
+    assert opened.techniques() == ["pandas_asyncpg_copy_binary"]
+    opened.choose("frame", "any")
+    opened.choose("status", "any")
+    opened.choose("direction", "read")
+    assert opened.techniques() == ["polars_psycopg_copy_text"]
+    opened.choose("run", "any")
+    opened.page.locator("input[type=search]").fill("no such technique")
+    assert "Nothing fits" in opened.page.locator("#count").inner_text()
+    opened.page.locator("#reset").click()
+    assert opened.techniques() == WRITES
+
+
+@browsed
+def test_a_link_gives_back_the_view_that_it_was_copied_from(opened: Opened, browser: Browser) -> None:
+    opened.choose("frame", "polars")
+    opened.page.locator("input[type=search]").fill("copy")
+    opened.page.locator("th.technique").click()
+    opened.page.locator("[data-pair]").first.check()
+    found, link = opened.techniques(), opened.copied("#copy-link")
+    assert found == sorted(WRITES[0::2])
+    again = browser.new_page()
+    again.goto(link)
+    again.wait_for_selector("#measurements tbody tr")
+    assert again.locator("td.technique small").all_inner_texts() == found
+    assert again.locator("[data-pair]").first.is_checked()
+    assert again.locator("input[type=search]").input_value() == "copy"
+    again.close()
+
+
+@browsed
+def test_a_name_opens_code_and_terms_and_escape_leads_back_to_it(opened: Opened) -> None:
+    name = opened.page.locator("button.name").first
+    name.focus()
+    opened.page.keyboard.press("Enter")
+    dialog = opened.page.locator("dialog[open]")
+    assert "async def polars_asyncpg_copy_binary(" in dialog.inner_text()
+    assert "nothing until it commits" in dialog.inner_text()
+    assert "open=" in opened.page.url
+    opened.page.keyboard.press("Escape")
+    opened.page.wait_for_function("!location.hash.includes('open=')")
+    focused = opened.page.evaluate("document.activeElement.textContent")
+    assert focused == "polars_asyncpg_copy_binary"
+
+
+@browsed
+def test_two_are_compared_round_by_round(opened: Opened) -> None:
+    compare = opened.page.locator("#compare")
+    assert compare.is_disabled()
+    for at in (0, 1):
+        opened.page.locator("[data-pair]").nth(at).check()
+    compare.click()
+    said = opened.page.locator("dialog p").first.inner_text()
+    assert said.startswith(
+        f"{WRITES[0]} has 2.00x the rows/s of {WRITES[1]} (2.00x to 2.00x in 3 rounds, round by round"
+    )
+    assert opened.page.locator("dialog pre").count() == 4
+
+
+@browsed
+def test_what_is_shown_can_be_copied_as_csv_and_as_markdown(opened: Opened) -> None:
+    opened.choose("direction", "read")
+    [row] = csv.DictReader(io.StringIO(opened.copied("#copy-csv")))
+    assert row["Technique"] == 'a read, quoted "x" (polars_psycopg_copy_text)'
+    assert row["Rows/s"]
+    lines = opened.copied("#copy-markdown").splitlines()
+    assert len(lines) == 3
+    assert len({line.count("|") for line in lines}) == 1
+
+
+@browsed
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_all_can_read_it(browser: Browser, home: Path, width: int, scheme: Any) -> None:
+    one = Opened(browser, home, color_scheme=scheme, viewport={"width": width, "height": 800})
+    assert one.violations() == []
+    one.page.locator("button.name").first.click()
+    assert one.violations() == []
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    one.page.context.close()
+
+
+@browsed
+def test_the_committed_runs_fit_into_one_small_page(browser: Browser, tmp_path: Path) -> None:
+    page = collected.page(committed.RUN)
+    index.write(tmp_path, [], store.read_metadata(committed.RUN), "", page)
+    assert (tmp_path / "index.html").stat().st_size < MEGABYTES * 1e6
+    opened = Opened(browser, tmp_path / "index.html")
+    places = [dict(zip(page["columns"], row, strict=True)) for row in page["rows"]]
+    for name in ("road", "table"):
+        values = {one[name] for one in places}
+        assert len(values) > 3
+        opened.page.goto(f"{(tmp_path / 'index.html').as_uri()}#{name}={min(values).replace(' ', '+')}")
+        opened.page.reload()
+        wanted = sum(one[name] == min(values) for one in places)
+        assert opened.page.locator("#count").inner_text().startswith(f"{wanted} of {len(places)}")
+    assert opened.said == []
+    opened.page.context.close()
+
+
+def test_every_technique_of_the_committed_runs_is_there_with_its_code_and_what_it_carries() -> None:
+    page = collected.page(committed.RUN)
+    assert {run["name"] for run in page["runs"]} == {row[0] for row in page["rows"]}
+    assert len(page["runs"]) == 1 + len(committed.runs())
+    known = page["techniques"]
+    for one in techniques():
+        shown = known["/".join(one.key)]
+        code = "\n".join(page["blocks"][at] for at in shown["code"])
+        assert f"def {one.name}(" in code
+        assert shown["terms"].get("locks") == (one.contract.locks if one.contract else None)
+        if one.origin == "published" and one.family != "pg_parquet":
+            assert shown["types"], one.name
+
+
+def test_who_waits_for_first_results_has_a_page_without_any(tmp_path: Path) -> None:
+    index.write(tmp_path, [Entry("01_a", "A", "Why?", "", coming="soon")], {"runs": {}}, "", {"rows": []})
+    text = (tmp_path / "index.html").read_text("utf8")
+    assert "Every result</h2>" not in text
+    assert "soon" in text
+
+
+def test_nothing_in_the_page_can_end_its_script(home: Path) -> None:
+    text = home.read_text("utf8")
+    assert EVIL not in text
+    assert len(re.findall(r"</script>", text)) == text.count("<script")
+    assert json.dumps(EVIL) not in text
