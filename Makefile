@@ -30,7 +30,7 @@ VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 # Processes for the tests, each with servers of its own; 0: one after the other.
 TEST_WORKERS = 2
 
-.PHONY: help variables setup all mine report tools test test-all lint lab explore compare guard servers stop clean
+.PHONY: help variables setup all mine report tools test test-all lint lab explore compare submit guard servers stop clean
 .DEFAULT_GOAL := help
 
 help:
@@ -65,6 +65,9 @@ report: $(ENVIRONMENT) ## make figures, reports and the writeup of the summary a
 
 tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; with cargo ClickHouse's ADBC driver and json2parquet (7 min)
 	@$(FRAMEHAUL) tools
+
+submit: $(ENVIRONMENT) ## take a run of yours into machines/, for a pull request: OUT=where MACHINE=name (2 s)
+	@$(FRAMEHAUL) submit $(VARIABLES)
 
 guard: $(ENVIRONMENT) ## two versions of a driver, BASELINE='asyncpg==0.30.0' CANDIDATE=... (TECHNIQUES, BUDGET, FORMAT): what became worse (10 min)
 	@$(FRAMEHAUL) guard $(VARIABLES)

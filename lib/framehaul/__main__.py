@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|mine|guard|tools|servers|stop|explore|compare|clean`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|guard|tools|servers|stop|compare|submit|clean|...`."""
 
 from __future__ import annotations
 
@@ -174,6 +174,32 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     return result.status
 
 
+def _submit(arguments: argparse.Namespace, settings: Settings) -> int:
+    from framehaul.studies import machines  # it imports drivers
+
+    place = machines.submit(settings.out / "results", arguments.machine).relative_to(PROJECT)
+    print(f"taken into {place}. What comes next:")
+    print(f"  look at {place}/environment.json: it says what is known of your machine, and all may read it")
+    print("  .venv/bin/python -m framehaul submitted", place)
+    print(f"  git switch -c {place.parent.name} && git add {place} && git commit -m 'Results of {place.parent.name}'")
+    print("  and open a pull request; the results page of whoever merges it has your machine beside the others")
+    return 0
+
+
+def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
+    """Whether runs of others, given as directories, can be taken."""
+    from framehaul.studies import machines
+
+    if not arguments.results:
+        raise SettingsError("submitted takes directories: framehaul submitted machines/NAME/DATE")
+    wrong = 0
+    for directory in arguments.results:
+        said = machines.problems(Path(directory))
+        wrong += bool(said)
+        print(f"{directory}: {'not taken' if said else 'can be taken'}", *(f"- {one}" for one in said), sep="\n")
+    return 1 if wrong else 0
+
+
 def _guard(arguments: argparse.Namespace, settings: Settings) -> int:
     from framehaul.studies.guard import command  # it imports drivers
 
@@ -205,7 +231,8 @@ BUILT = {"tools", "cache"}
 """What make clean leaves of the state directory."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
-    "compare": _compare, "guard": _guard, "variables": _variables, "clean": _clean,
+    "compare": _compare, "guard": _guard, "submit": _submit, "submitted": _submitted,
+    "variables": _variables, "clean": _clean,
 }  # fmt: skip
 
 
@@ -229,6 +256,7 @@ OPTIONS = {
     "format": "of compare: text, markdown or csv; of guard: text, markdown, json, junit, asv or bencher",
     "baseline": "of guard: a package as it was, asyncpg==0.30.0, a wheel, a source tree or a URL",
     "candidate": "of guard: the same package as it is to be",
+    "machine": "of submit: a name for the machine that a run was made on",
     "keep": "of guard: 1 keeps both environments and their logs",
     "slower": "of guard, to try it out: per cent of its CPU time by which the candidate is slowed down",
 }
@@ -238,7 +266,11 @@ OPTIONS = {
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="framehaul", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", choices=COMMANDS)
-    parser.add_argument("results", nargs="*", help="of compare: two runs, each a directory or a CSV file")
+    parser.add_argument(
+        "results",
+        nargs="*",
+        help="of compare: two runs, each a directory or a CSV file; of submitted: directories of runs",
+    )
     defaults = dict.fromkeys(OPTIONS, "") | {"by": "raw", "format": "text", "mode": "append", "nanoseconds": "refuse"}
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():
@@ -249,7 +281,7 @@ def _arguments() -> argparse.Namespace:
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0]
         parser.error(f"unknown variable {name}; {nearest(name.upper(), [one.upper() for one in known])}")
-    if arguments.results and arguments.command != "compare":
+    if arguments.results and arguments.command not in ("compare", "submitted"):
         parser.error(f"{arguments.command} takes no {' '.join(arguments.results)!r}")
     return arguments
 
