@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from framehaul.reporting import index
+from framehaul.reporting import index, pages
 from framehaul.reporting.index import Entry
+from framehaul.reporting.tables import UNSTABLE, Listing, words
 from framehaul.results import committed, store
 from framehaul.results.store import Writer
 from framehaul.studies import collected
@@ -67,7 +69,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Opened:
     """A page, with what its console and its network said."""
 
-    def __init__(self, browser: Browser, home: Path, view: str = "", **how: Any) -> None:
+    def __init__(
+        self, browser: Browser, home: Path, view: str = "", shown: str = "#measurements tbody tr", **how: Any
+    ) -> None:
         context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **how)
         self.page: Page = context.new_page()
         self.said: list[str] = []
@@ -76,7 +80,7 @@ class Opened:
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.loaded.append(request.url))
         self.page.goto(f"{home.as_uri()}{view}")
-        self.page.wait_for_selector("#measurements tbody tr")
+        self.page.wait_for_selector(shown)
 
     def techniques(self) -> list[str]:
         return self.page.locator("td.technique small").all_inner_texts()
@@ -200,6 +204,32 @@ def test_all_can_read_it(browser: Browser, home: Path, width: int, scheme: Any) 
     assert one.violations() == []
     assert one.page.evaluate("document.documentElement.scrollWidth") <= width
     one.page.context.close()
+
+
+@browsed
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: Path, width: int) -> None:
+    rows = [{"name": "x" * 40, "status": "ok", "unstable": True} for _ in range(30)]
+    wide = Listing([*(words(f"column {at}", "name") for at in range(12)), UNSTABLE], rows)._repr_html_()
+    cells = [
+        nbformat.v4.new_markdown_cell("# A page\n\nSome words, and [a link](16_noise.ipynb#x) among them.\n\n## Code"),
+        nbformat.v4.new_code_cell(
+            f"print('{'long ' * 80}')",
+            outputs=[
+                nbformat.v4.new_output("display_data", {"text/html": wide}),
+                nbformat.v4.new_output("stream", name="stdout", text="long " * 80),
+            ],
+        ),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
+    pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
+    opened = Opened(browser, tmp_path / "x.html", shown="table", viewport={"width": width, "height": 800})
+    opened.page.locator("summary", has_text="code").first.click()
+    assert opened.page.locator('a[href="16_noise.html#x"]').count() == 1
+    assert opened.page.locator(".listing .dt-layout-cell[tabindex='0']").count() == 1
+    assert opened.violations() == []
+    assert opened.said == []
+    opened.page.context.close()
 
 
 @browsed

@@ -43,6 +43,8 @@ def export(notebook: Path, page: Path) -> None:
         raise ReportError(f"{page.name} would load {loaded[0]}")
     # Nobody has a use for a stop of the Tab key at each paragraph; what can be scrolled keeps its own.
     body = body.replace('class="jp-Cell-inputWrapper" tabindex="0"', 'class="jp-Cell-inputWrapper"')
+    # Notebooks lead to each other; who reads a page means the other page.
+    body = re.sub(r'(<a [^>]*href="(?!https?:)[^":]*\d\d_\w+)\.ipynb(#[^"]*)?"', r'\1.html\2"', body)
     page.write_text(with_sortable_tables(with_contents(body)), encoding="utf8")
 
 

@@ -52,7 +52,7 @@ def words(
     return Column(title, cell, form, numeric=False, hint=hint)
 
 
-UNSTABLE = words("", lambda row: "±" if row.get("unstable") else "")
+UNSTABLE = words("±", lambda row: "±" if row.get("unstable") else "")
 """Behind a median: whether passes vary much."""
 
 
@@ -166,7 +166,9 @@ def missing(medians: pl.DataFrame, who: str, of: str) -> Listing | str:
     rows = bad.group_by("label", "status", "reason", maintain_order=True).agg(
         pl.col(of).unique(maintain_order=True).str.join(", ")
     )
-    return Listing([words(who, "label"), words("", "status"), words(f"{of}s", of), words("reason", "reason")], rows)
+    return Listing(
+        [words(who, "label"), words("it is", "status"), words(f"{of}s", of), words("reason", "reason")], rows
+    )
 
 
 def thousands(value: float) -> str:

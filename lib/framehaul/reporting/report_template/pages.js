@@ -15,3 +15,14 @@ button.addEventListener("click", () => {
   for (const fold of folds) fold.open = open;
   button.textContent = open ? "Hide all code" : "Show all code";
 });
+// What scrolls can be reached by keyboard, and is told apart by its name; what fits is no stop on the way.
+const reachable = () => {
+  for (const one of document.querySelectorAll("main pre, main .listing, main .dt-layout-cell, main table")) {
+    const scrolls = one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX !== "visible";
+    if (scrolls) one.tabIndex = 0;
+    else if (one.getAttribute("tabindex") === "0") one.removeAttribute("tabindex");
+  }
+};
+// Tables that can be sorted are wider than they were before.
+for (const event of ["load", "resize"]) addEventListener(event, reachable);
+document.addEventListener("toggle", reachable, true);

@@ -113,7 +113,7 @@ def recovery_table(recovery: Mapping[str, list[int]]) -> Listing:
     rows = [{"database": name, "before": before, "after": after} for name, (before, after) in recovery.items()]
     return Listing(
         [
-            words("", lambda row: DATABASES[row["database"]]),
+            words("server", lambda row: DATABASES[row["database"]]),
             Column("rows acknowledged", "before", "{:,}"),
             Column("of them there after kill and recovery", "after", "{:,}"),
         ],
@@ -124,7 +124,7 @@ def recovery_table(recovery: Mapping[str, list[int]]) -> Listing:
 def held_table(held: list[dict[str, Any]]) -> Listing:
     """What came of the loads."""
     columns = [
-        words("", lambda row: DATABASES[row["database"]]),
+        words("server", lambda row: DATABASES[row["database"]]),
         words("load", lambda row: "{seconds:.0f} s, {writers} writers, {readers} readers".format(**row)),
         words("written", lambda row: "{frames_written:,} frames, {rows_written:,} rows".format(**row)),
         Column("rows found beyond those", lambda row: row["rows_found"] - row["rows_written"], "{:+,}"),
@@ -166,7 +166,7 @@ class Report(Shown):
 
     def faults(self) -> Listing:
         """What each fault is."""
-        columns = [words("", "direction"), words("fault", "name"), words("how it is made", "how")]
+        columns = [words("direction", "direction"), words("fault", "name"), words("how it is made", "how")]
         return Listing(columns, map(vars, FAULTS))
 
     def code(self) -> Code:

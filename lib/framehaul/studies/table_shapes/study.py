@@ -205,7 +205,7 @@ def columns_table(passes: pl.DataFrame) -> Listing:
     return Listing(
         [
             Column("columns", "columns", "{:,}"),
-            words("", "label"),
+            words("path", "label"),
             Column("server's memory", "server_memory_bytes", megabytes),
             Column("kB for each column", lambda row: row["server_memory_bytes"] / row["columns"] / 1e3, "{:,.0f}"),
         ],

@@ -329,7 +329,7 @@ def missing_table(passes: pl.DataFrame) -> Listing | str:
         others = group.filter(~pl.col("warehouse").is_in(absent)).to_dicts()
         places += [f"{row['label']} into {LABELS[row['warehouse']]}" for row in others]
         rows.append({"route": ", ".join(places), "status": status, "reason": reason})
-    return Listing([words("route", "route"), words("", "status"), words("reason", "reason")], rows)
+    return Listing([words("route", "route"), words("it is", "status"), words("reason", "reason")], rows)
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
