@@ -186,7 +186,7 @@ def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind(roads: str) 
 
 
 def test_an_effort_that_is_not_known_is_refused() -> None:
-    with pytest.raises(ValueError, match="ROADS='many': choose from least, few, all"):
+    with pytest.raises(ValueError, match="ROADS='many': choose from least, few, networks, all"):
         catalog.tasks("many", FEW)
 
 

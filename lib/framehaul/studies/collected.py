@@ -44,14 +44,14 @@ def page(results: Path) -> dict[str, Any]:
     blocks: dict[str, int] = {}
     known: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    carried: dict[str, dict[str, str]] = {}
+    # A look tries few techniques; of the others the run that is committed knows.
+    carried = _carried(committed.RUN) | _carried(results)
     for directory in {results: None, **dict.fromkeys(committed.runs())}:
         found = [*_measured(directory)]
         if found:
             known.append(_run(directory, kept=directory != results))
             name = known[-1]["name"]
             rows += [row | {"run": name} for row in found]
-            carried = carried or _carried(directory)
     drivers = {tuple(row[name] for name in PATH): row["driver"] for row in rows}
     techniques = {}
     for key, driver in drivers.items():

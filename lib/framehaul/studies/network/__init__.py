@@ -15,8 +15,9 @@ STUDY = Study(
         Parameter(
             "roads",
             "few",
-            "networks, techniques and codecs that are compared: all, few, or the least that shows whether they work",
-            choices=("least", "few", "all"),
+            "networks, techniques and codecs that are compared: all, all networks with few techniques, few, or the "
+            "least that shows whether they work",
+            choices=("least", "few", "networks", "all"),
             smoke="least",
             reference="all",
         ),

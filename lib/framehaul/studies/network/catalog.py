@@ -163,7 +163,7 @@ def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
         raise ValueError(f"ROADS={roads!r}: choose from {', '.join(ROADS)}")
     planned = []
     for (database, direction), names in COMPARED.items():
-        every = {"least": names[1:2], "few": names, "all": (*names, *FURTHER[database, direction])}[roads]
+        every = {"least": names[1:2], "all": (*names, *FURTHER[database, direction])}.get(roads, names)
         for name in every:
             for link in links:
                 for codec in codecs(database, direction, name):
@@ -173,7 +173,7 @@ def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
     return planned + pooled(roads, links[0])
 
 
-ROADS = ("least", "few", "all")
+ROADS = ("least", "few", "networks", "all")
 
 
 def _encrypted(roads: str, link: Link, name: str, codec: str) -> bool:
