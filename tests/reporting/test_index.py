@@ -90,7 +90,7 @@ class Opened:
 
     def copied(self, button: str) -> str:
         self.page.locator(button).click()
-        self.page.wait_for_function("document.querySelector('#tools').textContent.includes('Copied')")
+        self.page.locator(button, has_text="Copied").wait_for()
         text: str = self.page.evaluate("navigator.clipboard.readText()")
         return text
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import psutil
@@ -25,7 +25,7 @@ from framehaul.studies.network.process import Inside
 from framehaul.studies.network.rows import Result
 from framehaul.studies.network.wanted import NAMESPACES, RELAY, Wanted
 from framehaul.techniques import techniques
-from framehaul.techniques.registry import DATABASES
+from framehaul.techniques.registry import DATABASES, Direction
 from tests.conftest import numbers_of
 from tests.servers.test_network import in_namespace
 
@@ -136,6 +136,21 @@ def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(inside: In
     once = replace(pooled, technique="polars_asyncpg_row_fetch")
     with pytest.raises(UnavailableError, match=r"works once, but does not .* used again.*statement_cache_size=0$"):
         inside.measure(once)
+
+
+@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="the package pgbouncer is not installed")
+def test_what_others_have_prepared_helps_nobody_through_a_pooler(inside: Inside) -> None:
+    # Without a pool that forgets, some orders let the last one find a statement of its name, prepared by others.
+    names = {"polars_psycopg_copy_binary": "write", "polars_pgpq_copy_binary": "write",
+             "polars_psycopg_copy_decoded": "read", "polars_psycopg_row_fetch": "read"}  # fmt: skip
+    tasks = [
+        Task("postgres", cast("Direction", direction), name, "none", LOOPBACK.name, via="pgbouncer")
+        for name, direction in names.items()
+    ]
+    for order in (tasks, tasks[::-1], tasks[2:] + tasks[:2]):
+        for task in order:
+            with pytest.raises(UnavailableError, match=r"used again: InvalidSqlStatementName.*prepare_threshold=None$"):
+                inside.measure(task)
 
 
 def test_without_pgbouncer_it_is_said_what_to_install(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

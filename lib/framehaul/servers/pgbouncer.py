@@ -84,7 +84,7 @@ def pooling(postgres: EmbeddedPostgres, server: PostgresServer, directory: Path)
     try:
         _wait_until_ready(process, port, log)
         pooled = replace(server, port=port)
-        _fill(pooled)
+        fill(pooled)
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         yield Pooler(pooled, process.pid, version.splitlines()[0])
     finally:
@@ -100,18 +100,21 @@ def of_docker(settings: Settings) -> Pooler:
     """The compose file's, with its pool open; raises UnavailableError where its profile is not up."""
     pooled = docker.pooled(settings)
     try:
-        _fill(pooled)
+        fill(pooled)
     except psycopg.OperationalError:
         raise UnavailableError("PgBouncer is not up: COMPOSE_PROFILES=pgbouncer make all SERVERS=docker") from None
     return Pooler(pooled, None, "PgBouncer of docker-compose.yml")
 
 
-def _fill(pooled: PostgresServer) -> None:
-    """Open the connections of the pool: as many as transactions at once."""
+def fill(pooled: PostgresServer) -> None:
+    """Open the connections of the pool, as many as transactions at once, with nothing left of what clients prepared.
+
+    Drivers count their statements from one: the next client would find somebody else's under the name of its own.
+    """
     with contextlib.ExitStack() as stack:
         for _ in range(CONNECTIONS):
             connection = stack.enter_context(psycopg.connect(pooled.dsn()))
-            connection.execute("SELECT 1")
+            connection.execute("DEALLOCATE ALL")
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

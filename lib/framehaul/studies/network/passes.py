@@ -12,6 +12,7 @@ from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness import measure
 from framehaul.harness.meter import Meter, settle
 from framehaul.harness.passes import describe
+from framehaul.servers.pgbouncer import fill
 from framehaul.studies.network.catalog import UNVERIFIED, Task
 from framehaul.studies.network.roads import Roads
 from framehaul.techniques.registry import Database, Direction
@@ -81,6 +82,8 @@ class Passes:
         if task in self._reused:
             return
         postgres, way = self._roads.both.postgres, measure.Way(self._roads.server(task), Meter())
+        if self._roads.pooler:
+            fill(self._roads.pooler.server)
         again = measure.Passes(postgres, self._again, self._few, [task.direction], [task.of.frame], calls=CALLS)
         with again as passes:
             await passes.one(task.of, 1, lambda: nullcontext(way))
