@@ -15,6 +15,9 @@ LARGER_RUN = MACHINES / "epyc-2-cores" / "2026-11-21"
 LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
 """Of 10,000,000 rows, of what is about memory: how cost grows with rows, and reads in batches."""
 
+SIX_ROUNDS = MACHINES / "epyc-2-cores" / "2026-11-24"
+"""Of more networks, and of upserts into a table of 1,000,000 rows, in six rounds."""
+
 
 def runs() -> list[Path]:
     """The results directories of all kept runs, the latest of a machine first."""

@@ -17,7 +17,7 @@ from framehaul.harness.recording import Recording, recording, which
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Listing
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.servers.network import Link
 from framehaul.studies.network import STUDY, catalog, process, report
 from framehaul.studies.network.catalog import Task
@@ -111,19 +111,24 @@ def _row(
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup, from a results directory."""
+    """The blocks of the writeup, from a results directory, and those of the kept run of all networks."""
+    return _blocks(directory) | _blocks(committed.SIX_ROUNDS, "-more")
+
+
+def _blocks(directory: Path, suffix: str = "") -> dict[str, str]:
     passes = store.read(directory / STUDY.results, Result)
     found = store.read_metadata(directory)["runs"][STUDY.notebook]
-    return {
-        "network-links": f"{how_text(found)}\n\n{report.links_table(found)}",
-        "network-fastest": str(report.fastest_table(passes)),
-        "network-codecs": str(report.codecs_table(passes)),
-        "network-connections": str(report.connections_table(passes)),
-        "network-tls": str(report.encryption_table(passes)),
-        "network-round-trips": str(report.round_trips_table(passes)),
-        "network-pgbouncer": str(report.pooler_table(passes)),
-        "network-findings": report.findings_text(passes, found),
+    blocks = {
+        "links": f"{how_text(found)}\n\n{report.links_table(found)}",
+        "fastest": str(report.fastest_table(passes)),
+        "codecs": str(report.codecs_table(passes)),
+        "connections": str(report.connections_table(passes)),
+        "tls": str(report.encryption_table(passes)),
+        "round-trips": str(report.round_trips_table(passes)),
+        "pgbouncer": str(report.pooler_table(passes)),
+        "findings": report.findings_text(passes, found),
     }
+    return {f"network-{name}{suffix}": text for name, text in blocks.items()}
 
 
 def how_text(found: dict[str, Any]) -> str:
