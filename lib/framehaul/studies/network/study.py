@@ -112,13 +112,20 @@ def _row(
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory, and those of the kept run of all networks."""
-    return _blocks(directory) | _blocks(committed.SIX_ROUNDS, "-more")
+    kept = {name: text for name, text in _blocks(committed.SIX_ROUNDS).items() if name not in OF_ANY_NETWORK}
+    return {f"network-{name}": text for name, text in _blocks(directory).items()} | {
+        f"network-{name}-more": text for name, text in kept.items()
+    }
 
 
-def _blocks(directory: Path, suffix: str = "") -> dict[str, str]:
+OF_ANY_NETWORK = {"round-trips", "pgbouncer"}
+"""Blocks that more networks and rounds say nothing new in."""
+
+
+def _blocks(directory: Path) -> dict[str, str]:
     passes = store.read(directory / STUDY.results, Result)
     found = store.read_metadata(directory)["runs"][STUDY.notebook]
-    blocks = {
+    return {
         "links": f"{how_text(found)}\n\n{report.links_table(found)}",
         "fastest": str(report.fastest_table(passes)),
         "codecs": str(report.codecs_table(passes)),
@@ -128,7 +135,6 @@ def _blocks(directory: Path, suffix: str = "") -> dict[str, str]:
         "pgbouncer": str(report.pooler_table(passes)),
         "findings": report.findings_text(passes, found),
     }
-    return {f"network-{name}{suffix}": text for name, text in blocks.items()}
 
 
 def how_text(found: dict[str, Any]) -> str:
