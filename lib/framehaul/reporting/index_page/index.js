@@ -100,7 +100,7 @@ const COLUMNS = [
     render: (one, type) => {
       if (type !== "display") return one.speed ?? -1;
       if (one.speed === null)
-        return `<span class="${one.status}"><strong>${one.status}</strong> ${escaped(one.reason)}</span>`;
+        return `<span class="${escaped(one.status)}"><strong>${escaped(one.status)}</strong> ${escaped(one.reason)}</span>`;
       const range = `${speed(one.slowest)} to ${speed(one.fastest)}${one.unstable ? ", unstable" : ""}`;
       const bar = `--v:${one.speed};--low:${one.slowest};--high:${one.fastest}`;
       return `${speed(one.speed)} <small>(${range})</small><span class="bar" style="${bar}" aria-hidden="true"><i></i><b></b></span>`;
