@@ -257,7 +257,8 @@ def test_a_mistyped_variable_is_refused_by_make() -> None:
 def test_make_help_lists_every_target() -> None:
     done = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True)
     for target in (
-        "setup", "all", "mine", "tools", "test", "lab", "explore", "compare", "report", "servers", "stop", "clean",
+        "setup", "all", "mine", "tools", "test", "lab", "explore", "compare", "submit", "guard", "report", "servers",
+        "stop", "clean",
     ):  # fmt: skip
         assert f"make {target}" in done.stdout
 

@@ -93,9 +93,10 @@ class _Pages:
         """What went wrong, by notebook."""
 
     def __enter__(self) -> Self:
-        # What an older run left may be damaged, and keeps nobody.
-        with contextlib.suppress(ResultsError):
-            self._make_index(self._plan.coming)
+        # There at once; with all results, which take seconds to collect, while the servers start.
+        if not (self._reports / "index.html").exists():
+            self._refresh_index(measured=False)
+        self._making.append(self._maker.submit(self._refresh_index))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,10 +121,14 @@ class _Pages:
             self.problems[study.notebook] = problem
         else:
             self._plan.finished(study)
-        with contextlib.suppress(ResultsError):
-            self._make_index(self._plan.coming)
+        self._refresh_index()
 
-    def _make_index(self, coming: Mapping[str, str]) -> None:
+    def _refresh_index(self, *, measured: bool = True) -> None:
+        # What an older run left may be damaged, and keeps nobody.
+        with contextlib.suppress(ResultsError):
+            self._make_index(self._plan.coming, measured=measured)
+
+    def _make_index(self, coming: Mapping[str, str], *, measured: bool = True) -> None:
         """One line per notebook that has a page, or that failed, or is among those to come, with a word on when."""
         entries: list[index.Entry] = []
         results, headlines = self._reports.parent / "results", []
@@ -142,7 +147,7 @@ class _Pages:
         first = {study.notebook for study in self._known if study.headline}
         entries.sort(key=lambda entry: entry.name not in first)
         metadata = store.read_metadata(results)
-        index.write(self._reports, entries, metadata, "\n".join(headlines), self._collect(results))
+        index.write(self._reports, entries, metadata, "\n".join(headlines), self._collect(results) if measured else {})
 
 
 def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:

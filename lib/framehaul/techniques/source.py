@@ -56,6 +56,7 @@ class Module:
         self.statements: list[ast.stmt] = []
         """All but imports and texts."""
         self._imports: list[Import] = []
+        self._imports_of: dict[str, list[Import]] = {}
         self._documentation: dict[ast.stmt, ast.Expr] = {}
         self._take(ast.parse(text).body)
 
@@ -80,12 +81,17 @@ class Module:
                     self.statements.append(statement)
                     self.definitions |= dict.fromkeys(bound(statement), statement)
 
-    def imports_of(self, name: str) -> Iterator[Import]:
+    def imports_of(self, name: str) -> list[Import]:
         """The imports that bind a name; of a package also those of its modules by their whole names."""
-        packages = {imported.module for imported in self._imports if imported.bound == name and not imported.original}
-        for imported in self._imports:
-            if imported.bound == name or (not imported.original and imported.root in packages):
-                yield imported
+        if name not in self._imports_of:
+            found = [imported for imported in self._imports if imported.bound == name]
+            packages = {imported.module for imported in found if not imported.original}
+            self._imports_of[name] = [
+                imported
+                for imported in self._imports
+                if imported.bound == name or (packages and not imported.original and imported.root in packages)
+            ]
+        return self._imports_of[name]
 
     def text(self, statement: ast.stmt) -> str:
         """A statement as it stands in the file, with the comment above and the text below that say what it is.
@@ -110,6 +116,7 @@ def module(name: str) -> Module:
     return Module(name, path.read_text("utf8"))
 
 
+@cache
 def _path(name: str) -> Path | None:
     """The file of one of the library's modules, if there is one of that name."""
     path = LIBRARY.joinpath(*name.split(".")[1:])
@@ -136,6 +143,20 @@ def registration(statement: ast.stmt) -> ast.Call | None:
     return None
 
 
+@cache
+def names_in(statement: ast.stmt) -> list[tuple[str, str]]:
+    """The names that a statement uses, and those of which it uses a member, with that; what registers it aside."""
+    found: dict[tuple[str, str], None] = {}
+    registered = registration(statement)
+    for node in ast.iter_child_nodes(statement):
+        for inner in ast.walk(node) if node is not registered else ():
+            if isinstance(inner, ast.Name):
+                found[inner.id, ""] = None
+            elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+                found[inner.value.id, inner.attr] = None
+    return [*found]
+
+
 class Uses:
     """What code uses, transitively: definitions of the library's modules that are followed, and imports of all else."""
 
@@ -151,14 +172,11 @@ class Uses:
         if statement in kept:
             return
         kept.add(statement)
-        registered = registration(statement)
-        for node in ast.iter_child_nodes(statement):
-            if node is not registered:
-                for inner in ast.walk(node):
-                    if isinstance(inner, ast.Name):
-                        self._name(where, inner.id)
-                    elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
-                        self._member(where, inner.value.id, inner.attr)
+        for name, member in names_in(statement):
+            if member:
+                self._member(where, name, member)
+            else:
+                self._name(where, name)
 
     def _name(self, where: Module, name: str) -> None:
         if statement := where.definitions.get(name):
@@ -196,7 +214,8 @@ class Uses:
 
     def modules(self) -> Iterator[tuple[str, str]]:
         """Each module that something is used of, by name, with that, behind those whose definitions it uses."""
-        graph = {name: self._order.get(name, set()) for name in (*self.kept, *self._order)}
+        # Sorted, for sets have another order in each process, and code is to be the same in all of them.
+        graph = {name: sorted(self._order.get(name, ())) for name in sorted({*self.kept, *self._order})}
         for name in TopologicalSorter(graph).static_order():
             if name in self.kept:
                 where, kept = self.kept[name]
