@@ -3,7 +3,8 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
-from framehaul.data.frames import to_pandas
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, decimal_types, list_types
 from framehaul.errors import ServerError
 from framehaul.harness.verify import Expected, dtype_drift, invalid
 from framehaul.results.store import EXACT
@@ -117,6 +118,19 @@ def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) 
     for received in (make(content, table), make(backwards, table)):
         assert Expected(table, content).difference(received) is None
         assert dtype_drift(received, table) == EXACT
+
+
+def test_a_frame_that_makes_polars_panic_is_wrong_and_ends_nothing() -> None:
+    # Of lists of small decimals Polars makes such a column.
+    prices = pa.array([[Decimal("0.01"), None]], pa.list_(pa.decimal64(12, 2)))
+    table = Table("t", (Column("id", ColumnType.INT64), Column("prices", ColumnType.LIST,
+                  exactly=list_types(decimal_types(12, 2)))), ("id",))  # fmt: skip
+    arrow = pa.table({"id": [1], "prices": prices})
+    sent = Expected(table, arrow.cast(table.arrow_schema))
+    said = sent.difference(cast("pl.DataFrame", pl.from_arrow(arrow)))
+    assert said is not None
+    assert "Polars panics" in said
+    assert sent.difference(to_polars(arrow, table)) is None
 
 
 @pytest.mark.parametrize(

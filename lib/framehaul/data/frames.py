@@ -374,10 +374,17 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """What an extension type is stored as, in lists as well."""
+    """What an extension type is stored as, in lists as well, whose decimals have 16 bytes then.
+
+    Of smaller ones in a list Polars makes a column that panics, or holds other numbers, once it is used.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
-    return pa.list_(stored_type(kind.value_type)) if pa.types.is_list(kind) else kind
+    if not pa.types.is_list(kind):
+        return kind
+    inner = stored_type(kind.value_type)
+    small = pa.types.is_decimal32(inner) or pa.types.is_decimal64(inner)
+    return pa.list_(pa.decimal128(inner.precision, inner.scale) if small else inner)
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
