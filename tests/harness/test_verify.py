@@ -15,7 +15,18 @@ import pytest
 
 from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, decimal_types, list_types
+from framehaul.data.schema import (
+    ANALYTICS_METRICS,
+    Column,
+    ColumnType,
+    Table,
+    Types,
+    decimal_types,
+    list_types,
+    map_types,
+    nested_list_types,
+    struct_types,
+)  # fmt: skip
 from framehaul.errors import ServerError
 from framehaul.harness.verify import Expected, dtype_drift, invalid
 from framehaul.results.store import EXACT
@@ -118,6 +129,29 @@ def test_same_rows_in_any_order_are_accepted_as_exact(make: Make, table: Table) 
     for received in (make(content, table), make(backwards, table)):
         assert Expected(table, content).difference(received) is None
         assert dtype_drift(received, table) == EXACT
+
+
+SMALL = pa.decimal64(12, 2)
+NESTED_DECIMALS: dict[str, tuple[Types, pa.DataType, Any]] = {
+    "list": (list_types(decimal_types(12, 2)), pa.list_(SMALL), [Decimal("-9999999999.99"), None]),
+    "struct": (struct_types({"x": decimal_types(12, 2)}), pa.struct([("x", SMALL)]), {"x": Decimal("0.01")}),
+    "map": (map_types(ColumnType.TEXT.value, decimal_types(12, 2)), pa.map_(pa.string(), SMALL),
+            [("a", Decimal("1.10"))]),
+    "list of structs": (nested_list_types(struct_types({"x": decimal_types(12, 2)})),
+                        pa.list_(pa.struct([("x", SMALL)])), [{"x": Decimal("0.01")}, {"x": None}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NESTED_DECIMALS)
+def test_small_decimals_inside_of_others_reach_polars_as_they_are(name: str) -> None:
+    types, small, value = NESTED_DECIMALS[name]
+    kind = {"list": ColumnType.LIST, "struct": ColumnType.STRUCT, "map": ColumnType.MAP}.get(
+        name, ColumnType.NESTED_LIST
+    )
+    table = Table("t", (Column("id", ColumnType.INT64), Column("value", kind, exactly=types)), ("id",))
+    arrow = pa.table({"id": [1], "value": pa.array([value], small)})
+    sent = Expected(table, arrow.cast(table.arrow_schema))
+    assert sent.difference(pl.concat([to_polars(arrow, table)])) is None
 
 
 def test_a_frame_that_makes_polars_panic_is_wrong_and_ends_nothing() -> None:

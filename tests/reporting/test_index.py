@@ -24,6 +24,7 @@ from framehaul.results import committed, store
 from framehaul.results.store import Writer
 from framehaul.studies import collected
 from framehaul.techniques import techniques
+from framehaul.techniques.registry import REQUIREMENTS
 from tests.results.test_store import result
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -260,6 +261,7 @@ def test_every_technique_of_the_committed_runs_is_there_with_its_code_and_what_i
         code = "\n".join(page["blocks"][at] for at in shown["code"])
         assert f"def {one.name}(" in code
         assert shown["terms"].get("locks") == (one.contract.locks if one.contract else None)
+        assert shown["asks"] == [REQUIREMENTS[word] for word in one.requires]
         if one.origin == "published" and one.family != "pg_parquet":
             assert shown["types"], one.name
 

@@ -373,18 +373,22 @@ def to_polars(arrow: pa.Table, table: Table, *, valid: bool = False) -> pl.DataF
     return frame.cast(pl.Schema(table.polars_schema))
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """What an extension type is stored as, in lists as well, whose decimals have 16 bytes then.
+def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
+    """What an extension type is stored as, inside lists, structs and maps as well, whose decimals have 16 bytes then.
 
-    Of smaller ones in a list Polars makes a column that panics, or holds other numbers, once it is used.
+    Of smaller ones in there Polars makes a column that panics, or holds other numbers, once it is used.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
-    if not pa.types.is_list(kind):
-        return kind
-    inner = stored_type(kind.value_type)
-    small = pa.types.is_decimal32(inner) or pa.types.is_decimal64(inner)
-    return pa.list_(pa.decimal128(inner.precision, inner.scale) if small else inner)
+        kind = kind.storage_type
+    if inside and (pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)):
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        return pa.list_(stored_type(kind.value_type, inside=True))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(stored_type(field.type, inside=True)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(stored_type(kind.key_type, inside=True), stored_type(kind.item_type, inside=True))
+    return kind
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:

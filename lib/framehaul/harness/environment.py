@@ -161,17 +161,17 @@ def _commit(out: Path) -> str | None:
 
     What a run writes may be committed and is no code, else each notebook would find what the one before it wrote.
     """
-    commit = _git("rev-parse", "--short=12", "HEAD")
+    commit = git("rev-parse", "--short=12", "HEAD")
     if not commit:
         return None
     outputs = [*OUTPUTS]
     if out.resolve().is_relative_to(PROJECT):
         outputs += [str(out.resolve().relative_to(PROJECT) / name) for name in ("results", "figures")]
     ours = [f":(exclude,literal){path}" for path in dict.fromkeys(outputs)]
-    changed = _git("diff", "--relative", "--name-only", "-z", "HEAD", "--", ".", *ours)
+    changed = git("diff", "--relative", "--name-only", "-z", "HEAD", "--", ".", *ours)
     if changed is not None:
         changed = "".join(name for name in changed.split("\0") if not _says_only_else(name))
-    added = _git("ls-files", "--others", "--exclude-standard", "--", *CODE)
+    added = git("ls-files", "--others", "--exclude-standard", "--", *CODE)
     return commit if changed == "" and added == "" else f"{commit}-dirty"
 
 
@@ -180,7 +180,7 @@ def _says_only_else(name: str) -> bool:
     if not name.endswith(".ipynb") or not (PROJECT / name).exists():
         return False
     try:
-        texts = _git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8")
+        texts = git("show", f"HEAD:./{name}"), (PROJECT / name).read_text("utf8")
         now, then = (
             [cell["source"] for cell in json.loads(text or "")["cells"] if cell["cell_type"] == "code"]
             for text in texts
@@ -190,7 +190,7 @@ def _says_only_else(name: str) -> bool:
     return now == then
 
 
-def _git(*arguments: str) -> str | None:
+def git(*arguments: str) -> str | None:
     """What git says; None where it fails, or is not there."""
     try:
         done = subprocess.run(

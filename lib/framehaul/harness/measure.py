@@ -30,7 +30,7 @@ from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.disturbance import Disturbance, disturbed
 from framehaul.harness.environment import cores
 from framehaul.harness.meter import Meter, Moved, Usage
-from framehaul.harness.passes import Failed, Pass, describe, right
+from framehaul.harness.passes import Failed, PanicError, Pass, describe, panics_raised, right
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
 from framehaul.harness.times import Part, Times
 from framehaul.harness.verify import Expected, dtype_drift
@@ -370,18 +370,10 @@ def _wait_for_server(tables: Tables, reason: str) -> None:
             return
 
 
-class PanicError(RuntimeError):
-    """A driver in Rust panicked, which in Python is an error that no `except Exception` sees."""
-
-
 async def called(technique: Technique, *arguments: object) -> Any:
     """What the technique returns, awaited where it is asynchronous; raises PanicError, and what it raises."""
-    try:
+    with panics_raised():
         return await awaited(technique.function(*arguments))
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise PanicError(describe(error)) from error
 
 
 async def attempted(technique: Technique, *arguments: object) -> tuple[Any, str | None]:

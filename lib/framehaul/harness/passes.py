@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import urllib.error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,19 @@ def describe(error: BaseException) -> str:
     elif isinstance(error, httpx.HTTPStatusError):
         text = error.response.text or text
     return " ".join(f"{type(error).__name__}: {text}".split())[:400]
+
+
+class PanicError(RuntimeError):
+    """A library in Rust panicked, which in Python is an error that no `except Exception` sees."""
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """Raises PanicError where the block ends by a panic."""
+    try:
+        yield
+    except BaseException as error:
+        # pyo3's, which it gives no name in any module: https://docs.rs/pyo3/latest/pyo3/panic/struct.PanicException.html
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(describe(error)) from error

@@ -13,6 +13,7 @@ import pyarrow as pa
 from framehaul.data.equality import content_of, difference_in_any_order, differs_in, other_shape
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
+from framehaul.harness.passes import PanicError, panics_raised
 from framehaul.results.store import EXACT
 from framehaul.servers.tables import Fingerprint, Tables
 
@@ -35,12 +36,11 @@ class Expected:
         Dtypes may differ (see `dtype_drift`) as long as every value is still the same, and the frame is valid.
         """
         try:
-            return self._difference(received)
-        except BaseException as error:
+            with panics_raised():
+                return self._difference(received)
+        except PanicError as error:
             # What no frame can hold, such as decimals beyond their digits, makes Polars panic when it is looked at.
-            if type(error).__name__ != "PanicException":
-                raise
-            return f"the frame is not valid: Polars panics where its values are looked at ({error})"
+            return f"the frame is not valid: Polars panics where its values are looked at ({error.__cause__})"
 
     def _difference(self, received: pl.DataFrame | pd.DataFrame) -> str | None:
         table = self._table

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from framehaul.reporting.pages import TEMPLATES, data_tables
-from framehaul.reporting.versions import size_text
+from framehaul.reporting.versions import machine_text, size_text
 
 HERE = TEMPLATES / "index_page"
 LINKS = re.compile(rb'(<nav [^>]*class="pages"[^>]*>).*?(</nav>)', re.DOTALL)
@@ -54,11 +54,9 @@ def write(
         script=Markup((HERE / "index.js").read_text("utf8")), library=data_tables(),  # noqa: S704
         headline=Markup(headline), measured=base64.b64encode(packed).decode(),  # noqa: S704  tables, which escape
         entries=entries, whens=[_when(entry, metadata["runs"].get(entry.name)) for entry in entries],
-        machine=metadata.get("machine"),
+        machine=machine_text(metadata["machine"]) if "machine" in metadata else "",
     )  # fmt: skip
-    fresh = reports / "index.new"
-    fresh.write_text(content, encoding="utf8")
-    fresh.replace(reports / "index.html")
+    _put(reports / "index.html", content.encode())
     _link_pages(reports, [entry for entry in entries if entry.link])
 
 
@@ -84,9 +82,14 @@ def _link_pages(reports: Path, entries: Sequence[Entry]) -> None:
         content = page.read_bytes()
         linked = LINKS.sub(rb"\1" + "".join(links).encode().replace(b"\\", rb"\\") + rb"\2", content)
         if linked != content:
-            fresh = page.with_suffix(".new")
-            fresh.write_bytes(linked)
-            fresh.replace(page)
+            _put(page, linked)
+
+
+def _put(page: Path, content: bytes) -> None:
+    """All at once: somebody may be reading it."""
+    fresh = page.with_suffix(".new")
+    fresh.write_bytes(content)
+    fresh.replace(page)
 
 
 def _link(entry: Entry, up: str, relation: str, form: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -12,7 +13,7 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     lines = [
         f"Run {run['run_id']}: {size_text(run)}{servers}, started {run['started']}, "
         f"commit {run.get('commit', metadata['commit'])}",
-        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}",
+        f"Machine: {machine_text(machine)}",
     ]
     if load := run.get("load_average"):
         lines.append(f"Load before the run (1, 5, 15 minutes): {', '.join(f'{one:.2f}' for one in load)}{_others(run)}")
@@ -28,6 +29,12 @@ def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     lines += [f"{name} {version}" for name, version in run.get("toolchains", {}).items()]
     lines += [f"Not tried: `{name}`: {reason}" for name, reason in run.get("unavailable", {}).items()]
     return "\n".join(f"- {line}" for line in lines)
+
+
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Where a run was made; `unknown` where that was not recorded."""
+    parts = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB", "system": "{}"}
+    return ", ".join(form.format(machine[part]) for part, form in parts.items() if part in machine) or "unknown"
 
 
 def _others(run: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import polars as pl
 from framehaul.errors import ResultsError
 from framehaul.reporting.study import imported
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
+from framehaul.reporting.versions import machine_text
 from framehaul.results import committed, store
 from framehaul.results.measured import PLACE, STANDARD, in_places
 from framehaul.studies import registry
@@ -71,10 +72,8 @@ def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
     runs, machine = metadata["runs"].values(), metadata.get("machine", {})
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
     name = f"{directory.parent.name}, {directory.name}, up to {most:,} rows" if kept else "this run"
-    parts = {"cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB", "system": "{}"}
-    where = [form.format(machine[part]) for part, form in parts.items() if part in machine]
     return {
-        "name": name, "commit": metadata.get("commit", ""), "machine": ", ".join(where) or "unknown",
+        "name": name, "commit": metadata.get("commit", ""), "machine": machine_text(machine),
         "started": min((run["started"] for run in runs), default=""),
     }  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ from typing import Any
 import polars as pl
 
 from framehaul.errors import ResultsError, SettingsError
+from framehaul.harness.environment import git
 from framehaul.reporting.study import SEED, imported
 from framehaul.results import committed, store
-from framehaul.settings import PROJECT
+from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.studies.registry import studies
 from framehaul.studies.transfers import STUDIES as TRANSFERS
 from framehaul.techniques import techniques
@@ -23,8 +23,6 @@ from framehaul.techniques import techniques
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,38}[a-z0-9]")
 COMMIT = re.compile(r"[0-9a-f]{12}")
 STARTED = re.compile(r"(\d{4}-\d{2}-\d{2}) \d{2}:\d{2} UTC")
-LEAST_ROUNDS = 6
-"""From there on a ratio has an interval whose coverage is known (`results.ratios`)."""
 ENOUGH = f"PASSES={LEAST_ROUNDS} RACE=0"
 MOST_BYTES = 8_000_000
 ENVIRONMENT = "environment.json"
@@ -132,8 +130,7 @@ def _of_environment(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known(commit: str) -> bool:
-    command = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
-    return subprocess.run(command, cwd=PROJECT, check=False, capture_output=True).returncode == 0
+    return git("cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
 def _of_file(path: Path, run: Mapping[str, Any] | None) -> Iterator[str]:

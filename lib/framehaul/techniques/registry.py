@@ -136,6 +136,17 @@ def frame_and_driver(name: str) -> tuple[Frame, str]:
     return cast("Frame", frame), max(drivers, key=len)
 
 
+def terms_of(database: str, direction: str, own: Contract | None) -> Contract | None:
+    """The terms of a write, which are those of a plain append unless it has its own; a read has none."""
+    return (own or APPEND[database]) if direction == "write" else None
+
+
+def asked_for(own: tuple[Requirement, ...], client: str, terms: Contract | None) -> tuple[Requirement, ...]:
+    """What has to be there: for itself, for its client, and for its terms."""
+    empty: tuple[Requirement, ...] = ("empty_table",) if terms and terms.kind == "bulk_load" else ()
+    return (*own, *REQUIREMENTS_OF_CLIENTS.get(client, ()), *empty)
+
+
 def technique[F: Callable[..., Any]](
     *,
     family: str,
@@ -163,12 +174,10 @@ def technique[F: Callable[..., Any]](
         if key in _TECHNIQUES:
             raise ValueError(f"there are two techniques {function.__name__} in {function.__module__}")
         client_name = client or CLIENTS_OF_DRIVERS.get(driver, driver)
-        terms = (contract or APPEND[database]) if direction == "write" else None
-        empty: tuple[Requirement, ...] = ("empty_table",) if terms and terms.kind == "bulk_load" else ()
+        terms = terms_of(database, direction, contract)
         _TECHNIQUES[key] = Technique(
             function, key[0], key[1], frame, driver, client_name, family, label, cast("Origin", origin),
-            terms, connections, (*requires, *REQUIREMENTS_OF_CLIENTS.get(client_name, ()), *empty), engine,
-            final,
+            terms, connections, asked_for(requires, client_name, terms), engine, final,
         )  # fmt: skip
         return function
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from framehaul.techniques import contract
-from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, REQUIREMENTS, REQUIREMENTS_OF_CLIENTS
+from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, REQUIREMENTS, asked_for, terms_of
 
 OURS = "framehaul"
 LIBRARY = Path(__file__).parents[1]
@@ -308,13 +308,12 @@ def terms(database: str, direction: str, name: str, driver: str) -> tuple[contra
     """
     _, function = _function(database, direction, name)
     given = _registered_with(function)
-    client = _client(function, driver)
-    asked = [*ast.literal_eval(given.get("requires", ast.Tuple([]))), *REQUIREMENTS_OF_CLIENTS.get(client, ())]
-    words = [REQUIREMENTS[one] for one in asked]
-    if direction == "read" or not given:
-        return None, words
+    if not given:
+        return None, []
     own = given.get("contract")
-    return getattr(contract, own.id) if isinstance(own, ast.Name) else contract.APPEND[database], words
+    found = terms_of(database, direction, getattr(contract, own.id) if isinstance(own, ast.Name) else None)
+    requires = ast.literal_eval(given.get("requires", ast.Tuple([])))
+    return found, [REQUIREMENTS[one] for one in asked_for(requires, _client(function, driver), found)]
 
 
 def _client(function: Function, driver: str) -> str:

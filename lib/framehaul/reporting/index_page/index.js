@@ -1,8 +1,8 @@
 // The view is in the address: #database=postgres&direction=write&sort=-speed&open=... Nothing is kept elsewhere.
 
 const FILTERS = {
-  run: "Run", machine: "Machine", database: "Database", direction: "Direction", frame: "Frame", origin: "Origin", contract: "Class of write",
-  table: "Table", road: "Network", rows: "Rows", study: "Study", status: "Status", type: "Carries the type",
+  run: "Run", machine: "Machine", database: "Database", direction: "Direction", frame: "Frame", origin: "Origin",
+  contract: "Class of write", table: "Table", road: "Network", rows: "Rows", study: "Study", status: "Status", type: "Carries the type",
 };
 const WORDS = {
   postgres: "PostgreSQL", clickhouse: "ClickHouse", polars: "Polars", batches: "record batches",
@@ -31,12 +31,9 @@ const measurements = rows.map((values, id) => {
 });
 const byLink = new Map(measurements.map((one) => [one.link, one]));
 
-const START = { run: runs[0].name, ...usual(measurements[0]) };
+const [{ run, study, database, direction, table: usual, road }] = measurements;
+const START = { run, study, database, direction, table: usual, road };
 const view = { filters: {}, search: "", sort: "-speed", open: "", compare: [] };
-
-function usual(first) {
-  return { study: first.study, database: first.database, direction: first.direction, table: first.table, road: first.road };
-}
 
 // --- small helpers -------------------------------------------------------------------------------------------------
 

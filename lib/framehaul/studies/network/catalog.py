@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polars
 from framehaul.data.schema import Table
+from framehaul.results import measured
 from framehaul.servers.network import Link
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
@@ -20,7 +21,7 @@ from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 LINKS = (
-    Link("loopback", loopback=True),
+    Link(measured.LOOPBACK, loopback=True),
     Link("no delay, no limit"),
     Link("10 Gbit/s, 0.3 ms", 0.3, 10_000),
     Link("1 Gbit/s, 1 ms", 1, 1000),

@@ -19,6 +19,7 @@ from framehaul.data.schema import (
     list_types,
     struct_types,
 )
+from framehaul.results import measured
 
 type Content = Callable[[Table, int, int], pa.Table]
 """Makes so many rows of a table from a seed."""
@@ -149,7 +150,7 @@ STRUCTS = _table(
 
 STREAM = "stream"
 """What stands for the shape of a steady stream of small batches, which are of the standard table."""
-STANDARD = Shape("standard", "the standard 13 columns", ANALYTICS_METRICS)
+STANDARD = Shape("standard", measured.STANDARD, ANALYTICS_METRICS)
 SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
     STANDARD,

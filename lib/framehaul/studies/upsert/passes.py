@@ -79,18 +79,13 @@ def placed(directory: Path) -> pl.DataFrame:
     """The timed passes of a results directory as those of techniques, with their tables and what came into them."""
     timed = store.read(directory / STUDY.results, Row).filter(part="speed")
     names = {name: frame_and_driver(name) for name in timed["technique"].unique()}
-    parts = {at: pl.col("technique").replace({name: made[at] for name, made in names.items()}) for at in (0, 1)}
-    columns: dict[str, pl.Expr] = {name: pl.lit(None, store.SCHEMA[name]) for name in store.SCHEMA}
-    columns |= {name: pl.col(name) for name in timed.columns}
-    columns |= {
-        name: pl.lit(value)
-        for name, value in (
-            ("notebook", STUDY.notebook), ("direction", "write"), ("origin", "upsert"), ("contract", "upsert"),
-            ("family", "upsert"), ("connections", 1),
-        )
-    }  # fmt: skip
-    columns |= {"frame": parts[0], "driver": parts[1]}
-    return timed.with_columns(
-        **columns, table=pl.format("{} rows there before", "target_rows"),
+    lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
+    alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert"}
+    return timed.with_columns(**lacking).with_columns(
+        **{column: pl.lit(value) for column, value in alike.items()},
+        notebook=pl.lit(STUDY.notebook), connections=pl.lit(1),
+        frame=pl.col("technique").replace({name: frame for name, (frame, _) in names.items()}),
+        driver=pl.col("technique").replace({name: driver for name, (_, driver) in names.items()}),
+        table=pl.format("{} rows there before", "target_rows"),
         variant=pl.format("{}% of the keys there", "share"),
     )  # fmt: skip
