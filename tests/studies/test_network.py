@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
-from framehaul.results import store
+from framehaul.results import committed, store
+from framehaul.results.measured import in_places
 from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.postgres import EmbeddedPostgres
@@ -22,7 +23,7 @@ from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, catalog, process, report, study
 from framehaul.studies.network.catalog import FEW, LOOPBACK, Task
 from framehaul.studies.network.process import Inside
-from framehaul.studies.network.rows import Result
+from framehaul.studies.network.rows import Result, placed
 from framehaul.studies.network.wanted import NAMESPACES, RELAY, Wanted
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES, Direction
@@ -198,6 +199,19 @@ def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind(roads: str) 
             next(one for one in catalog.LINKS if one.name == task.network)
             for task in planned if task.direction == where and task.via == "direct"
         }  # fmt: skip
+
+
+def test_on_the_results_page_codecs_are_variants_where_they_were_asked_for() -> None:
+    passes = placed(committed.RUN)
+    compressed = passes.filter(pl.col("variant") != "")
+    assert {*compressed["technique"]} == {*catalog.WITH_CODECS.values()}
+    assert {*compressed["variant"]} == {*catalog.CODECS}
+    assert not passes.filter(pl.col("label").str.contains("zstd|lz4")).height
+    # The published technique, whose files have a codec of their own, is there to be compared with.
+    found = in_places(passes, sizes=True).filter(variant="", status="ok", database="clickhouse", direction="write")
+    alone = found.filter(road="loopback")
+    assert alone["ratio"].null_count() == 0
+    assert alone.filter(origin="published")["ratio"].to_list() == [1.0]
 
 
 def test_an_effort_that_is_not_known_is_refused() -> None:
