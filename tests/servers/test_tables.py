@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import httpx
 import psycopg
+import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, COMMENT
+from framehaul.data.schema import ANALYTICS_METRICS, COMMENT, Column, ColumnType, Table
 from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.ports import choose_port
@@ -157,3 +158,20 @@ def test_our_own_merges_are_waited_for(servers: Servers) -> None:
         assert seen, "every merge was over too soon: nothing was tried"
     finally:
         tables.drop(table)
+
+
+@pytest.mark.parametrize("database", ["postgres"])
+def test_a_fingerprint_tells_values_apart_that_somebodys_type_takes_for_one(servers: Servers, run: Run) -> None:
+    run("CREATE COLLATION IF NOT EXISTS any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    table = replace(
+        Table("framehaul_any_case", (Column("id", ColumnType.INT64), Column("name", ColumnType.TEXT)), ("id",)),
+        postgres_body="(id bigint PRIMARY KEY, name text COLLATE any_case)",
+    )
+    tables, fingerprints = tables_of(servers.postgres), set()
+    for name in ("framehaul", "Framehaul"):
+        tables.create(table)
+        tables.load(table, pa.table({"id": [1], "name": [name]}))
+        fingerprints.add(tables.rows_fingerprint(table))
+    tables.drop(table)
+    run("DROP COLLATION any_case")
+    assert len(fingerprints) == 2

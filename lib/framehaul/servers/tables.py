@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from framehaul.data.documents import with_documents
-from framehaul.data.schema import COMMENT, ColumnType, Table, quote_clickhouse, quote_postgres
+from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clickhouse, quote_postgres
 from framehaul.errors import AnswerError, ServerError
 from framehaul.servers import ClickHouseServer, PostgresServer
 
@@ -39,6 +39,8 @@ LOAD_ROWS = 2_500_000
 
 type Fingerprint = tuple[int, ...]
 """Row count and sums of 64-bit hashes: equal for the same rows in any order."""
+HASHED_TO_THE_BIT = {"uuid", "text", "bytea", "boolean", "smallint", "integer", "bigint", "date"}
+"""PostgreSQL's types of which what differs in anything has another hash; its float -0.0 has that of 0.0."""
 
 
 class Tables(Protocol):
@@ -191,20 +193,24 @@ class PostgresTables:
         return _with_text(frame.cast(dict.fromkeys(table.columns_of(ColumnType.UINT64), pl.UInt64)), table)
 
     def rows_fingerprint(self, table: Table) -> Fingerprint:
-        # A whole row as text is unambiguous: every value is quoted where it must be, NULL differs from ''.
-        return self._sums(table, {"": 'hashtextextended("framehaul row"::text, 0)'})[""]
+        # Of somebody's own types, which may ignore case or blanks, a whole row as text is unambiguous: every value is
+        # quoted where it must be, and NULL differs from ''. To hash values takes a third of the time. A row's hash is a
+        # sum of theirs, and a sum over rows would not tell whose they are: it is hashed once more.
+        row = ", ".join(_as_in_frames(one) if table.postgres_body else _to_be_hashed(one) for one in table.columns)
+        text = f"ROW({row})::text" if table.postgres_body else f"hash_record_extended(ROW({row}), 0)::text"
+        return self._sums(table, {"": (f"hashtextextended({text}, 0)", "*")})[""]
 
     def column_fingerprints(self, table: Table) -> dict[str, Fingerprint]:
-        return self._sums(
-            table, {name: f"hashtextextended({quote_postgres(name)}::text, 0)" for name in table.column_names}
-        )
+        return self._sums(table, {
+            column.name: (f"hashtextextended(({_as_in_frames(column)})::text, 0)", quote_postgres(column.name))
+            for column in table.columns
+        })  # fmt: skip
 
-    def _sums(self, table: Table, hashes: dict[str, str]) -> dict[str, Fingerprint]:
-        sums = ", ".join(f"count({value}), coalesce(sum({value}::numeric), 0)" for value in hashes.values())
+    def _sums(self, table: Table, hashes: dict[str, tuple[str, str]]) -> dict[str, Fingerprint]:
+        """Of each hash, with what is counted for it."""
+        sums = ", ".join(f"count({counted}), coalesce(sum({value}), 0)" for value, counted in hashes.values())
         with self._connection() as connection:
-            # As they are in a frame: an interval of a day is one of 24 hours there.
-            rows = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
-            row = connection.execute(f'SELECT count(*), {sums} FROM ({rows}) AS "framehaul row"'.encode()).fetchone()
+            row = connection.execute(f"SELECT count(*), {sums} FROM {table.postgres_name}".encode()).fetchone()
         assert row is not None
         values = [int(value) for value in row]
         return {name: (values[0], *values[1 + 2 * i : 3 + 2 * i]) for i, name in enumerate(hashes)}
@@ -372,6 +378,17 @@ class ClickHouseTables:
 def tables_of(server: PostgresServer | ClickHouseServer) -> Tables:
     """The tables of a server."""
     return PostgresTables(server) if isinstance(server, PostgresServer) else ClickHouseTables(server)
+
+
+def _as_in_frames(column: Column) -> str:
+    """A column for PostgreSQL, as what it is in a frame: there an interval of a day is one of 24 hours."""
+    return column.types.postgres_select.format(quote_postgres(column.name))
+
+
+def _to_be_hashed(column: Column) -> str:
+    """The same, as what has another hash wherever it differs."""
+    exact = column.types.postgres in HASHED_TO_THE_BIT
+    return quote_postgres(column.name) if exact else f"({_as_in_frames(column)})::text"
 
 
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
