@@ -5,12 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -20,19 +17,19 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
+from framehaul.harness.children import ChildError, ended_with_the_block
 from framehaul.harness.measure import IN_FRAMES
 from framehaul.harness.verify import Expected
 from framehaul.results import committed, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.settings import PROJECT
+from framehaul.settings import PROJECT, Settings
 from framehaul.studies.everyday_api import STUDY, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
 from framehaul.studies.everyday_api.study import (
     CALLED_AS_WELL,
     BatchedRead,
     Change,
-    ReaderError,
     changes,
     grown,
     takes_own_codecs,
@@ -196,28 +193,25 @@ def test_sums_are_the_same_of_either_kind_of_frame() -> None:
     assert set(polars) > {"metric_1", "dimension_a"}
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, code: int, out: str, error: str = "") -> None:
-    done: Any = subprocess.CompletedProcess([], code, out, error)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-
-
 def test_other_values_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"seconds": 1.0, "frames": 1, "peak_rss_bytes": 5, "came": {"rows": 3, "a": 7}}
-    answering(monkeypatch, 0, json.dumps(said))
+    def answering(came: dict[str, int]) -> None:
+        said = {"seconds": 1.0, "frames": 1, "peak_rss_bytes": 5, "came": came}
+        monkeypatch.setattr(study, "answer_of", lambda *_: said)
+
+    answering({"rows": 3, "a": 7})
     assert study._read(WAYS[0], 3, {"rows": 3, "a": 7})["rows_per_s"] == 3
+    answering({"rows": 3, "a": 7})
     with pytest.raises(WrongResultError, match="other values came of: a"):
         study._read(WAYS[0], 3, {"rows": 3, "a": 8})
-    answering(monkeypatch, 0, json.dumps(said | {"came": {}}))
+    answering({})
     with pytest.raises(WrongResultError, match="other values came of: rows, a"):
         study._read(WAYS[0], 3, {"rows": 3, "a": 8})
 
 
-def test_a_reader_that_ends_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, 1, "", "Traceback\nMemoryError: no more")
-    with pytest.raises(ReaderError, match=r"^MemoryError: no more$"):
-        study._read(WAYS[0], 3, {})
-    answering(monkeypatch, -9, "")
-    with pytest.raises(ReaderError, match="ended with -9"):
+def test_a_reader_that_fails_says_why(servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    tables_of(servers.postgres).drop(ANALYTICS_METRICS)
+    with ended_with_the_block(), pytest.raises(ChildError, match='relation "framehaul_analytics_metrics" does not'):
         study._read(WAYS[0], 3, {})
 
 

@@ -21,6 +21,7 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.harness.children import ChildError, ended_with_the_block
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
@@ -305,17 +306,17 @@ def test_a_move_that_fails_is_told_with_its_reason(
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     file = tmp_path / "rows.parquet"
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of notebooks have it
-    with scaling._mover("stream_into_postgres", file) as mover:
+    with ended_with_the_block(), scaling.mover("stream_into_postgres", file) as process:
         for _ in range(2):  # a process that has ended says so again for every pass that is left
-            with pytest.raises(scaling.MoverError, match=r"^FileNotFoundError: .*No such file"):  # nothing is sent
-                mover.make_pass(TIME)
+            with pytest.raises(ChildError, match=r"^FileNotFoundError: .*No such file"):  # nothing is sent
+                process.ask(TIME)
     pq.write_table(generator.arrow_table(ANALYTICS_METRICS, 10, 1), file)
     with (
-        scaling._mover("stream_into_postgres", file) as mover,
-        pytest.raises(scaling.MoverError, match='relation "framehaul_analytics_metrics" does not exist'),
+        ended_with_the_block(),
+        scaling.mover("stream_into_postgres", file) as process,
+        pytest.raises(ChildError, match='relation "framehaul_analytics_metrics" does not exist'),
     ):
-        mover.make_pass(TIME)
+        process.ask(TIME)
 
 
 def test_between_passes_no_connection_is_kept(
@@ -332,9 +333,9 @@ def test_between_passes_no_connection_is_kept(
 
     tables.create(ANALYTICS_METRICS)
     before = others()
-    with scaling._mover("stream_into_postgres", file) as mover:
+    with ended_with_the_block(), scaling.mover("stream_into_postgres", file) as process:
         for _ in range(2):
-            mover.make_pass(TIME)
+            process.ask(TIME)
             while others() - before:  # a backend goes on for a moment when its client has gone
                 pass
             tables.create(ANALYTICS_METRICS)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.children import ended_with_the_block
 from framehaul.harness.passes import Failed, Ok, Skipped
 from framehaul.harness.trials import chosen_techniques
 from framehaul.results import store
@@ -25,7 +26,7 @@ from framehaul.studies.upsert.crashes import ORDER, Crashes, crashes
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row
 from framehaul.studies.upsert.places import Bench, place_of
-from framehaul.studies.upsert.processes import alone, ended_with_the_block, processes
+from framehaul.studies.upsert.processes import alone, processes
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 from tests.conftest import values_of

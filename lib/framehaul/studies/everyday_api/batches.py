@@ -1,17 +1,15 @@
 """Ways of reading that give a table frame by frame, so that it need not fit into memory.
 
-`python -m framehaul.studies.everyday_api.batches WAY` reads the table once, in a process whose memory nothing else has
-used, and writes one line of JSON: what it cost, and what came.
+Each is measured in a process of its own, whose memory nothing else has used.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pandas as pd
@@ -151,7 +149,7 @@ def sums_of(frame: Frame, table: Table) -> dict[str, int]:
     return sums
 
 
-def main(name: str, table: Table = ANALYTICS_METRICS) -> None:
+def read_once(answer: Connection, name: str, table: Table = ANALYTICS_METRICS) -> None:
     """Read the table once, and say what it cost and what came."""
     way = next(way for way in WAYS if way.name == name)
     came: dict[str, int] = {}
@@ -168,9 +166,5 @@ def main(name: str, table: Table = ANALYTICS_METRICS) -> None:
                 came = {of: came.get(of, 0) + value for of, value in sums_of(frame, table).items()}
                 frames += 1
             seconds = time.perf_counter() - start
-            usage = asdict(meter.stop())
-    print(json.dumps({"seconds": seconds, "frames": frames, "peak_rss_bytes": usage["peak_rss_bytes"], "came": came}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+            usage = meter.stop()
+    answer.send({"seconds": seconds, "frames": frames, "peak_rss_bytes": usage.peak_rss_bytes, "came": came})

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +20,9 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness.children import answer_of, context, ended_with_the_block
 from framehaul.harness.environment import server_versions
-from framehaul.harness.passes import Pass, columns_of, last_line, right
+from framehaul.harness.passes import Pass, columns_of, right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
@@ -36,7 +34,7 @@ from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
-from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, sums_of
+from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, read_once, sums_of
 from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
@@ -79,10 +77,6 @@ class BatchedRead:
     reason: str | None = None
 
 
-class ReaderError(RuntimeError):
-    """The process of a read ended before its time; the message is the last line that it wrote."""
-
-
 def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
     """Read a table of a fifth of the rows, and of all, in each way that promises batches, and write the results.
 
@@ -94,6 +88,7 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
     with (
         recording(STUDY.notebook, STUDY.results, BatchedRead, "read", terms) as this_run,
         servers.running(this_run.settings) as both,
+        ended_with_the_block(),
     ):
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
@@ -136,12 +131,8 @@ def _read_all(
 
 
 def _read(way: Way, rows: int, sent: dict[str, int]) -> dict[str, Any]:
-    """What a process of its own says of a read; raises ReaderError, or WrongResultError when something else came."""
-    command = [sys.executable, "-m", f"{__package__}.batches", way.name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ReaderError(last_line(done.stderr, f"the process of {way.name} ended with {done.returncode}"))
-    said = json.loads(done.stdout.splitlines()[-1])
+    """What a process of its own says of a read; raises ChildError, or WrongResultError when something else came."""
+    said = answer_of(context(read_once.__module__), way.name, read_once, way.name)
     came = said.pop("came")
     other = [name for name in sent if came.get(name) != sent[name]]
     return right(

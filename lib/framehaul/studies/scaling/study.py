@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import batched, groupby
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -23,10 +20,11 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.harness.children import Child, child, context, ended_with_the_block
 from framehaul.harness.environment import server_versions
 from framehaul.harness.measure import record_passes
 from framehaul.harness.meter import Moved, Usage
-from framehaul.harness.passes import last_line, right
+from framehaul.harness.passes import right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.harness.verify import Expected
@@ -38,7 +36,7 @@ from framehaul.results.ratios import ratio_of_rows
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.scaling import STUDY
-from framehaul.studies.scaling.mover import MEMORY, TIME
+from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
 from framehaul.techniques.streaming import MOVES, STREAMED
@@ -195,6 +193,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
     with (
         recording(STUDY.notebook, STUDY.results, store.Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
+        ended_with_the_block(),
     ):
         of_size = {size: Rounds(passes, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
         ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
@@ -243,15 +242,11 @@ def _measure_moves(
                     tables.create(table)
                     tables.load(table, content)
                     tables.quiesce()
-                with ExitStack() as stack:
-                    # They take seconds to start: all of them at once, and none while another moves rows.
-                    movers = {move: stack.enter_context(_mover(move.name, file)) for move in moves}
-                    for mover in movers.values():
-                        mover.wait()
-                    for move, mover in movers.items():
+                for move in moves:
+                    with mover(move.name, file) as process:
                         in_rounds(
                             [move], Rounds(rounds.passes, warmup=1),
-                            partial(_moved, mover.make_pass, tables, table, sent, file), record,
+                            partial(_moved, process.ask, tables, table, sent, file), record,
                             stop=stop, progress=lambda move, _: this_run.progress(move.name), finished=finished,
                         )  # fmt: skip
             finally:
@@ -279,47 +274,9 @@ def _moved(
     return right(Moved(cost.pop("seconds"), Usage(**cost), store.EXACT), wrong)
 
 
-class MoverError(RuntimeError):
-    """The process of a move ended before its time; the message is the last line that it wrote."""
-
-
-class _Mover:
-    """A process that makes passes of a move."""
-
-    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._name, self._process, self._errors = name, process, errors
-        self._requests, self._answers, self._ready = process.stdin, process.stdout, False
-
-    def wait(self) -> None:
-        """Until it is ready, or has ended, which its first pass tells of."""
-        if not self._ready:
-            self._answers.readline()
-            self._ready = True
-
-    def make_pass(self, purpose: str) -> dict[str, Any]:
-        """The cost of a pass for `TIME` or `MEMORY`; raises MoverError when the process has ended."""
-        self.wait()
-        with suppress(BrokenPipeError):
-            self._requests.write(f"{purpose}\n".encode())
-        if not (answer := self._answers.readline()):
-            self._process.wait()
-            self._errors.seek(0)
-            written = self._errors.read().decode(errors="replace")
-            raise MoverError(last_line(written, f"the process of {self._name} ended"))
-        cost: dict[str, Any] = json.loads(answer)
-        return cost
-
-
-@contextmanager
-def _mover(name: str, file: Path) -> Iterator[_Mover]:
-    """A process for one move, which ends with the block."""
-    with tempfile.TemporaryFile() as errors, subprocess.Popen(
-        [sys.executable, "-m", "framehaul.studies.scaling.mover", name, str(file)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
-    ) as process:  # fmt: skip
-        yield _Mover(name, process, errors)
+def mover(name: str, file: Path) -> AbstractContextManager[Child]:
+    """A process for one move, which ends with the block; asked for `TIME` or `MEMORY`, it gives the cost of a pass."""
+    return child(context(serve.__module__), name, serve, name, file)
 
 
 def read_streams(directory: Path) -> pl.DataFrame:

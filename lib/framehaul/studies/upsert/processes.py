@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Event
 from statistics import median
-from typing import Any
 
 import polars as pl
 
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError
+from framehaul.harness.children import context
 from framehaul.servers import Server
 from framehaul.studies.upsert.passes import BOTH
 from framehaul.studies.upsert.places import Read, opened, place_of
@@ -32,26 +31,8 @@ POLL_SECONDS = 0.05
 
 
 def processes() -> ForkServerContext:
-    """Where processes come from: a server that has imported what they need, and forks without any thread of ours."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in BOTH)])
-    return context
-
-
-@contextmanager
-def ended_with_the_block() -> Iterator[None]:
-    """The server of processes ends with the block, and its directory goes: a notebook's kernel is killed in the end.
-
-    Python does both when it ends by itself, and offers no other way.
-    """
-    try:
-        yield
-    finally:
-        inner: Any = forkserver, util
-        inner[0]._forkserver._stop()
-        for one in [*inner[1]._finalizer_registry.values()]:
-            if one._callback is inner[1]._remove_temp_dir:
-                one()
+    """Where processes come from."""
+    return context(__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in BOTH))
 
 
 def alone() -> bool:

@@ -13,6 +13,7 @@ import polars as pl
 
 from framehaul import servers
 from framehaul.errors import ServerError, UnavailableError
+from framehaul.harness.children import ended_with_the_block
 from framehaul.harness.environment import server_versions
 from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.recording import Recording, recording
@@ -30,7 +31,6 @@ from framehaul.studies.upsert.frames import Case, base, cases, check_sizes, inco
 from framehaul.studies.upsert.measure import bench_of, timed, together, two_frames, watched
 from framehaul.studies.upsert.passes import BOTH, Part, Row, identity_of
 from framehaul.studies.upsert.places import Bench, Place, place_of
-from framehaul.studies.upsert.processes import ended_with_the_block
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
 
