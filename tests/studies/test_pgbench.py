@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,26 @@ def test_services_and_prices_are_read_from_the_settings() -> None:
     assert (found["a"].host, found["a"].password, found["a"].options) == ("h", "p w", (("sslmode", "require"),))
     assert (found["b-2"].port, found["b-2"].database) == (5432, "e")
     assert services.prices(settings) == {"a": 0.35, "default": 1.0}
+
+
+@pytest.mark.parametrize("wanted", ["few", "fewest", ""])
+def test_a_look_at_few_services_has_those_that_are_somebodys_own(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: str
+) -> None:
+    given = f"mine={servers.postgres.dsn()}"
+    external = Settings(
+        state_dir=tmp_path, servers="external", postgres_dsn=servers.postgres.dsn(),
+        clickhouse_url=servers.clickhouse.url, pgbench_services=given,
+    )  # fmt: skip
+    monkeypatch.setattr(services, "_of_other_notebooks", lambda _: nullcontext(Service("external", "", None)))
+    with services.opened(external, [READ], wanted) as offered:
+        assert [one.name for one in offered] == ["external", "mine"]
+    monkeypatch.setattr(services, "_embedded", lambda _, one, __: nullcontext(Service(one.name, one.label, None)))
+    with services.opened(replace(external, servers="embedded"), [READ], wanted) as offered:
+        names = [one.name for one in offered]
+    assert names.pop() == "mine"
+    kept = services.EXAMPLES_OF.get(wanted, ("default", "tuned", "async_commit", "small_buffers", "limited_iops"))
+    assert tuple(names) == kept
 
 
 @pytest.mark.parametrize(

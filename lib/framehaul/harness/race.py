@@ -24,6 +24,8 @@ LONGEST_PASS_SECONDS = 0.2
 """What a pass may take of those that may take minutes, which then move fewer rows: a look is of who may win."""
 LEAST_CLIMB_ROWS = 1000
 """So many take nobody minutes."""
+CLIMB_ROUNDS = 2
+"""Of which the first has what is done once, such as imports: it is only asked who is fast enough to go on."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
 def climb(rows: int, rounds: Rounds, *, race: bool) -> list[tuple[Heat, int]]:
     """For techniques that may take minutes: heats that are smaller, each with the rows that come after it."""
     sizes = [rows // 40, *([rows // FIRST_SHARE] if race else [rows // 4, rows])]
-    few = Rounds(FIRST_ROUNDS if race else rounds.passes, 0, rounds.seed)
+    few = Rounds(CLIMB_ROUNDS if race else rounds.passes, 0, rounds.seed)
     return [(Heat(size, few), after) for size, after in pairwise(sizes) if size >= LEAST_CLIMB_ROWS]
 
 

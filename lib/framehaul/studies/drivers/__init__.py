@@ -21,9 +21,9 @@ CONCURRENCY = Parameter(
 _ROWS = "framehaul.studies.drivers.runner:Measurement"
 POSTGRES = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (PASSES.at(2), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
+    (PASSES.at(1), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
     check="framehaul.studies.drivers.runner:check_load", patience="framehaul.studies.drivers.study:patience",
-    shown="framehaul.studies.drivers.study:PostgresDrivers", alone=True, seconds=(72, 12500),
+    shown="framehaul.studies.drivers.study:PostgresDrivers", alone=True, seconds=(45, 12500),
 )  # fmt: skip
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",

@@ -12,6 +12,6 @@ STUDY = Study(
     "way",
     blocks="framehaul.studies.everyday_api.study:writeup_blocks",
     shown="framehaul.studies.everyday_api.study:EverydayApi",
-    seconds=(45, 1200),
+    seconds=(18, 1200),
 )
 STUDIES = (STUDY,)

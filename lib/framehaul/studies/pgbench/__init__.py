@@ -10,13 +10,18 @@ WORKLOAD = Parameter(
     smoke="smallest", reference="longer",
 )  # fmt: skip
 SERVICES = Parameter(
-    "services", "", "names of the services to run under pgbench; empty: all", smoke="default limited_iops"
+    "services",
+    "few",
+    "names of the services to run under pgbench; `few` or `fewest`: of the embedded examples four or "
+    "two, and all others; empty: all",
+    smoke="fewest",
+    reference="",
 )
 STUDY = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
     (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
     shown="framehaul.studies.pgbench.study:Pgbench",
-    holds=(), seconds=(65, 9000),
+    holds=(), seconds=(46, 9000),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -26,6 +26,10 @@ from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBL
 
 SERVICES, PRICES = "FRAMEHAUL_PGBENCH_SERVICES", "FRAMEHAUL_PGBENCH_PRICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
+EXAMPLES_OF = {
+    "few": ("default", "async_commit", "small_buffers", "limited_iops"), "fewest": ("default", "limited_iops"),
+}  # fmt: skip
+"""What stands for several services: these examples, where there are any, and all services that are none."""
 SPARE_CONNECTIONS = 20
 
 
@@ -111,30 +115,37 @@ def prices(settings: Settings) -> dict[str, float]:
 
 @contextmanager
 def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
-    """The services, for as long as the block lasts: those named `wanted` (names with blanks between), or all.
+    """The services, for as long as the block lasts: those named `wanted`, or all.
 
-    With SERVERS=embedded the examples are among them, with `docker` and `external` that server is. Embedded ones are
-    stopped at the end, and their data is removed. Raises ValueError for a name that is not known, SettingsError for a
-    malformed setting, ServerError when a server that others are to use cannot be had.
+    `wanted` has names with blanks between, or is one of `EXAMPLES_OF`. With SERVERS=embedded the examples are among
+    them, with `docker` and `external` that server is. Embedded ones are stopped at the end, and their data is removed.
+    Raises ValueError for a name that is not known, SettingsError for a malformed setting, ServerError when a server
+    that others are to use cannot be had.
     """
     given, cost = named(settings), prices(settings)
     with ExitStack() as stack:
         offered: dict[str, AbstractContextManager[Service]] = {}
+        built_in = set[str]()
         if settings.servers == "embedded":
             home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
             configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
             connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
             offered |= {example.name: _embedded(home, example, connections) for example in configured}
+            built_in = {*offered}
         else:
             offered[settings.servers] = _of_other_notebooks(settings)
         for name, server in given.items():
-            if name in offered:
+            if name in offered or name in EXAMPLES_OF:
                 raise SettingsError(f"{SERVICES}: {name} is the name of a built-in service; give another")
             offered[name] = nullcontext(Service(name, name, server))
-        for variable, names in (("services", wanted.split()), (PRICES, cost)):
+        if (kept := EXAMPLES_OF.get(wanted)) is None:
+            asked = wanted.split()
+        else:
+            asked = [name for name in offered if name in kept or name not in built_in]
+        for variable, names in (("services", asked), (PRICES, cost)):
             if unknown := [name for name in names if name not in offered]:
                 raise ValueError(f"{variable}: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
-        chosen = {name: service for name, service in offered.items() if name in (wanted.split() or offered)}
+        chosen = {name: service for name, service in offered.items() if name in (asked or offered)}
         with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
             started = [*pool.map(stack.enter_context, chosen.values())]
         yield [replace(one, price_per_hour=cost.get(name)) for name, one in zip(chosen, started, strict=True)]

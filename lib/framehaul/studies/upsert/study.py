@@ -233,11 +233,12 @@ def situations(every: Iterable[Case]) -> dict[str, Case]:
         return {}
     most = max(one.rows for one in known)
     many = [one for one in known if one.rows == most]
-    return {
+    found = {
         "few rows into a large table": min(known, key=lambda one: (-one.target, one.rows, -one.share)),
         MOSTLY_THERE: max(many, key=lambda one: (one.share, one.target)),
-        "many rows, most of them new": min(many, key=lambda one: (one.share, -one.target)),
     }
+    new = min(many, key=lambda one: (one.share, -one.target))
+    return found | ({} if new.share == found[MOSTLY_THERE].share else {"many rows, most of them new": new})
 
 
 def advice(passes: pl.DataFrame) -> list[Advice]:
