@@ -36,7 +36,7 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Database
 from framehaul.techniques.streaming import copy_batches, insert_batches
-from tests.conftest import WHOLE, lacks, values_of
+from tests.conftest import WHOLE, lacks, one_for_each_driver, values_of
 
 ROWS = {"postgres": 6_000, "clickhouse": 100_000}
 
@@ -120,6 +120,7 @@ def test_the_safe_ways_into_clickhouse_are_safe(cells: pl.DataFrame) -> None:
     assert lost.filter(technique="polars_http_client_arrow_stream")["verdict"].to_list() == ["doubled"]
 
 
+@pytest.mark.slow
 def test_faults_reach_what_they_are_aimed_at(broken: BreakableServers) -> None:
     found = verdicts(
         broken,
@@ -249,9 +250,11 @@ def test_streamed_moves_leave_what_their_contract_says(broken: BreakableServers)
     assert found["stream_into_clickhouse", "source fails"].verdict == "partial"
 
 
-def test_no_error_tells_a_password(broken: BreakableServers) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_no_error_tells_a_password(broken: BreakableServers, every: bool) -> None:
     # Those that take it in a URL, a connection string or a statement.
     chosen = [found for found in techniques() if found.driver in ("connectorx", "duckdb", "chdb", "adbc", "sqlalchemy")]
+    chosen = [found for found in chosen if every or one_for_each_driver(found)]
     cut = tuple(fault for fault in FAULTS if fault.name in ("connection cut", "query fails", "value refused"))
     told = cells_of(broken, chosen, cut)
     both = broken.servers

@@ -226,10 +226,7 @@ def test_the_code_of_every_technique_runs_without_framehaul(
 
 
 REPLACING = [found for found in modes.competing(SHOWN, modes.REPLACE) if found.direction == "write"]
-REPLACING_OFTEN = {
-    "polars_pgpq_copy_binary", "pandas_asyncpg_copy_text", "polars_http_client_arrow_exchange",
-    "pandas_clickhouse_driver_native_columnar", "pandas_httpx_parquet",
-}  # fmt: skip
+REPLACING_OFTEN = {"polars_pgpq_copy_binary", "polars_http_client_arrow_exchange"}
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -263,7 +260,7 @@ def test_the_code_that_replaces_rows_leaves_none_of_them(
 
 
 UPSERTING = [one for database in DATABASES for one in upserts(database)]
-UPSERTING_OFTEN = {"polars_pgpq_temporary_on_conflict", "polars_http_client_replacing", "polars_http_client_collapsing"}
+UPSERTING_OFTEN = {"polars_pgpq_temporary_on_conflict", "polars_http_client_collapsing"}
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,7 @@ print(json.dumps(growth))
 """
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_whatever_the_size(
     servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
