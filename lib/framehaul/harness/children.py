@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from framehaul.harness.meter import map_libraries
 from framehaul.harness.passes import describe
 
 GRACE_SECONDS = 2
@@ -99,6 +100,7 @@ def answer_of(where: ForkServerContext, name: str, work: Work, *arguments: objec
 
 def _told(work: Work, connection: Connection, *arguments: object) -> None:
     """Work, and send what it raises in place of an answer."""
+    map_libraries()
     try:
         work(connection, *arguments)
     except EOFError:  # nobody asks any more

@@ -23,6 +23,8 @@ RETURN_SECONDS = 1.0
 RETAINED_BYTES = 16 << 20
 """Polars' allocator returns what was freed within half a second or so, in the background; more than this is waited for.
 https://jemalloc.net/jemalloc.3.html#opt.dirty_decay_ms"""
+POPULATE_READ = 22
+"""MADV_POPULATE_READ of the kernel: https://github.com/torvalds/linux/blob/master/include/uapi/asm-generic/mman-common.h"""
 PROCESS_CLOCK = 2
 """CPUCLOCK_SCHED: what the scheduler has counted, of all threads, in nanoseconds."""
 
@@ -237,6 +239,23 @@ def peak_rss_bytes(process_id: int | None = None) -> int | None:
     # A process that has just ended has no memory, and no such line.
     line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
     return None if line is None else int(line.split()[1]) * 1024
+
+
+def map_libraries() -> None:
+    """Map every page of the libraries that this process has, as far as the kernel lets it (Linux 5.14 and later).
+
+    A process that was forked has none of them mapped, and each that it touches would count as memory it takes.
+    https://man7.org/linux/man-pages/man2/madvise.2.html
+    """
+    if sys.platform != "linux":
+        return
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, allowed, _, _, _, *name = line.split(maxsplit=5)
+        if name and name[0].startswith("/") and allowed.startswith("r"):
+            start, end = (int(one, 16) for one in place.split("-"))
+            advise(start, end - start, POPULATE_READ)
 
 
 def lazily_freed_bytes() -> int:
