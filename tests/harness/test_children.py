@@ -41,7 +41,8 @@ def reads_libraries(requests: Connection) -> None:
     for line in Path("/proc/self/maps").read_text().splitlines():
         place, allowed, _, _, _, *name = line.split(maxsplit=5)
         if name and "polars" in name[0] and allowed.startswith("r"):
-            for page in range(*(int(one, 16) for one in place.split("-")), mmap.PAGESIZE):
+            start, end = (int(one, 16) for one in place.split("-"))
+            for page in range(start, end, mmap.PAGESIZE):
                 ctypes.string_at(page, 1)
     requests.send(peak_rss_growth(before))
 
