@@ -22,9 +22,9 @@ from framehaul.servers import Servers
 from framehaul.servers.replay import Conversation
 from framehaul.settings import Settings
 from framehaul.studies.guard import command, pairs, study
-from framehaul.studies.guard.environments import CandidateError, Environment, make
+from framehaul.studies.guard.environments import CandidateError, make
 from framehaul.studies.guard.formats import FORMATS, Found, render
-from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
+from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side
 from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
 from framehaul.techniques.registry import named
 
@@ -311,7 +311,7 @@ def test_a_candidate_that_breaks_is_told_and_nothing_is_left(
     assert code == 1
     assert found["verdict"] == verdict
     assert any(said in text for text in found["findings"])
-    assert not [*settings.state_dir.glob("guard-*")]
+    assert not [*settings.state_dir.glob("guard*")]
     with psycopg.connect(servers.postgres.dsn()) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
     assert not left
@@ -323,8 +323,10 @@ def test_a_replay_that_cannot_be_had_is_no_fault_of_the_candidate(servers: Serve
             ok = {"status": "ok", "reason": None, "seconds": 0.1, "dtypes": "exact"}
             return {"status": "failed", "reason": "other connections"} if do == "replay" else ok
 
-    sides = {side: Environment(side, tmp_path, "driver", version, {}, ()) for side, version in (("a", "1"), ("b", "2"))}
-    guarding = pairs.Guarding(servers, sides, tmp_path, tmp_path, rows=10, seed=1)  # type: ignore[arg-type]
+    sides: dict[Side, pairs.Party] = {
+        side: pairs.Party(f"driver {side}", tmp_path, servers, tmp_path) for side in pairs.SIDES
+    }
+    guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)
     kept = pairs.Kept(named("postgres", "read", "polars_asyncpg_prepared_fetch"))
     kept.conversations = {"a": [Conversation(0)], "b": [Conversation(0)]}
     for number in range(1, LOOKS[0] + 1):

@@ -6,6 +6,7 @@ where it does not, or is not there, that is installed as well, and said.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -49,6 +50,8 @@ class Environment:
     """What was installed, by its name, with its version."""
     modules: tuple[str, ...]
     """What the package is imported as."""
+    content: str = ""
+    """A digest of its files: two that say that they are of one version need not be the same."""
 
     @property
     def title(self) -> str:
@@ -79,8 +82,9 @@ def make(given: str, directory: Path) -> Environment:
     installed = {str(canonicalize_name(one.metadata["Name"])): one.version for one in distributions(path=[str(site)])}
     modules = _modules(package)
     environment = Environment(
-        given, python, canonicalize_name(package.metadata["Name"]), package.version, installed, modules
-    )
+        given, python, canonicalize_name(package.metadata["Name"]), package.version, installed, modules,
+        _content(package),
+    )  # fmt: skip
     _check_import(environment)
     return environment
 
@@ -184,6 +188,16 @@ def _modules(package: Distribution) -> tuple[str, ...]:
             continue
         names.add(top.partition(".")[0])
     return tuple(sorted(name for name in names if name.isidentifier()))
+
+
+def _content(package: Distribution) -> str:
+    """A digest of what is imported of it."""
+    files = sorted(str(one) for one in package.files or () if one.suffix != ".pyc" and ".dist-info" not in str(one))
+    digest = hashlib.sha256()
+    for name in files:
+        path = Path(str(package.locate_file(name)))
+        digest.update(name.encode() + b"\0" + (path.read_bytes() if path.is_file() else b""))
+    return digest.hexdigest()
 
 
 def _check_import(environment: Environment) -> None:

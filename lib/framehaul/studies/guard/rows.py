@@ -15,7 +15,12 @@ EXACT_RESULTS = "guard_exact.csv"
 
 def table_of(mark: str, side: str, direction: str) -> Table:
     """Where a side moves its rows; the names of both sides are of one length, for they are on the wire."""
-    return ANALYTICS_METRICS.renamed(f"framehaul_guard_{mark}_{side}_{direction}")
+    return ANALYTICS_METRICS.renamed(f"{prefix_of(mark, side)}{direction}")
+
+
+def prefix_of(mark: str, side: str) -> str:
+    """What the names of a side's tables begin with."""
+    return f"framehaul_guard_{mark}_{side}_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +35,13 @@ class Guarded(Tried):
     slower: float
     """By what share of its CPU time side b was slowed down on purpose; 0 unless a guard is tried out."""
     driver: str
-    rows: int
+    rows: int | None
+    """None of a shape of queries, which has its own."""
     pass_: int
     side: Side
     cpu_s: float | None = None
-    """Of the client, for one call that a recording answers: the median of a few samples."""
+    """Of the client, for one call that a recording answers: the median of a few samples; of servers that are compared
+    there is none."""
     seconds: float | None = None
     """Of one call on the server."""
     growth_bytes: int | None = None
@@ -42,6 +49,8 @@ class Guarded(Tried):
     dtypes: str | None = None
     status: Status = "ok"
     reason: str | None = None
+    server_cpu_s: float | None = None
+    """Of the server, for one call on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
