@@ -117,6 +117,7 @@ def run(of: Asked, settings: Settings) -> int:
             guarding.run(chosen, began + of.budget_seconds)
         except GoneError as error:
             notes.append(f"no further rounds: {error}")
+        notes += guarding.notes
         versions = "; ".join(server_versions(compared.parties["a"].servers).values())
     passes, exact = guarding.frame()
     run = {

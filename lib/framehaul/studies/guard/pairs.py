@@ -19,15 +19,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, cast, get_args
 
 import polars as pl
 
-from framehaul.errors import ServerError
+from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.measure import reference_of
 from framehaul.harness.passes import last_line
 from framehaul.harness.recording import which
@@ -38,6 +39,7 @@ from framehaul.servers.replay import Conversation, Counts, Replayer, ReplayError
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, PREFIX
+from framehaul.studies.guard.counted import Counter, address, find_counter
 from framehaul.studies.guard.rows import Exact, Guarded, Side, prefix_of, table_of
 from framehaul.studies.guard.shapes import ShapePath
 from framehaul.studies.guard.verdicts import LOOKS, clear
@@ -56,11 +58,19 @@ CASES_SHARE = 0.3
 """Of the budget, after which no further technique's edge cases are begun."""
 CASES_SECONDS = 30.0
 """How long all edge cases of one technique may take; they take five."""
+COUNTED_PROGRAM = "framehaul.studies.guard.counted"
 SAMPLES = 2
 """Of each side and technique in a round."""
 SAMPLE_SECONDS = 0.06
 """So much CPU time a sample takes at least, if need be by several calls."""
 MOST_CALLS = 20
+COUNTING_SHARE = 0.3
+"""Of the budget that is kept for counting instructions, where they can be counted."""
+COUNTED_CALLS = 8
+"""So many further calls a counted program makes at least: what a start takes differs by a thousandth from one to the
+next."""
+COUNTED_MATTERS = 0.02
+"""Counts that differ by less than this are taken for the same."""
 LOST_ROUNDS = 3
 """So many rounds may be lost to a side that ends: a candidate that dies each time has failed by then."""
 NUMBERS = {"bytes_sent": "bytes sent", "bytes_received": "bytes received", "round_trips": "round trips",
@@ -78,6 +88,11 @@ class Party:
     driver: str = ""
     """In whose place it is asked all shapes, if there is one."""
 
+    def variables(self) -> dict[str, str]:
+        """The environment of its processes; sets of text are in one order on both sides."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return known | {"PYTHONHASHSEED": "0", "FRAMEHAUL_STATE_DIR": str(self.state_dir)}
+
 
 class GoneError(RuntimeError):
     """A side died, or did not answer; the message says which."""
@@ -88,13 +103,10 @@ class Worker:
 
     def __init__(self, side: Side, party: Party, given: dict[str, Any], log: Path) -> None:
         self._log = log.open("w+", encoding="utf8")
-        known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        # Sets of text are in one order on both sides.
-        known |= {"PYTHONHASHSEED": "0", "FRAMEHAUL_STATE_DIR": str(party.state_dir)}
         self._process = subprocess.Popen(
             [str(party.python), "-m", "framehaul.studies.guard.worker", json.dumps(given | {"side": side})],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=known, cwd=PROJECT,
-            start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=party.variables(),
+            cwd=PROJECT, start_new_session=True,
         )  # fmt: skip
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -180,6 +192,8 @@ class Guarding:
         self.titles: dict[str, Any] = {"baseline": sides["a"].title, "candidate": sides["b"].title}
         self.passes: list[Guarded] = []
         self.exact: list[Exact] = []
+        self.notes: list[str] = []
+        """What is to be said of the guard as a whole."""
         self._lost = 0
 
     def run(self, paths: Sequence[GuardedPath], deadline: float) -> None:
@@ -211,8 +225,16 @@ class Guarding:
         return path.key
 
     def _run(self, kept: list[Kept], deadline: float) -> None:
-        self._exactly(kept, time.monotonic() + (deadline - time.monotonic()) * CASES_SHARE)
-        left = [one for one in kept if not one.broken]
+        begun = time.monotonic()
+        self._exactly(kept, begun + (deadline - begun) * CASES_SHARE)
+        counter = self._counter(kept)
+        reserved = (deadline - begun) * COUNTING_SHARE if counter else 0
+        left = self._rounds([one for one in kept if not one.broken], deadline - reserved)
+        if counter:
+            self._count(counter, [one for one in left if not one.no_replay], deadline)
+
+    def _rounds(self, left: list[Kept], deadline: float) -> list[Kept]:
+        """Rounds until all is clear, or until the deadline; those that are not clear then."""
         took = 0.0
         for number in range(1, LOOKS[-1] + 1):
             if not left or time.monotonic() + took > deadline:
@@ -226,6 +248,60 @@ class Guarding:
             if number in LOOKS and len({*self.titles.values()}) > 1:
                 done = clear(self.frame()[0])
                 left = [one for one in left if one.path.key not in done]
+        return left
+
+    def _counter(self, every: list[Kept]) -> Counter | None:
+        """What counts instructions here, if anything does, and there is anything that it can count."""
+        if all(one.broken or one.no_replay for one in every):
+            return None
+        try:
+            return find_counter()
+        except UnavailableError as error:
+            self.notes.append(f"no instructions are counted: {error}")
+            return None
+
+    def _count(self, counter: Counter, left: list[Kept], deadline: float) -> None:
+        """The instructions of what rounds did not tell, while there is time; shapes first, which take the least."""
+        took: dict[type, float] = {}
+        counted = 0
+        for kept in sorted(left, key=lambda one: not isinstance(one.path, ShapePath)):
+            begun = time.monotonic()
+            if begun + took.get(type(kept.path), 0) > deadline:
+                continue
+            self._say(f"instructions of {kept.path.name}, by {counter.name}")
+            try:
+                a, b = self._instructions(counter, kept, deadline - begun)
+            except (UnavailableError, ReplayError) as error:
+                self.notes.append(f"instructions of {kept.path.name} are not counted: {error}")
+            else:
+                counted += 1
+                self._compared(kept.path, {"instructions": a}, {"instructions": b})
+            took[type(kept.path)] = time.monotonic() - begun
+        if left:
+            self.notes.append(
+                f"instructions of {counted} of {len(left)} paths without a verdict are counted, by {counter.name}"
+            )
+
+    def _instructions(self, counter: Counter, kept: Kept, seconds: float) -> tuple[int, int]:
+        """What one call takes each side: four programs, as many at once as there are cores."""
+        calls = (1, 1 + max(COUNTED_CALLS, kept.calls))
+
+        def count(side: Side, calls: int) -> int:
+            with self._replayed(kept, side) as replayer:
+                server = cast("Any", self._server(side, kept.path.database)).through(*replayer.ports)
+                given: dict[str, Any] = {"key": self._key(kept.path, side), "calls": calls, "server": address(server)}
+                if isinstance(kept.path, ShapePath):
+                    given["shape"] = asdict(kept.path.shape.among(prefix_of(self._mark, side)))
+                else:
+                    given |= {"mark": self._mark, "side": side, "rows": self._rows, "seed": self._seed}
+                program = [str(self._sides[side].python), "-m", COUNTED_PROGRAM, json.dumps(given)]
+                return counter.count(program, {"env": self._sides[side].variables(), "cwd": PROJECT}, seconds)
+
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+            running = {(side, many): pool.submit(count, side, many) for side in SIDES for many in calls}
+            found = {which: one.result() for which, one in running.items()}
+        a, b = (round((found[side, calls[1]] - found[side, calls[0]]) / (calls[1] - calls[0])) for side in SIDES)
+        return a, b
 
     def frame(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The passes, and what is exact, so far."""
@@ -278,7 +354,12 @@ class Guarding:
     def _compared(self, path: GuardedPath, a: dict[str, Any], b: dict[str, Any]) -> None:
         for what in dict.fromkeys([*a, *b]):
             before, after = a.get(what), b.get(what)
-            worse = "" if before == after or None in (before, after) else _worse(what, str(before), str(after))
+            same = (
+                before == after
+                or None in (before, after)
+                or (what == "instructions" and abs(after / before - 1) <= COUNTED_MATTERS)
+            )
+            worse = "" if same else _worse(what, str(before), str(after))
             self.exact.append(
                 Exact(
                     **self.titles, database=path.database, direction=path.direction, technique=path.name,
@@ -463,8 +544,8 @@ class Guarding:
     def _keep(self, path: GuardedPath, number: int, side: Side, **values: Any) -> None:
         self.passes.append(
             Guarded(
-                run_id=self._run_id, **self.titles, slower=self._slower, **which(cast("Technique", path)), driver=path.driver,
-                rows=None if isinstance(path, ShapePath) else self._rows, pass_=number, side=side, **values,
+                run_id=self._run_id, **self.titles, slower=self._slower, **which(cast("Technique", path)),
+                driver=path.driver, rows=None if isinstance(path, ShapePath) else self._rows, pass_=number, side=side, **values,
             )
         )  # fmt: skip
 

@@ -1,36 +1,28 @@
-"""The shapes of queries that drivers are asked, as paths of a guard: one path is a driver and a shape.
-
-A shape takes microseconds, so a call is many queries over one connection, with the clock around all of them.
-"""
+"""The shapes of queries that drivers are asked, as paths of a guard: one path is a driver and a shape."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from framehaul.errors import WrongResultError
-from framehaul.servers import ClickHouseServer, PostgresServer, Server, Servers
+from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.studies.drivers import catalog
 from framehaul.studies.drivers.catalog import Contender
-from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.program import checked, digest, loop_factory
 from framehaul.studies.drivers.runner import ClickHouseGround, Ground, Load, PostgresGround, Task
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, Shape
+from framehaul.studies.guard.asking import SEPARATOR, asked, driver_of, queries_of
 from framehaul.studies.guard.rows import prefix_of
-from framehaul.techniques.clients import awaited
 from framehaul.techniques.registry import Database, Direction
 
-QUERIES = {"one": 200, "integers": 20, "blobs": 20, "arrays": 5, "pg_type": 5, "copy": 1, "insert": 2}
-"""Of one call by shape, so that a call takes some milliseconds; of a table of ClickHouse one."""
 CLICKHOUSE_ROWS = 5_000
 OWN_OF_THE_SERVER = " AND oid < 16384"
 """Types that come with PostgreSQL: others come and go with everybody's tables.
 https://www.postgresql.org/docs/18/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT"""
-SEPARATOR = "/"
 CONTENDERS: dict[Database, tuple[Contender, ...]] = {"postgres": catalog.POSTGRES, "clickhouse": catalog.CLICKHOUSE}
 ANY_LOAD = Load(1, 1.0, 0, 0)
 
@@ -172,28 +164,3 @@ class _Given:
 def _right(wrong: str | None) -> None:
     if wrong:
         raise WrongResultError(wrong)
-
-
-def driver_of(database: Database, name: str) -> Driver:
-    """How a driver is used; those of the other database are not imported."""
-    drivers: dict[str, Driver] = importlib.import_module(f"framehaul.studies.drivers.{database}").DRIVERS
-    return drivers[name]
-
-
-def queries_of(shape: Shape) -> int:
-    """How many make a call."""
-    return QUERIES.get(shape.name, 1)
-
-
-async def asked(driver: Driver, shape: Shape, server: Server, block: Callable[[], AbstractContextManager[Any]]) -> Any:
-    """What the last query of a call gave."""
-    address = server if isinstance(server, ClickHouseServer) else server.dsn()
-    client = await awaited(driver.open(address))
-    try:
-        query = getattr(driver, shape.kind)
-        with block():
-            for _ in range(queries_of(shape)):
-                returned = await awaited(query(client, shape))
-        return returned
-    finally:
-        await awaited(driver.close(client))

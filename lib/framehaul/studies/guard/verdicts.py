@@ -173,7 +173,10 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
 
 
 def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdict, list[str]]:
-    said = [f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}" for row in facts.to_dicts()]
+    said = [
+        f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}{_by(row['before'], row['after'])}"
+        for row in facts.to_dicts()
+    ]
     worse, leak = {*facts["worse"]}, _leak(passes)
     before, after = (
         next(iter(passes.filter(pl.col("status") != "ok", side=side)["reason"]), "") for side in ("a", "b")
@@ -202,6 +205,12 @@ def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdi
     ]
     verdict, _, reasons = next(one for one in every if one[1])
     return verdict, [*reasons, *said]
+
+
+def _by(before: str, after: str) -> str:
+    """By what share a number has changed; nothing of what is none."""
+    numbers = before.isdecimal() and after.isdecimal() and int(before)
+    return f" ({int(after) / int(before) - 1:+.1%})" if numbers else ""
 
 
 def _leak(passes: pl.DataFrame) -> str:
