@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -36,6 +37,9 @@ from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES
 
 ROWS = 20_000
+LEAST_ROWS = 2_000
+ROWS_SECONDS = 300
+"""The budget that is enough for so many rows; of a smaller one they are fewer."""
 SEED = 20260407
 BUDGET = "10m"
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -43,6 +47,8 @@ MOST = 8
 """Techniques, where nobody says which: so many have their rounds in minutes."""
 MOST_DRIVERS = 2
 """Ways of using a driver likewise, each with all shapes."""
+SHOWN = 20
+"""Names of paths, where none fits."""
 STATE = "guarding"
 """What directories of environments are called."""
 
@@ -76,9 +82,11 @@ def asked(given: dict[str, Any]) -> Asked:
     if not (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget)):
         raise SettingsError(f"BUDGET={budget!r}: give a time such as 10m, 90s or 1h")
     slower = _number("slower", given.get("slower") or "0", float)
+    seconds = float(match[1]) * UNITS[match[2]]
+    allowed = max(LEAST_ROWS, min(ROWS, round(ROWS * seconds / ROWS_SECONDS)))
     return Asked(
-        given["baseline"], given["candidate"], float(match[1]) * UNITS[match[2]], given.get("techniques") or "",
-        int(_number("rows", given.get("rows") or str(ROWS), int, 1)), form, given.get("keep") == "1", slower / 100,
+        given["baseline"], given["candidate"], seconds, given.get("techniques") or "",
+        int(_number("rows", given.get("rows") or str(allowed), int, 1)), form, given.get("keep") == "1", slower / 100,
     )  # fmt: skip
 
 
@@ -102,7 +110,11 @@ def run(of: Asked, settings: Settings) -> int:
         print(f"framehaul: {text}", file=sys.stderr, flush=True)
 
     a, b = both_of(of.baseline, of.candidate)
-    with _directory(settings, keep=of.keep, say=say) as directory, prepared(a, b, settings, directory, say) as compared:
+    with (
+        _terminated_in_order(),
+        _directory(settings, keep=of.keep, say=say) as directory,
+        prepared(a, b, settings, directory, say) as compared,
+    ):
         chosen, left_out = _chosen(compared, of.wanted)
         notes = [*compared.notes, *left_out]
         titles = " -> ".join(one.title for one in compared.parties.values())
@@ -130,6 +142,20 @@ def run(of: Asked, settings: Settings) -> int:
     found = judged(passes, exact)
     print(render(Found(compared.parties["a"].title, compared.parties["b"].title, found, notes), of.form))
     return status(found)
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """Who is told to end, as by whoever cancels a workflow, leaves as little behind as who is interrupted."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -161,8 +187,9 @@ def _chosen(compared: Compared, wanted: str) -> tuple[list[GuardedPath], list[st
         fitting = rows.with_row_index().filter(*conditions(wanted).values())["index"]
         chosen = [every[at] for at in fitting]
         if not chosen:
-            names = ", ".join(dict.fromkeys(one.name for one in every))
-            raise SettingsError(f"TECHNIQUES={wanted!r} fits none of the {len(every)} with {named}: {names}")
+            names = list(dict.fromkeys(one.name for one in every))
+            some = f"{', '.join(names[:SHOWN])}{', ...' * (len(names) > SHOWN)}"
+            raise SettingsError(f"TECHNIQUES={wanted!r} fits none of the {len(names)} with {named}: {some}")
         return chosen, []
     driven = [one for one in moving if {one.package for one in compared.packages} & {*distributions_of(one.driver)}]
     first: dict[tuple[str, ...], GuardedPath] = {}
@@ -208,10 +235,15 @@ def _touches(one: Technique, a: Environment, b: Environment) -> bool:
 def _keep(settings: Settings, passes: pl.DataFrame, exact: pl.DataFrame, run: dict[str, Any]) -> None:
     """Add the results to those of other pairs of versions, in whose place they come if there are any of the same."""
     directory = settings.out / "results"
+    with store.one_at_a_time(directory):
+        _add(directory, passes, exact)
+    store.write_run(directory, environment.metadata(settings), STUDY.notebook, run)
+
+
+def _add(directory: Path, passes: pl.DataFrame, exact: pl.DataFrame) -> None:
     for name, kind, fresh in ((STUDY.results, Guarded, passes), (EXACT_RESULTS, Exact, exact)):
         path = directory / name
         which = [one for one in ("baseline", "candidate", "slower") if one in fresh.columns]
         before = store.read(path, kind) if path.exists() else fresh.clear()
         others = before.join(passes.select(which).unique(), on=which, how="anti")
         store.write_frame(path, pl.concat([others, fresh]))
-    store.write_run(directory, environment.metadata(settings), STUDY.notebook, run)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -131,16 +132,30 @@ def _install(uv: str, python: Path, wanted: str, given: str) -> None:
 
 def _run(command: list[str], given: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
+        code, _, errors = _finished(command, INSTALL_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise CandidateError(f"{given}: not installed after {INSTALL_SECONDS} s") from error
-    if done.returncode:
-        said = " ".join(re.sub(r"\x1b\[[0-9;]*m|[×╰─▶│├]", "", done.stderr).split())
+    if code:
+        said = " ".join(re.sub(r"\x1b\[[0-9;]*m|[×╰─▶│├]", "", errors).split())
         remedy = ""
         if NOT_BINARY.search(said):
             version = ".".join(map(str, sys.version_info[:2]))
             remedy = f"; for want of a wheel for Python {version} give a source tree, or a wheel that you have built"
         raise CandidateError(f"{given}: {said[-600:]}{remedy}")
+
+
+def _finished(command: list[str], seconds: float) -> tuple[int, str, str]:
+    """Exit status, output and errors; whatever ends the wait ends all that it has started, such as compilers."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output, errors
 
 
 def _unmet(site: Path) -> list[str]:
@@ -208,16 +223,14 @@ def _check_import(environment: Environment) -> None:
         "print('\\n' + json.dumps(found))"
     )
     try:
-        done = subprocess.run(
-            [str(environment.python), "-c", code], capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS
-        )
+        status, output, errors = _finished([str(environment.python), "-c", code], IMPORT_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise CandidateError(f"{environment.side}: not imported after {IMPORT_SECONDS} s") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if status:
+        last = (errors.strip().splitlines() or [f"exit status {status}"])[-1]
         raise CandidateError(f"{environment.side} installs and does not import: {last}")
     own = str(environment.python.parents[1])
-    for name, file in json.loads(done.stdout.splitlines()[-1]).items():
+    for name, file in json.loads(output.splitlines()[-1]).items():
         # One without a file is a namespace, which several packages share.
         if file and not str(file).startswith(own):
             raise CandidateError(f"{environment.side}: {name} comes from {file}, not from what was installed")

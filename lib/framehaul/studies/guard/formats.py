@@ -71,8 +71,8 @@ def findings(judged: Sequence[Judged]) -> list[str]:
 def rule() -> str:
     """By which rule it is said."""
     return (
-        f"slower, faster: by more than {MATTERS - 1:.0%}, in CPU time (of the client on replayed bytes; of servers where "
-        "they are compared) or by the clock; "
+        f"slower, faster: by more than {MATTERS - 1:.0%}, in CPU time (of the client on replayed bytes; of servers "
+        "where they are compared) or by the clock; "
         f"looked at after {', '.join(map(str, LOOKS))} rounds, each of a fresh pair of processes; of guards of equals "
         "one in twenty at most marks anything"
     )

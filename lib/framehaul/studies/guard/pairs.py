@@ -49,11 +49,16 @@ from framehaul.techniques.registry import Database, Direction
 type GuardedPath = Technique | ShapePath
 SIDES: tuple[Side, Side] = ("a", "b")
 PATIENCE_SECONDS = 60.0
-"""How long one side may take over a request at least; and at most so many times as long as the baseline took."""
+"""How long the baseline may take over its first request."""
+LEAST_SECONDS = 20.0
+"""How long any further request may take at least; and at most so many times as long as that first one took."""
 PATIENCE_TIMES = 50
 STARTING_SECONDS = 120.0
 ENDING_SECONDS = 5.0
 """How long it may take to drop its tables; what it leaves is dropped at the end."""
+EXACT_SECONDS = 120.0
+"""For what is exact, edge cases apart; or, of a large budget, so much of it."""
+EXACT_SHARE = 0.5
 CASES_SHARE = 0.3
 """Of the budget, after which no further technique's edge cases are begun."""
 CASES_SECONDS = 30.0
@@ -69,8 +74,8 @@ COUNTING_SHARE = 0.3
 COUNTED_CALLS = 8
 """So many further calls a counted program makes at least: what a start takes differs by a thousandth from one to the
 next."""
-COUNTED_MATTERS = 0.02
-"""Counts that differ by less than this are taken for the same."""
+COUNTED_MATTERS = 0.005
+"""Counts that differ by less than this are taken for the same; those of one version do by a fiftieth of that."""
 LOST_ROUNDS = 3
 """So many rounds may be lost to a side that ends: a candidate that dies each time has failed by then."""
 NUMBERS = {"bytes_sent": "bytes sent", "bytes_received": "bytes received", "round_trips": "round trips",
@@ -194,6 +199,7 @@ class Guarding:
         self.exact: list[Exact] = []
         self.notes: list[str] = []
         """What is to be said of the guard as a whole."""
+        self._differ = sides["a"].title != sides["b"].title
         self._lost = 0
 
     def run(self, paths: Sequence[GuardedPath], deadline: float) -> None:
@@ -226,9 +232,11 @@ class Guarding:
 
     def _run(self, kept: list[Kept], deadline: float) -> None:
         begun = time.monotonic()
-        self._exactly(kept, begun + (deadline - begun) * CASES_SHARE)
+        until = begun + max(EXACT_SECONDS, (deadline - begun) * EXACT_SHARE)
+        self._exactly(kept, until, begun + (deadline - begun) * CASES_SHARE)
         counter = self._counter(kept)
-        reserved = (deadline - begun) * COUNTING_SHARE if counter else 0
+        # Of equals it is to be known how often rounds tell them apart: they have all the time.
+        reserved = (deadline - begun) * COUNTING_SHARE if counter and self._differ else 0
         left = self._rounds([one for one in kept if not one.broken], deadline - reserved)
         if counter:
             self._count(counter, [one for one in left if not one.no_replay], deadline)
@@ -240,12 +248,12 @@ class Guarding:
             if not left or time.monotonic() + took > deadline:
                 break
             begun = time.monotonic()
-            self._say(f"round {number} of at most {LOOKS[-1]}: {len(left)} techniques")
+            self._say(f"round {number} of at most {LOOKS[-1]}: {len(left)} paths")
             self._round(left, number)
             took = max(took, time.monotonic() - begun)
             left = [one for one in left if not one.broken]
-            # Of equals it is to be known how often they are told apart: that takes all rounds.
-            if number in LOOKS and len({*self.titles.values()}) > 1:
+            # Of equals it takes all rounds to know how often they are told apart.
+            if number in LOOKS and self._differ:
                 done = clear(self.frame()[0])
                 left = [one for one in left if one.path.key not in done]
         return left
@@ -307,7 +315,7 @@ class Guarding:
         """The passes, and what is exact, so far."""
         return store.frame_of(Guarded, self.passes), store.frame_of(Exact, self.exact)
 
-    def _exactly(self, every: Sequence[Kept], cases_until: float) -> None:
+    def _exactly(self, every: Sequence[Kept], until: float, cases_until: float) -> None:
         """Values, dtypes, bytes, statements, allocations, edge cases: what is the same each time.
 
         One side after the other, each in one process, and in another one after it has died. Edge cases come last, both
@@ -317,13 +325,23 @@ class Guarding:
         for side in SIDES:
             with ExitStack() as stack:
                 worker: Worker | None = None
+                lost = ""
                 for at, kept in enumerate(every):
                     if kept.broken:
                         continue
                     of = kept.path
+                    if time.monotonic() > until:
+                        self._break(kept, "a", "skipped", "time was over before it was tried: give a larger BUDGET")
+                        continue
                     self._say(f"exact, {self._sides[side].title}: {of.database} {of.direction} {of.name}")
+                    if worker is None and not lost:
+                        try:
+                            worker = self._prepared(self._started(stack, side), every)
+                        except GoneError as error:  # and does so of all others, at the same length
+                            lost = str(error)
                     try:
-                        worker = worker or self._prepared(self._started(stack, side), every)
+                        if worker is None:
+                            raise GoneError(lost)
                         facts[side][at] = self._facts(worker, side, kept)
                     except GoneError as error:
                         worker = None
@@ -410,7 +428,7 @@ class Guarding:
             kept.broken[side] = answer["status"], answer["reason"]
             return {"values": "wrong" if answer.get("wrong") else answer["status"]}
         if side == "a":
-            kept.patience = max(kept.patience, PATIENCE_TIMES * (time.monotonic() - begun))
+            kept.patience = max(LEAST_SECONDS, PATIENCE_TIMES * (time.monotonic() - begun))
         for _ in range(2):
             try:
                 with recorded(server) as recorder:
@@ -545,7 +563,8 @@ class Guarding:
         self.passes.append(
             Guarded(
                 run_id=self._run_id, **self.titles, slower=self._slower, **which(cast("Technique", path)),
-                driver=path.driver, rows=None if isinstance(path, ShapePath) else self._rows, pass_=number, side=side, **values,
+                driver=path.driver, rows=None if isinstance(path, ShapePath) else self._rows, pass_=number,
+                side=side, **values,
             )
         )  # fmt: skip
 

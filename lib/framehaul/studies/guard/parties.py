@@ -26,6 +26,7 @@ from framehaul.studies.guard.shapes import CONTENDERS
 from framehaul.techniques.registry import DATABASES, Database
 
 SERVER = re.compile(r"(postgres|clickhouse)(?:=(?!=)(\S+))?((?:\s+\S.*)?)", re.DOTALL)
+VERSION = re.compile(r"\d+(?:\.\d+)+")
 DRIVER = re.compile(r"driver=(\S+)")
 STATE = "guard_servers"
 """What directories of servers are called that are compared."""
@@ -160,8 +161,9 @@ def _servers(
             )
             running = stack.enter_context(embedded.running(own, variant))
             assert one.database is not None
-            version = server_versions(running)[one.database]
-            titles.append(" ".join([f"{DATABASES[one.database]} {version}", *map("=".join, one.settings)]))
+            version = VERSION.search(server_versions(running)[one.database])
+            name = f"{DATABASES[one.database]} {version[0] if version else 'of no version'}"
+            titles.append(" ".join([name, *map("=".join, one.settings)]))
             contents.append(content)
             parties[side] = Party("", Path(sys.executable), running, home)
         for side, title in zip(SIDES, _apart((titles[0], titles[1]), (contents[0], contents[1])), strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -36,6 +37,9 @@ from framehaul.studies.guard.shapes import Shapes, is_shape
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import awaited
 from framehaul.techniques.registry import Database, Direction, named
+
+GRACE_SECONDS = 20
+"""How long a side may go on after nobody asks any more."""
 
 type Block = Callable[[], AbstractContextManager[Any]]
 
@@ -248,9 +252,24 @@ def main() -> None:
     with servers.running(load_settings()) as both, ExitStack() as stack:
         worker = Worker(both, stack, **given)
         print(json.dumps({"status": "ok", "reason": None}), file=answers, flush=True)
-        for line in sys.stdin:
+        for line in iter(_requests().get, ""):
             print(json.dumps(worker.answer(**json.loads(line))), file=answers, flush=True)
             settle()  # what is used for the first time is imported then
+
+
+def _requests() -> queue.SimpleQueue[str]:
+    """What comes, until there is no more: then who is still at work has so much time to end."""
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            requests.put(line)
+        requests.put("")
+        time.sleep(GRACE_SECONDS)
+        os._exit(1)  # a driver hangs, and who would have ended this process is gone
+
+    threading.Thread(target=read, daemon=True).start()
+    return requests
 
 
 if __name__ == "__main__":
