@@ -105,7 +105,9 @@ def _shape(given: dict[str, Any]) -> Callable[[], object]:
     from framehaul.studies.guard.asking import SEPARATOR, asked, driver_of
 
     database, _, name = given["key"]
-    fields = {one: tuple(value) if isinstance(value, list) else value for one, value in given["shape"].items()}
+    fields: dict[str, Any] = {
+        one: tuple(value) if isinstance(value, list) else value for one, value in given["shape"].items()
+    }
     driver, shape, server = driver_of(database, name.partition(SEPARATOR)[0]), Shape(**fields), _server(given)
     runner = asyncio.Runner(loop_factory=loop_factory(driver.loop))
     return lambda: runner.run(asked(driver, shape, server, nullcontext))

@@ -339,13 +339,14 @@ class Guarding:
                             worker = self._prepared(self._started(stack, side), every)
                         except GoneError as error:  # and does so of all others, at the same length
                             lost = str(error)
-                    try:
-                        if worker is None:
-                            raise GoneError(lost)
-                        facts[side][at] = self._facts(worker, side, kept)
-                    except GoneError as error:
-                        worker = None
-                        kept.broken[side] = "failed", str(error)
+                    if worker is None:
+                        kept.broken[side] = "failed", lost
+                    else:
+                        try:
+                            facts[side][at] = self._facts(worker, side, kept)
+                        except GoneError as error:
+                            worker = None
+                            kept.broken[side] = "failed", str(error)
                     state, reason = kept.broken.get(side, ("ok", None))
                     self._keep(of, 0, side, status=state, reason=reason)
         self._edge_cases(every, facts, cases_until)
@@ -372,11 +373,9 @@ class Guarding:
     def _compared(self, path: GuardedPath, a: dict[str, Any], b: dict[str, Any]) -> None:
         for what in dict.fromkeys([*a, *b]):
             before, after = a.get(what), b.get(what)
-            same = (
-                before == after
-                or None in (before, after)
-                or (what == "instructions" and abs(after / before - 1) <= COUNTED_MATTERS)
-            )
+            same = before is None or after is None or before == after
+            if what == "instructions" and before and after:
+                same = abs(after / before - 1) <= COUNTED_MATTERS
             worse = "" if same else _worse(what, str(before), str(after))
             self.exact.append(
                 Exact(

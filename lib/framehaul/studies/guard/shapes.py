@@ -99,11 +99,11 @@ class Shapes:
     def __init__(self, both: Servers, stack: ExitStack, database: Database, mark: str, side: str) -> None:
         self._server, self._stack, self._prefix = both.of(database), stack, prefix_of(mark, side)
         self._database: Database = database
-        self._ground: Ground = stack.enter_context(
-            PostgresGround(self._server, self._prefix).with_tables()
-            if isinstance(self._server, PostgresServer)
-            else ClickHouseGround(self._server, CLICKHOUSE_ROWS, self._prefix).with_tables()
-        )
+        if isinstance(self._server, PostgresServer):
+            self._ground: Ground = stack.enter_context(PostgresGround(self._server, self._prefix).with_tables())
+        else:
+            of_clickhouse = ClickHouseGround(self._server, CLICKHOUSE_ROWS, self._prefix)
+            self._ground = stack.enter_context(of_clickhouse.with_tables())
         self._runners: dict[str, asyncio.Runner] = {}
         self._digests: dict[str, str] = {}
 
