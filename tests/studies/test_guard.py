@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import zipfile
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
@@ -15,16 +17,19 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul.errors import SettingsError
+from framehaul.errors import SettingsError, UnavailableError, WrongResultError
 from framehaul.results import store
 from framehaul.results.ratios import Ratio
 from framehaul.servers import Servers
 from framehaul.servers.replay import Conversation
 from framehaul.settings import Settings
-from framehaul.studies.guard import command, pairs, study
-from framehaul.studies.guard.environments import CandidateError, make
+from framehaul.studies.guard import command, pairs, parties, series, study
+from framehaul.studies.guard.counted import COUNTERS, Counter, address, find_counter
+from framehaul.studies.guard.environments import CandidateError, Environment, make
 from framehaul.studies.guard.formats import FORMATS, Found, render
+from framehaul.studies.guard.parties import Wanted, both_of
 from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side
+from framehaul.studies.guard.shapes import Shapes, shape_paths, shapes_of
 from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
 from framehaul.techniques.registry import named
 
@@ -264,6 +269,203 @@ def test_a_budget_has_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("budget", "rows"), [("1s", command.LEAST_ROWS), ("2.5m", command.ROWS // 2), ("1h", command.ROWS)]
+)
+def test_a_small_budget_has_fewer_rows(budget: str, rows: int) -> None:
+    assert command.asked({"baseline": "a", "candidate": "b", "budget": budget}).rows == rows
+    assert command.asked({"baseline": "a", "candidate": "b", "budget": budget, "rows": "7"}).rows == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "database", "source", "given_settings"),
+    [
+        ("asyncpg==0.31.0", "package", None, "asyncpg==0.31.0", ()),
+        ("postgres==1.0", "package", None, "postgres==1.0", ()),
+        ("../asyncpg", "package", None, "../asyncpg", ()),
+        ("postgres", "server", "postgres", "", ()),
+        ("postgres=/opt/pg17", "server", "postgres", "/opt/pg17", ()),
+        ("postgres jit=on work_mem='64 MB'", "server", "postgres", "", (("jit", "on"), ("work_mem", "64 MB"))),
+        ("postgres=/opt/pg17 auto_explain.x=1", "server", "postgres", "/opt/pg17", (("auto_explain.x", "1"),)),
+        ("clickhouse=chdb-core==26.5.0", "server", "clickhouse", "chdb-core==26.5.0", ()),
+        ("clickhouse max_threads=1", "server", "clickhouse", "", (("max_threads", "1"),)),
+        ("driver=connect_rust", "driver", "clickhouse", "connect_rust", ()),
+    ],
+)  # fmt: skip
+def test_what_is_compared_is_said_in_words(
+    given: str, kind: str, database: str | None, source: str, given_settings: tuple[tuple[str, str], ...]
+) -> None:
+    assert Wanted.of(given) == Wanted(given, kind, database, source, given_settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "said"),
+    [
+        ("postgres", "clickhouse", "give two of a kind"),
+        ("asyncpg==0.31.0", "postgres", "give two of a kind"),
+        ("driver=asyncpg", "driver=connect", "give two of a kind"),
+        ("driver=asyncpq", "driver=asyncpg", "did you mean asyncpg"),
+        ("driver=go_pgx", "driver=asyncpg", "there is no such driver"),
+        ("postgres", "postgres jit", "'jit' is no setting"),
+        ("postgres", "postgres j\nfsync=off it=1", "is no setting"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused(baseline: str, candidate: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        both_of(baseline, candidate)
+
+
+def test_a_directory_without_a_server_is_named(settings: Settings, tmp_path: Path) -> None:
+    both = both_of("postgres", f"postgres={tmp_path}")
+    with (
+        pytest.raises(CandidateError, match="there is no "),
+        parties.prepared(*both, settings, tmp_path, lambda _: None),
+    ):
+        pass
+    assert not [*settings.state_dir.glob("guard*")]
+
+
+def test_what_says_that_it_is_of_one_version_is_told_apart() -> None:
+    assert parties._apart(("one 1", "one 2"), ("a", "b")) == ("one 1", "one 2")
+    assert parties._apart(("one 1", "one 1"), ("a", "a")) == ("one 1", "one 1")
+    assert parties._apart(("one 1", "one 1"), ("a", "")) == ("one 1 (a)", "one 1 (ours)")
+
+
+def chosen(package: str, wanted: str = "") -> tuple[list[str], list[str]]:
+    side = Environment("", Path(), package, "1", {}, (package,))
+    paths, notes = command._chosen(parties.Compared("package", {}, (side, side), None, (), ()), wanted)
+    return [one.name for one in paths], notes
+
+
+def test_paths_are_those_that_a_package_is_in() -> None:
+    names, notes = chosen("asyncpg")
+    assert {"asyncpg/one", "asyncpg/copy", "asyncpg_uvloop/one", "polars_asyncpg_copy_binary"} <= {*names}
+    assert not [one for one in names if "psycopg" in one]
+    assert "further paths with asyncpg were left out" in notes[0]
+    assert "adbc/one" in chosen("pyarrow")[0]
+    assert chosen("asyncpg", "asyncpg_uvloop/")[0] == [f"asyncpg_uvloop/{one.name}" for one in shapes_of("postgres")]
+    with pytest.raises(SettingsError, match="no path has"):
+        chosen("nobody_uses_this")
+
+
+def test_every_driver_of_python_says_which_packages_it_is() -> None:
+    for one in shape_paths():
+        for package in one.contender.packages:
+            assert distribution(package).version
+
+
+def test_of_a_server_all_paths_of_its_database_are_chosen() -> None:
+    of = parties.Compared("server", {}, (), "clickhouse", (), ())
+    paths, _ = command._chosen(of, "")
+    assert {one.database for one in paths} == {"clickhouse"}
+    assert any(one.origin == "baseline" for one in paths)
+    drivers = replace(of, kind="driver", drivers=("connect", "connect_rust"))
+    assert [one.name for one in command._chosen(drivers, "")[0]] == ["connect/flat", "connect/texts", "connect/nested"]
+
+
+@pytest.mark.parametrize(("database", "name"), [("postgres", "psycopg/pg_type"), ("clickhouse", "connect/nested")])
+def test_a_row_that_a_shape_lacks_is_missed(servers: Servers, database: Any, name: str) -> None:
+    with ExitStack() as stack:
+        shapes = Shapes(servers, stack, database, "test", "a")
+        rows = shapes.sent(name, servers.of(database), nullcontext)
+        shapes.verified(name, rows, stored=True)
+        shapes.verified(name, rows, stored=True)
+        with pytest.raises(WrongResultError):
+            shapes.verified(name, rows[:-1], stored=True)
+        with pytest.raises(WrongResultError):
+            shapes.verified(name, [rows[0], *rows[:-1]], stored=True)
+
+
+def test_a_row_that_a_shape_did_not_store_is_missed(servers: Servers) -> None:
+    with ExitStack() as stack:
+        shapes = Shapes(servers, stack, "postgres", "test", "a")
+        sent = shapes.sent("psycopg/insert", servers.postgres, nullcontext)
+        shapes.verified("psycopg/insert", sent, stored=True)
+        with pytest.raises(WrongResultError, match="0 rows are stored"):  # they were counted, and removed
+            shapes.verified("psycopg/insert", sent, stored=True)
+
+
+def counter(script: str) -> Counter:
+    return replace(COUNTERS[0], command=("/bin/sh", "-c", script.replace("LOG", "{log}")))
+
+
+def test_instructions_are_read_as_perf_and_valgrind_say_them() -> None:
+    assert counter("echo '1234,,instructions:u,500,100.00,,' > LOG").count([], {}) == 1234
+    of_valgrind = replace(counter("echo '==7== I   refs:      1,348,852' > LOG"), said=COUNTERS[1].said)
+    assert of_valgrind.count([], {}) == 1_348_852
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo '<not supported>,,instructions:u,0,100.00,,' > LOG", "counts nothing"),
+        ("echo no permission >&2; exit 255", "no permission"),
+        ("exec sleep 60", "takes longer than 1 s"),
+    ],
+)
+def test_who_counts_no_instructions_says_why(script: str, said: str) -> None:
+    with pytest.raises(UnavailableError, match=said):
+        counter(script).count([], {}, 1)
+
+
+def test_without_a_counter_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    find_counter.cache_clear()
+    with pytest.raises(UnavailableError, match="perf is not installed; valgrind is not installed"):
+        find_counter()
+
+
+def test_a_recording_is_asked_with_no_password(servers: Servers) -> None:
+    for server in (servers.postgres, servers.clickhouse):
+        shown = address(server)
+        assert len(shown["password"]) == len(server.password)
+        assert server.password not in json.dumps(shown)
+
+
+def test_counts_that_differ_by_little_are_the_same(servers: Servers, tmp_path: Path) -> None:
+    sides: dict[Side, pairs.Party] = {side: pairs.Party(side, tmp_path, servers, tmp_path) for side in pairs.SIDES}
+    guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)
+    path = named("postgres", "read", "polars_asyncpg_prepared_fetch")
+    for after in (1_004_000, 1_200_000):
+        guarding._compared(path, {"instructions": 1_000_000}, {"instructions": after})
+    assert [one.worse for one in guarding.exact] == ["", "changed"]
+
+
+def test_a_series_goes_on_where_it_was_ended(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    at, made = replace(settings, out=tmp_path), []
+    (tmp_path / "results").mkdir()
+
+    def run(of: command.Asked, _: Settings) -> int:
+        made.append((of.baseline, of.slower))
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        if of.baseline == "gone":
+            raise SettingsError("no such version")
+        return 1
+
+    monkeypatch.setattr(series, "run", run)
+    guards = (series.Guard("a", "b"), series.Guard("b", "b", 0.5), series.Guard("gone", "b"))
+    terms = series.asked({"budget": "1s"})
+    with pytest.raises(KeyboardInterrupt):
+        series.run_series(terms, at, guards)
+    assert series.run_series(terms, at, guards) == 2
+    assert made == [("a", 0), ("b", 0.5), ("b", 0.5), ("gone", 0)]
+    assert "gone -> b: no such version" in capsys.readouterr().err
+    assert series.run_series(terms, at, guards) == 2 and made[4:] == [("gone", 0)]
+    assert series.run_series(series.asked({"budget": "2s"}), at, guards[:1]) == 0  # other terms: all anew
+    assert len(made) == 6 and not [*(tmp_path / "results").iterdir()]
+
+
+def test_a_series_has_guards_of_its_own() -> None:
+    with pytest.raises(SettingsError, match="guards takes no CANDIDATE"):
+        series.asked({"candidate": "asyncpg==0.31.0"})
+    assert len({*series.SERIES}) == len(series.SERIES)
+    for one in series.SERIES:
+        both_of(one.baseline, one.candidate)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ("no such thing", "is no requirement"), ("/nowhere/driver.whl", "no such file"), ("./nowhere", "no such file"),
@@ -390,6 +592,7 @@ def test_results_of_other_versions_stay(settings: Settings, tmp_path: Path) -> N
     assert [one.key[2] for one in shown.pairs[THEN, NOW]] == ["two"]
     assert [one["slower"] for one in shown.trials] == [0.0, 0.5]
     assert [one["told"] for one in shown.trials] == [0, 1]
+    assert [(one["guards"], one["paths"], one["marked"]) for one in shown.trials] == [(1, 1, 0), (1, 1, 1)]
     assert "driver 3" in shown.answer().data and "no difference" in shown.tables().data
     assert "<svg" in shown.chart().data
     assert (tmp_path / "figures" / "guard.svg").exists()

@@ -27,6 +27,7 @@ from statistics import median
 from typing import Any, cast, get_args
 
 import polars as pl
+import psutil
 
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.measure import reference_of
@@ -36,11 +37,11 @@ from framehaul.results import store
 from framehaul.results.store import Status
 from framehaul.servers import Server, Servers
 from framehaul.servers.replay import Conversation, Counts, Replayer, ReplayError, recorded, replayed
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, PREFIX
 from framehaul.studies.guard.counted import Counter, address, find_counter
-from framehaul.studies.guard.rows import Exact, Guarded, Side, prefix_of, table_of
+from framehaul.studies.guard.rows import OURS, Exact, Guarded, Side, prefix_of, table_of
 from framehaul.studies.guard.shapes import ShapePath
 from framehaul.studies.guard.verdicts import LOOKS, clear
 from framehaul.techniques import Technique
@@ -193,7 +194,7 @@ class Guarding:
     ) -> None:  # fmt: skip
         self._sides, self._directory, self._of_servers = sides, directory, servers
         self._rows, self._seed, self._slower, self._say = rows, seed, slower, say
-        self._run_id, self._mark = store.new_run_id(), secrets.token_hex(3)
+        self._run_id, self._mark = store.new_run_id(), f"{os.getpid()}x{secrets.token_hex(3)}"
         self.titles: dict[str, Any] = {"baseline": sides["a"].title, "candidate": sides["b"].title}
         self.passes: list[Guarded] = []
         self.exact: list[Exact] = []
@@ -204,11 +205,28 @@ class Guarding:
 
     def run(self, paths: Sequence[GuardedPath], deadline: float) -> None:
         """What is exact of all of them; then rounds until all verdicts are clear, or until the deadline."""
+        places = list(itertools.product(SIDES, {one.database for one in paths}))
+        for side, database in places:
+            self._drop_left(self._sides[side].servers, database)
         try:
             self._run([Kept(one) for one in paths], deadline)
         finally:
-            for side, database in itertools.product(SIDES, {one.database for one in paths}):
+            for side, database in places:
                 self._drop(side, database)
+
+    def _drop_left(self, both: Servers, database: Database) -> None:
+        """What guards have left that were killed with both of their sides; told by their processes, on this machine."""
+        if both.mode != "embedded":
+            return
+        tables = tables_of(both.of(database))
+        if isinstance(tables, PostgresTables):
+            names = tables.run(f"SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE '{OURS}%'")
+        else:
+            names = tables.rows(f"SELECT name FROM system.tables WHERE name LIKE '{OURS}%'")
+        for (name,) in names:
+            number = name.removeprefix(OURS).partition("x")[0]
+            if number.isdecimal() and not psutil.pid_exists(int(number)):
+                tables.drop_named(name)
 
     def _drop(self, side: Side, database: Database) -> None:
         """What a side has left that was killed; who ended by itself has dropped its own."""

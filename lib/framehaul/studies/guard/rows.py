@@ -11,6 +11,8 @@ from framehaul.results.store import Status
 
 type Side = Literal["a", "b"]
 EXACT_RESULTS = "guard_exact.csv"
+OURS = "framehaul_guard_"
+"""What the names of all tables of guards begin with."""
 
 
 def table_of(mark: str, side: str, direction: str) -> Table:
@@ -20,7 +22,7 @@ def table_of(mark: str, side: str, direction: str) -> Table:
 
 def prefix_of(mark: str, side: str) -> str:
     """What the names of a side's tables begin with."""
-    return f"framehaul_guard_{mark}_{side}_"
+    return f"{OURS}{mark}_{side}_"
 
 
 @dataclass(frozen=True, kw_only=True)
