@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -17,18 +21,19 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul.errors import SettingsError, UnavailableError, WrongResultError
+from framehaul.errors import ServerError, SettingsError, UnavailableError, WrongResultError
 from framehaul.results import store
 from framehaul.results.ratios import Ratio
 from framehaul.servers import Servers
 from framehaul.servers.replay import Conversation
-from framehaul.settings import Settings
+from framehaul.servers.tables import tables_of
+from framehaul.settings import PROJECT, Settings
 from framehaul.studies.guard import command, pairs, parties, series, study
 from framehaul.studies.guard.counted import COUNTERS, Counter, address, find_counter
 from framehaul.studies.guard.environments import CandidateError, Environment, make
 from framehaul.studies.guard.formats import FORMATS, Found, render
 from framehaul.studies.guard.parties import Wanted, both_of
-from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side
+from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side, table_of
 from framehaul.studies.guard.shapes import Shapes, shape_paths, shapes_of
 from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
 from framehaul.techniques.registry import named
@@ -46,6 +51,8 @@ CHANGES = {
         "    while time.process_time() < until: pass\n"
         "    return rows"
     ),
+    "asks more": "await arguments[0]._connection.execute('SELECT 1'); return await fetch(*arguments, **named)",
+    "works more": "sum(range(100_000)); return await fetch(*arguments, **named)",
     "keeps": "rows = await fetch(*arguments, **named); kept.append(bytes([len(kept) % 256]) * 1_000_000); return rows",
 }
 """What is done to a driver, as the body of the function that takes the place of its fetch."""
@@ -90,7 +97,7 @@ def rounds(technique: str, ratio: float, noise: float, number: int = LOOKS[1], s
     return found
 
 
-def wheel(directory: Path, change: str) -> Path:
+def wheel(directory: Path, change: str, of: str = "prepared_stmt.PreparedStatement") -> Path:
     """asyncpg as it is installed, one version on, with one function changed."""
     installed = distribution("asyncpg")
     version = f"{installed.version}.post1"
@@ -100,14 +107,14 @@ kept = []
 
 
 def _changed():
-    from asyncpg.prepared_stmt import PreparedStatement
+    from asyncpg.{of.partition(".")[0]} import {of.partition(".")[2]} as changed_class
 
-    fetch = PreparedStatement.fetch
+    fetch = changed_class.fetch
 
     async def changed(*arguments, **named):
         {change.replace(chr(10), chr(10) + "    ")}
 
-    PreparedStatement.fetch = changed
+    changed_class.fetch = changed
 
 
 _changed()
@@ -130,15 +137,26 @@ _changed()
     return path
 
 
-def guarded(settings: Settings, tmp_path: Path, change: str, capsys: Any, **given: Any) -> tuple[int, dict[str, Any]]:
-    """Exit status and JSON of a guard of the installed asyncpg and a changed one."""
-    terms = {
-        "baseline": f"asyncpg=={distribution('asyncpg').version}", "candidate": str(wheel(tmp_path, CHANGES[change])),
-        "techniques": "polars_asyncpg_prepared_fetch", "budget": "1s", "rows": "500", "format": "json", **given,
-    }  # fmt: skip
+def ran(settings: Settings, tmp_path: Path, capsys: Any, **given: Any) -> tuple[int, dict[str, Any]]:
+    """Exit status and JSON of a guard."""
+    terms = {"budget": "1s", "rows": "500", "format": "json", **given}
     code = command.run(command.asked(terms), replace(settings, out=tmp_path / "out"))
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)["techniques"][0]
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert not [*settings.state_dir.glob("guard*")]
     return code, found
+
+
+def guarded(
+    settings: Settings, tmp_path: Path, change: str, capsys: Any, of: str = "prepared_stmt.PreparedStatement",
+    **given: Any,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
+    """Exit status and what is said of the first path, of a guard of the installed asyncpg and a changed one."""
+    terms = {
+        "baseline": f"asyncpg=={distribution('asyncpg').version}",
+        "candidate": str(wheel(tmp_path, CHANGES[change], of)), "techniques": "polars_asyncpg_prepared_fetch", **given,
+    }  # fmt: skip
+    code, found = ran(settings, tmp_path, capsys, **terms)
+    return code, found["techniques"][0]
 
 
 @pytest.mark.parametrize(
@@ -384,14 +402,15 @@ def test_a_row_that_a_shape_did_not_store_is_missed(servers: Servers) -> None:
             shapes.verified("psycopg/insert", sent, stored=True)
 
 
-def counter(script: str) -> Counter:
-    return replace(COUNTERS[0], command=("/bin/sh", "-c", script.replace("LOG", "{log}")))
+def counted(script: str, of: Counter = COUNTERS[0], seconds: float = 60) -> int:
+    counter = replace(of, command=("/bin/sh", "-c", script.replace("LOG", "{log}")))
+    with counter.started([]) as counting:
+        return counting.count(seconds)
 
 
 def test_instructions_are_read_as_perf_and_valgrind_say_them() -> None:
-    assert counter("echo '1234,,instructions:u,500,100.00,,' > LOG").count([], {}) == 1234
-    of_valgrind = replace(counter("echo '==7== I   refs:      1,348,852' > LOG"), said=COUNTERS[1].said)
-    assert of_valgrind.count([], {}) == 1_348_852
+    assert counted("echo '1234,,instructions:u,500,100.00,,' > LOG") == 1234
+    assert counted("echo '==7== I   refs:      1,348,852' > LOG", COUNTERS[1]) == 1_348_852
 
 
 @pytest.mark.parametrize(
@@ -404,7 +423,7 @@ def test_instructions_are_read_as_perf_and_valgrind_say_them() -> None:
 )
 def test_who_counts_no_instructions_says_why(script: str, said: str) -> None:
     with pytest.raises(UnavailableError, match=said):
-        counter(script).count([], {}, 1)
+        counted(script, seconds=1)
 
 
 def test_without_a_counter_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,13 +526,12 @@ def test_a_candidate_that_breaks_is_told_and_nothing_is_left(
     change: str, verdict: str, said: str, servers: Servers, settings: Settings, tmp_path: Path, capsys: Any,
     monkeypatch: Any,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(pairs, "PATIENCE_SECONDS", 5.0)
+    monkeypatch.setattr(pairs, "LEAST_SECONDS", 5.0)
     monkeypatch.setattr(pairs, "PATIENCE_TIMES", 2)
     code, found = guarded(settings, tmp_path, change, capsys)
     assert code == 1
     assert found["verdict"] == verdict
     assert any(said in text for text in found["findings"])
-    assert not [*settings.state_dir.glob("guard*")]
     with psycopg.connect(servers.postgres.dsn()) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
     assert not left
@@ -546,6 +564,118 @@ def test_a_technique_without_rounds_is_told_with_what_is_exact(
     code, found = guarded(settings, tmp_path, "keeps", capsys, budget="0")
     assert (code, found["verdict"]) == (2, "not compared")
     assert found["findings"] == [f"0 rounds, which takes {LOOKS[0]}: give a larger BUDGET"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "verdict", "said"),
+    [("loses", "wrong", "rows"), ("dies", "fails", "dies, with exit status 3"), ("keeps", "not compared", "0 rounds")],
+)
+def test_a_shape_that_breaks_is_told(
+    change: str, verdict: str, said: str, servers: Servers, settings: Settings, tmp_path: Path, capsys: Any
+) -> None:
+    given = {"of": "connection.Connection", "techniques": "asyncpg/integers", "budget": "0"}
+    _, found = guarded(settings, tmp_path, change, capsys, **given)
+    assert found["verdict"] == verdict
+    assert any(said in text for text in found["findings"])
+
+
+@pytest.mark.slow
+def test_what_a_candidate_asks_beyond_is_counted(
+    servers: Servers, settings: Settings, tmp_path: Path, capsys: Any
+) -> None:
+    _, found = guarded(settings, tmp_path, "asks more", capsys, budget="0")
+    said = " ".join(found["findings"])
+    assert "statements: " in said and "bytes sent: " in said and "round trips: " in said
+
+
+@pytest.mark.slow
+def test_more_instructions_are_told_whatever_the_machine_does(
+    servers: Servers, settings: Settings, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        find_counter()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(pairs, "LOOKS", (1,))
+    given = {"of": "connection.Connection", "techniques": "asyncpg_uvloop/arrays", "budget": "5m"}
+    _, found = guarded(settings, tmp_path, "works more", capsys, **given)
+    assert any(text.startswith("instructions: ") and "(+" in text for text in found["findings"]), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "techniques", "title"),
+    [
+        ("postgres", "postgres work_mem=64MB", "polars_asyncpg_copy_text", " work_mem=64MB"),
+        ("clickhouse", "clickhouse max_threads=1", "polars_urllib3_arrow_stream", " max_threads=1"),
+        ("driver=connect", "driver=connect_rust", "flat", "Rust codec"),
+    ],
+)
+def test_servers_and_drivers_are_compared(
+    baseline: str, candidate: str, techniques: str, title: str, servers: Servers, settings: Settings, tmp_path: Path,
+    capsys: Any, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pairs, "LOOKS", (1,))
+    monkeypatch.setattr(pairs, "COUNTING_SHARE", 0)
+    code, found = ran(
+        settings, tmp_path, capsys, baseline=baseline, candidate=candidate, techniques=techniques, budget="90s"
+    )
+    assert title in found["candidate"] and title not in found["baseline"]
+    assert code in (0, 1, 2) and not [one for one in found["techniques"] if one["verdict"] in ("fails", "wrong")]
+    passes = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded).filter(pl.col("pass") > 0)
+    of_servers = baseline in ("postgres", "clickhouse")
+    assert len(passes)
+    assert passes["server_cpu_s"].null_count() == (0 if of_servers else len(passes))
+    assert passes["cpu_s"].null_count() == (len(passes) if of_servers else 0)
+
+
+@pytest.mark.slow
+def test_a_setting_that_a_server_does_not_know_is_named(settings: Settings, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ServerError, match='unrecognized configuration parameter "no_such"'):
+        ran(settings, tmp_path, capsys, baseline="postgres", candidate="postgres no_such=1")
+    assert not [*settings.state_dir.glob("guard*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_guard_that_is_ended_leaves_nothing(
+    number: int, servers: Servers, settings: Settings, tmp_path: Path
+) -> None:
+    version = distribution("asyncpg").version
+    given = ["--rows=500", "--techniques=asyncpg/one", f"--baseline=asyncpg=={version}", f"--out={tmp_path}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "framehaul", "guard", *given, f"--candidate={wheel(tmp_path, CHANGES['asks more'])}"],
+        cwd=PROJECT, env=os.environ | {"FRAMEHAUL_STATE_DIR": str(settings.state_dir)}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert any("exact," in line for line in process.stderr)
+        process.send_signal(number)
+        assert "nothing of this guard is kept" in process.stderr.read()
+    assert process.returncode == 130
+    assert not [*settings.state_dir.glob("guard*")] and not (tmp_path / "results").exists()
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
+    assert not left
+
+
+def test_what_a_killed_guard_has_left_goes_with_the_next(servers: Servers, tmp_path: Path) -> None:
+    sides: dict[Side, pairs.Party] = {side: pairs.Party(side, tmp_path, servers, tmp_path) for side in pairs.SIDES}
+    guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)
+    with subprocess.Popen(["/bin/true"]) as dead:
+        pass
+    left, living = (table_of(f"{number}xabc", "a", "read") for number in (dead.pid, os.getpid()))
+    both: tuple[tuple[Any, Any], ...] = (("postgres", servers.postgres), ("clickhouse", servers.clickhouse))
+    for database, server in both:
+        tables = tables_of(server)
+        for table in (left, living):
+            tables.create(table)
+        guarding._drop_left(servers, database)
+        tables.content(living)
+        with pytest.raises(ServerError):
+            tables.content(left)
+        tables.drop(living)
 
 
 @pytest.mark.slow

@@ -16,19 +16,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from framehaul.errors import UnavailableError
 
 if TYPE_CHECKING:
     from framehaul.servers import Server
 
-COUNT_SECONDS = 240
-"""How long one program may take; with loops that numba compiles it takes longer, and is given up."""
 PROBE_SECONDS = 30
 PERF = ("perf", "stat", "-x", ",", "-e", "instructions:u")
 VALGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
@@ -44,8 +42,9 @@ class Counter:
     said: re.Pattern[str]
     """How it says the number."""
 
-    def count(self, program: list[str], options: dict[str, Any], seconds: float = COUNT_SECONDS) -> int:
-        """Instructions of a program; raises UnavailableError where it fails, or takes longer."""
+    @contextmanager
+    def started(self, program: list[str], **options: Any) -> Iterator[Counting]:
+        """A program that is being counted, and is killed where the block ends before it does."""
         with tempfile.NamedTemporaryFile("r", prefix="framehaul-counted-") as log:
             command = [part.format(log=log.name) for part in self.command]
             with subprocess.Popen(
@@ -53,16 +52,30 @@ class Counter:
                 text=True, **options,
             ) as process:  # fmt: skip
                 try:
-                    errors = process.communicate(timeout=seconds)[1]
-                except BaseException as error:
+                    yield Counting(self, process, log)
+                finally:
                     process.kill()
-                    if isinstance(error, subprocess.TimeoutExpired):
-                        raise UnavailableError(f"{self.name} takes longer than {seconds:.0f} s") from None
-                    raise
-            found = self.said.search(log.read())
-        if process.returncode or not found:
-            last = (errors.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
-            raise UnavailableError(f"{self.name} counts nothing: {last}")
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A program that is being counted."""
+
+    counter: Counter
+    process: subprocess.Popen[str]
+    log: IO[str]
+
+    def count(self, seconds: float) -> int:
+        """Its instructions, once it has ended; raises UnavailableError where it fails, or takes longer."""
+        name = self.counter.name
+        try:
+            errors = self.process.communicate(timeout=seconds)[1]
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(f"{name} takes longer than {seconds:.0f} s") from None
+        found = self.counter.said.search(self.log.read())
+        if self.process.returncode or not found:
+            last = (errors.strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
+            raise UnavailableError(f"{name} counts nothing: {last}")
         return int(found[1].replace(",", ""))
 
 
@@ -81,7 +94,8 @@ def find_counter() -> Counter:
             reasons.append(f"{one.name} is not installed")
             continue
         try:
-            one.count([sys.executable, "-S", "-c", ""], {}, PROBE_SECONDS)
+            with one.started([sys.executable, "-S", "-c", ""]) as counting:
+                counting.count(PROBE_SECONDS)
         except UnavailableError as error:
             reasons.append(str(error))
         else:

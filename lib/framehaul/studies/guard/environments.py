@@ -6,6 +6,7 @@ where it does not, or is not there, that is installed as well, and said.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -153,7 +154,8 @@ def _finished(command: list[str], seconds: float) -> tuple[int, str, str]:
         try:
             output, errors = process.communicate(timeout=seconds)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, output, errors
 

@@ -18,8 +18,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,10 +36,10 @@ from framehaul.results import store
 from framehaul.results.store import Status
 from framehaul.servers import Server, Servers
 from framehaul.servers.replay import Conversation, Counts, Replayer, ReplayError, recorded, replayed
-from framehaul.servers.tables import PostgresTables, tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, PREFIX
-from framehaul.studies.guard.counted import Counter, address, find_counter
+from framehaul.studies.guard.counted import Counter, Counting, address, find_counter
 from framehaul.studies.guard.rows import OURS, Exact, Guarded, Side, prefix_of, table_of
 from framehaul.studies.guard.shapes import ShapePath
 from framehaul.studies.guard.verdicts import LOOKS, clear
@@ -218,7 +217,8 @@ class Guarding:
         """What guards have left that were killed with both of their sides; told by their processes, on this machine."""
         if both.mode != "embedded":
             return
-        tables = tables_of(both.of(database))
+        tables = PostgresTables(both.postgres) if database == "postgres" else ClickHouseTables(both.clickhouse)
+        names: Iterable[Sequence[str]]
         if isinstance(tables, PostgresTables):
             names = tables.run(f"SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE '{OURS}%'")
         else:
@@ -309,23 +309,24 @@ class Guarding:
             )
 
     def _instructions(self, counter: Counter, kept: Kept, seconds: float) -> tuple[int, int]:
-        """What one call takes each side: four programs, as many at once as there are cores."""
+        """What one call takes each side: two programs of each, all at once, for they do not disturb each other."""
         calls = (1, 1 + max(COUNTED_CALLS, kept.calls))
-
-        def count(side: Side, calls: int) -> int:
-            with self._replayed(kept, side) as replayer:
+        with ExitStack() as stack:
+            running: dict[tuple[Side, int], Counting] = {}
+            for side, many in itertools.product(SIDES, calls):
+                replayer = stack.enter_context(self._replayed(kept, side))
                 server = cast("Any", self._server(side, kept.path.database)).through(*replayer.ports)
-                given: dict[str, Any] = {"key": self._key(kept.path, side), "calls": calls, "server": address(server)}
+                given: dict[str, Any] = {"key": self._key(kept.path, side), "calls": many, "server": address(server)}
                 if isinstance(kept.path, ShapePath):
                     given["shape"] = asdict(kept.path.shape.among(prefix_of(self._mark, side)))
                 else:
                     given |= {"mark": self._mark, "side": side, "rows": self._rows, "seed": self._seed}
-                program = [str(self._sides[side].python), "-m", COUNTED_PROGRAM, json.dumps(given)]
-                return counter.count(program, {"env": self._sides[side].variables(), "cwd": PROJECT}, seconds)
-
-        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
-            running = {(side, many): pool.submit(count, side, many) for side in SIDES for many in calls}
-            found = {which: one.result() for which, one in running.items()}
+                party = self._sides[side]
+                program = [str(party.python), "-m", COUNTED_PROGRAM, json.dumps(given)]
+                started = counter.started(program, env=party.variables(), cwd=PROJECT)
+                running[side, many] = stack.enter_context(started)
+            until = time.monotonic() + seconds
+            found = {which: one.count(max(0, until - time.monotonic())) for which, one in running.items()}
         a, b = (round((found[side, calls[1]] - found[side, calls[0]]) / (calls[1] - calls[0])) for side in SIDES)
         return a, b
 
