@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from framehaul.errors import UnavailableError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 30
 PERF = ("perf", "stat", "-x", ",", "-e", "instructions:u")
-VALGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+VALGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--vgdb=no")
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,12 @@ class Counter:
     """How it says the number."""
 
     @contextmanager
-    def started(self, program: list[str], **options: Any) -> Iterator[Counting]:
-        """A program that is being counted, and is killed where the block ends before it does."""
-        with tempfile.NamedTemporaryFile("r", prefix="framehaul-counted-") as log:
+    def started(self, program: list[str], directory: Path | None = None, **options: Any) -> Iterator[Counting]:
+        """A program that is being counted, and is killed where the block ends before it does.
+
+        What the counter says goes into a file of the directory for as long.
+        """
+        with tempfile.NamedTemporaryFile("r", prefix="framehaul-counted-", dir=directory) as log:
             command = [part.format(log=log.name) for part in self.command]
             with subprocess.Popen(
                 [*command, *program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -278,7 +278,7 @@ class Guarding:
 
     def _counter(self, every: list[Kept]) -> Counter | None:
         """What counts instructions here, if anything does, and there is anything that it can count."""
-        if all(one.broken or one.no_replay for one in every):
+        if not COUNTING_SHARE or all(one.broken or one.no_replay for one in every):
             return None
         try:
             return find_counter()
@@ -323,7 +323,7 @@ class Guarding:
                     given |= {"mark": self._mark, "side": side, "rows": self._rows, "seed": self._seed}
                 party = self._sides[side]
                 program = [str(party.python), "-m", COUNTED_PROGRAM, json.dumps(given)]
-                started = counter.started(program, env=party.variables(), cwd=PROJECT)
+                started = counter.started(program, self._directory, env=party.variables(), cwd=PROJECT)
                 running[side, many] = stack.enter_context(started)
             until = time.monotonic() + seconds
             found = {which: one.count(max(0, until - time.monotonic())) for which, one in running.items()}
