@@ -156,12 +156,11 @@ class Worker:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        with contextlib.suppress(ProcessLookupError):  # nothing of it is left, nor of what a driver has started
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._reader.join()
         for each in (self._process.stdout, self._log):
             assert each is not None
