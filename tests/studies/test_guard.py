@@ -660,6 +660,28 @@ def test_a_guard_that_is_ended_leaves_nothing(
     assert not left
 
 
+@pytest.mark.slow
+def test_two_guards_at_once_do_not_end_each_others_servers(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o711)
+    version = distribution("asyncpg").version
+    given = ["--rows=500", "--budget=1s", "--techniques=asyncpg/one", f"--baseline=asyncpg=={version}"]
+    candidates = [str(wheel(tmp_path, CHANGES["asks more"])), f"asyncpg=={version}"]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "framehaul", "guard", *given, f"--candidate={one}", f"--out={tmp_path}"],
+            cwd=PROJECT, env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state)}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True,
+        )
+        for one in candidates
+    ]  # fmt: skip
+    errors = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [2, 2], errors  # they have no time for rounds
+    passes = store.read(tmp_path / "results" / "guard.csv", Guarded)
+    assert {*passes["status"]} == {"ok"} and len({*passes["candidate"]}) == len(candidates)
+    assert not [*state.glob("guard*")]
+
+
 def test_what_a_killed_guard_has_left_goes_with_the_next(servers: Servers, tmp_path: Path) -> None:
     sides: dict[Side, pairs.Party] = {side: pairs.Party(side, tmp_path, servers, tmp_path) for side in pairs.SIDES}
     guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)

@@ -16,7 +16,7 @@ from typing import Literal, cast
 from framehaul import servers
 from framehaul.errors import SettingsError
 from framehaul.harness.environment import server_versions
-from framehaul.servers import embedded
+from framehaul.servers import Servers, embedded
 from framehaul.servers.embedded import Variant, home_of_a_run
 from framehaul.settings import Settings, nearest
 from framehaul.studies.guard.environments import CandidateError, Environment, differing, make
@@ -108,6 +108,22 @@ def prepared(
 
 
 @contextmanager
+def _one_pair(settings: Settings) -> Iterator[tuple[Servers, Path]]:
+    """Servers for both sides, and where they are found: those that run, or some that no other guard ends, or uses."""
+    if settings.servers != "embedded" or embedded.is_kept(settings.state_dir):
+        with servers.running(settings) as running:
+            yield running, settings.state_dir
+        return
+    with home_of_a_run(settings.state_dir, STATE) as home, servers.running(_moved(settings, home)) as running:
+        yield running, home
+
+
+def _moved(settings: Settings, home: Path) -> Settings:
+    """The same servers beside others: elsewhere, at ports that are free."""
+    return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
+
+
+@contextmanager
 def _packages(
     both: tuple[Wanted, Wanted], settings: Settings, directory: Path, say: Callable[[str], object]
 ) -> Iterator[Compared]:
@@ -116,9 +132,9 @@ def _packages(
     if a.package != b.package:
         raise SettingsError(f"BASELINE is {a.package} and CANDIDATE {b.package}: give two versions of one package")
     titles = (a.title, b.title) if a.side == b.side else _apart((a.title, b.title), (a.content, b.content))
-    with servers.running(settings) as running:
+    with _one_pair(settings) as (running, state_dir):
         parties: dict[Side, Party] = {
-            side: Party(title, one.python, running, settings.state_dir)
+            side: Party(title, one.python, running, state_dir)
             for side, title, one in zip(SIDES, titles, (a, b), strict=True)
         }
         notes = tuple(f"differs as well: {one}" for one in differing(a, b))
@@ -129,9 +145,9 @@ def _packages(
 def _drivers(
     both: tuple[Wanted, Wanted], settings: Settings, _: Path, __: Callable[[str], object]
 ) -> Iterator[Compared]:
-    with servers.running(settings) as running:
+    with _one_pair(settings) as (running, state_dir):
         parties: dict[Side, Party] = {
-            side: Party(_driver_title(one), Path(sys.executable), running, settings.state_dir, one.source)
+            side: Party(_driver_title(one), Path(sys.executable), running, state_dir, one.source)
             for side, one in zip(SIDES, both, strict=True)
         }
         yield Compared("driver", parties, (), both[0].database, tuple(one.source for one in both), ())
@@ -156,9 +172,7 @@ def _servers(
             say(f"starting {one.given}")
             home = stack.enter_context(home_of_a_run(settings.state_dir, STATE))
             variant, content = _variant(one, directory / side)
-            own = replace(
-                settings, state_dir=home, postgres_port=None, clickhouse_http_port=None, postgres_extensions=None
-            )
+            own = replace(_moved(settings, home), postgres_extensions=None)
             running = stack.enter_context(embedded.running(own, variant))
             assert one.database is not None
             version = VERSION.search(server_versions(running)[one.database])
