@@ -111,7 +111,7 @@ def run(of: Asked, settings: Settings) -> int:
 
     a, b = both_of(of.baseline, of.candidate)
     with (
-        _terminated_in_order(),
+        _ended_in_order(),
         _directory(settings, keep=of.keep, say=say) as directory,
         prepared(a, b, settings, directory, say) as compared,
     ):
@@ -145,17 +145,23 @@ def run(of: Asked, settings: Settings) -> int:
 
 
 @contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """Who is told to end, as by whoever cancels a workflow, leaves as little behind as who is interrupted."""
+def _ended_in_order() -> Iterator[None]:
+    """Who is told to end leaves nothing behind, though told again meanwhile, as by whoever cancels a workflow."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
-    def interrupted(*_: object) -> None:
+    def ended(*_: object) -> None:
+        for number in heeded:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupted)
+    for number in heeded:
+        signal.signal(number, ended)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in heeded:
+            signal.signal(number, before[number])
 
 
 @contextmanager
