@@ -30,7 +30,7 @@ VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 # Processes for the tests, each with servers of its own; 0: one after the other.
 TEST_WORKERS = 2
 
-.PHONY: help variables setup all mine report tools test test-all lint lab explore compare submit guard servers stop clean
+.PHONY: help variables setup all mine report tools test test-all lint lab explore compare submit guard guards servers stop clean
 .DEFAULT_GOAL := help
 
 help:
@@ -71,6 +71,9 @@ submit: $(ENVIRONMENT) ## take a run of yours into machines/, for a pull request
 
 guard: $(ENVIRONMENT) ## two versions of a driver, BASELINE='asyncpg==0.30.0' CANDIDATE=... (TECHNIQUES, BUDGET, FORMAT): what became worse (10 min)
 	@$(FRAMEHAUL) guard $(VARIABLES)
+
+guards: $(ENVIRONMENT) ## the guards that the page of guards is about, BUDGET of each; ended early, it goes on where it was (2 h)
+	@$(FRAMEHAUL) guards $(VARIABLES)
 
 servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)
 	@$(FRAMEHAUL) servers $(VARIABLES)

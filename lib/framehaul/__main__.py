@@ -207,6 +207,18 @@ def _guard(arguments: argparse.Namespace, settings: Settings) -> int:
         return command.run(command.asked(vars(arguments)), settings)
     except UnavailableError as error:
         raise SettingsError(str(error)) from error
+    except KeyboardInterrupt:
+        print("framehaul: interrupted; nothing of this guard is kept", file=sys.stderr)
+        return 130
+
+
+def _guards(arguments: argparse.Namespace, settings: Settings) -> int:
+    from framehaul.studies.guard import series  # it imports drivers
+
+    try:
+        return series.run_series(series.asked(vars(arguments)), settings)
+    except UnavailableError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
@@ -231,7 +243,7 @@ BUILT = {"tools", "cache"}
 """What make clean leaves of the state directory."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
-    "compare": _compare, "guard": _guard, "submit": _submit, "submitted": _submitted,
+    "compare": _compare, "guard": _guard, "guards": _guards, "submit": _submit, "submitted": _submitted,
     "variables": _variables, "clean": _clean,
 }  # fmt: skip
 
@@ -254,8 +266,8 @@ OPTIONS = {
     "techniques": "of compare and guard: words that a technique's name holds, or column=value",
     "by": "of compare: raw, or relative to all",
     "format": "of compare: text, markdown or csv; of guard: text, markdown, json, junit, asv or bencher",
-    "baseline": "of guard: a package as it was, asyncpg==0.30.0, a wheel, a source tree or a URL",
-    "candidate": "of guard: the same package as it is to be",
+    "baseline": "of guard: a package as it was, asyncpg==0.30.0, a wheel, a tree or a URL; or a server, postgres",
+    "candidate": "of guard: the same as it is to be: ../asyncpg, postgres=DIR, 'clickhouse max_threads=1'",
     "machine": "of submit: a name for the machine that a run was made on",
     "keep": "of guard: 1 keeps both environments and their logs",
     "slower": "of guard, to try it out: per cent of its CPU time by which the candidate is slowed down",

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
 import zipfile
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
@@ -15,16 +22,20 @@ import polars as pl
 import psycopg
 import pytest
 
-from framehaul.errors import SettingsError
+from framehaul.errors import ServerError, SettingsError, UnavailableError, WrongResultError
 from framehaul.results import store
 from framehaul.results.ratios import Ratio
 from framehaul.servers import Servers
 from framehaul.servers.replay import Conversation
-from framehaul.settings import Settings
-from framehaul.studies.guard import command, pairs, study
+from framehaul.servers.tables import tables_of
+from framehaul.settings import PROJECT, Settings
+from framehaul.studies.guard import command, pairs, parties, series, study
+from framehaul.studies.guard.counted import COUNTERS, Counter, address, find_counter
 from framehaul.studies.guard.environments import CandidateError, Environment, make
 from framehaul.studies.guard.formats import FORMATS, Found, render
-from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
+from framehaul.studies.guard.parties import Wanted, both_of
+from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side, table_of
+from framehaul.studies.guard.shapes import Shapes, shape_paths, shapes_of
 from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
 from framehaul.techniques.registry import named
 
@@ -41,6 +52,8 @@ CHANGES = {
         "    while time.process_time() < until: pass\n"
         "    return rows"
     ),
+    "asks more": "await arguments[0]._connection.execute('SELECT 1'); return await fetch(*arguments, **named)",
+    "works more": "sum(range(100_000)); return await fetch(*arguments, **named)",
     "keeps": "rows = await fetch(*arguments, **named); kept.append(bytes([len(kept) % 256]) * 1_000_000); return rows",
 }
 """What is done to a driver, as the body of the function that takes the place of its fetch."""
@@ -85,7 +98,7 @@ def rounds(technique: str, ratio: float, noise: float, number: int = LOOKS[1], s
     return found
 
 
-def wheel(directory: Path, change: str) -> Path:
+def wheel(directory: Path, change: str, of: str = "prepared_stmt.PreparedStatement") -> Path:
     """asyncpg as it is installed, one version on, with one function changed."""
     installed = distribution("asyncpg")
     version = f"{installed.version}.post1"
@@ -95,14 +108,14 @@ kept = []
 
 
 def _changed():
-    from asyncpg.prepared_stmt import PreparedStatement
+    from asyncpg.{of.partition(".")[0]} import {of.partition(".")[2]} as changed_class
 
-    fetch = PreparedStatement.fetch
+    fetch = changed_class.fetch
 
     async def changed(*arguments, **named):
         {change.replace(chr(10), chr(10) + "    ")}
 
-    PreparedStatement.fetch = changed
+    changed_class.fetch = changed
 
 
 _changed()
@@ -125,15 +138,26 @@ _changed()
     return path
 
 
-def guarded(settings: Settings, tmp_path: Path, change: str, capsys: Any, **given: Any) -> tuple[int, dict[str, Any]]:
-    """Exit status and JSON of a guard of the installed asyncpg and a changed one."""
-    terms = {
-        "baseline": f"asyncpg=={distribution('asyncpg').version}", "candidate": str(wheel(tmp_path, CHANGES[change])),
-        "techniques": "polars_asyncpg_prepared_fetch", "budget": "1s", "rows": "500", "format": "json", **given,
-    }  # fmt: skip
+def ran(settings: Settings, tmp_path: Path, capsys: Any, **given: Any) -> tuple[int, dict[str, Any]]:
+    """Exit status and JSON of a guard."""
+    terms = {"budget": "1s", "rows": "500", "format": "json", **given}
     code = command.run(command.asked(terms), replace(settings, out=tmp_path / "out"))
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)["techniques"][0]
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert not [*settings.state_dir.glob("guard*")]
     return code, found
+
+
+def guarded(
+    settings: Settings, tmp_path: Path, change: str, capsys: Any, of: str = "prepared_stmt.PreparedStatement",
+    **given: Any,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
+    """Exit status and what is said of the first path, of a guard of the installed asyncpg and a changed one."""
+    terms = {
+        "baseline": f"asyncpg=={distribution('asyncpg').version}",
+        "candidate": str(wheel(tmp_path, CHANGES[change], of)), "techniques": "polars_asyncpg_prepared_fetch", **given,
+    }  # fmt: skip
+    code, found = ran(settings, tmp_path, capsys, **terms)
+    return code, found["techniques"][0]
 
 
 @pytest.mark.parametrize(
@@ -264,6 +288,204 @@ def test_a_budget_has_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("budget", "rows"), [("1s", command.LEAST_ROWS), ("2.5m", command.ROWS // 2), ("1h", command.ROWS)]
+)
+def test_a_small_budget_has_fewer_rows(budget: str, rows: int) -> None:
+    assert command.asked({"baseline": "a", "candidate": "b", "budget": budget}).rows == rows
+    assert command.asked({"baseline": "a", "candidate": "b", "budget": budget, "rows": "7"}).rows == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "database", "source", "given_settings"),
+    [
+        ("asyncpg==0.31.0", "package", None, "asyncpg==0.31.0", ()),
+        ("postgres==1.0", "package", None, "postgres==1.0", ()),
+        ("../asyncpg", "package", None, "../asyncpg", ()),
+        ("postgres", "server", "postgres", "", ()),
+        ("postgres=/opt/pg17", "server", "postgres", "/opt/pg17", ()),
+        ("postgres jit=on work_mem='64 MB'", "server", "postgres", "", (("jit", "on"), ("work_mem", "64 MB"))),
+        ("postgres=/opt/pg17 auto_explain.x=1", "server", "postgres", "/opt/pg17", (("auto_explain.x", "1"),)),
+        ("clickhouse=chdb-core==26.5.0", "server", "clickhouse", "chdb-core==26.5.0", ()),
+        ("clickhouse max_threads=1", "server", "clickhouse", "", (("max_threads", "1"),)),
+        ("driver=connect_rust", "driver", "clickhouse", "connect_rust", ()),
+    ],
+)  # fmt: skip
+def test_what_is_compared_is_said_in_words(
+    given: str, kind: str, database: str | None, source: str, given_settings: tuple[tuple[str, str], ...]
+) -> None:
+    assert Wanted.of(given) == Wanted(given, kind, database, source, given_settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "said"),
+    [
+        ("postgres", "clickhouse", "give two of a kind"),
+        ("asyncpg==0.31.0", "postgres", "give two of a kind"),
+        ("driver=asyncpg", "driver=connect", "give two of a kind"),
+        ("driver=asyncpq", "driver=asyncpg", "did you mean asyncpg"),
+        ("driver=go_pgx", "driver=asyncpg", "there is no such driver"),
+        ("postgres", "postgres jit", "'jit' is no setting"),
+        ("postgres", "postgres j\nfsync=off it=1", "is no setting"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused(baseline: str, candidate: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        both_of(baseline, candidate)
+
+
+def test_a_directory_without_a_server_is_named(settings: Settings, tmp_path: Path) -> None:
+    both = both_of("postgres", f"postgres={tmp_path}")
+    with (
+        pytest.raises(CandidateError, match="there is no "),
+        parties.prepared(*both, settings, tmp_path, lambda _: None),
+    ):
+        pass
+    assert not [*settings.state_dir.glob("guard*")]
+
+
+def test_what_says_that_it_is_of_one_version_is_told_apart() -> None:
+    assert parties._apart(("one 1", "one 2"), ("a", "b")) == ("one 1", "one 2")
+    assert parties._apart(("one 1", "one 1"), ("a", "a")) == ("one 1", "one 1")
+    assert parties._apart(("one 1", "one 1"), ("a", "")) == ("one 1 (a)", "one 1 (ours)")
+
+
+def chosen(package: str, wanted: str = "") -> tuple[list[str], list[str]]:
+    side = Environment("", Path(), package, "1", {}, (package,))
+    paths, notes = command._chosen(parties.Compared("package", {}, (side, side), None, (), ()), wanted)
+    return [one.name for one in paths], notes
+
+
+def test_paths_are_those_that_a_package_is_in() -> None:
+    names, notes = chosen("asyncpg")
+    assert {"asyncpg/one", "asyncpg/copy", "asyncpg_uvloop/one", "polars_asyncpg_copy_binary"} <= {*names}
+    assert not [one for one in names if "psycopg" in one]
+    assert "further paths with asyncpg were left out" in notes[0]
+    assert "adbc/one" in chosen("pyarrow")[0]
+    assert chosen("asyncpg", "asyncpg_uvloop/")[0] == [f"asyncpg_uvloop/{one.name}" for one in shapes_of("postgres")]
+    with pytest.raises(SettingsError, match="no path has"):
+        chosen("nobody_uses_this")
+
+
+def test_every_driver_of_python_says_which_packages_it_is() -> None:
+    for one in shape_paths():
+        for package in one.contender.packages:
+            assert distribution(package).version
+
+
+def test_of_a_server_all_paths_of_its_database_are_chosen() -> None:
+    of = parties.Compared("server", {}, (), "clickhouse", (), ())
+    paths, _ = command._chosen(of, "")
+    assert {one.database for one in paths} == {"clickhouse"}
+    assert any(one.origin == "baseline" for one in paths)
+    drivers = replace(of, kind="driver", drivers=("connect", "connect_rust"))
+    assert [one.name for one in command._chosen(drivers, "")[0]] == ["connect/flat", "connect/texts", "connect/nested"]
+
+
+@pytest.mark.parametrize(("database", "name"), [("postgres", "psycopg/pg_type"), ("clickhouse", "connect/nested")])
+def test_a_row_that_a_shape_lacks_is_missed(servers: Servers, database: Any, name: str) -> None:
+    with ExitStack() as stack:
+        shapes = Shapes(servers, stack, database, "test", "a")
+        rows = shapes.sent(name, servers.of(database), nullcontext)
+        shapes.verified(name, rows, stored=True)
+        shapes.verified(name, rows, stored=True)
+        with pytest.raises(WrongResultError):
+            shapes.verified(name, rows[:-1], stored=True)
+        with pytest.raises(WrongResultError):
+            shapes.verified(name, [rows[0], *rows[:-1]], stored=True)
+
+
+def test_a_row_that_a_shape_did_not_store_is_missed(servers: Servers) -> None:
+    with ExitStack() as stack:
+        shapes = Shapes(servers, stack, "postgres", "test", "a")
+        sent = shapes.sent("psycopg/insert", servers.postgres, nullcontext)
+        shapes.verified("psycopg/insert", sent, stored=True)
+        with pytest.raises(WrongResultError, match="0 rows are stored"):  # they were counted, and removed
+            shapes.verified("psycopg/insert", sent, stored=True)
+
+
+def counted(script: str, of: Counter = COUNTERS[0], seconds: float = 60) -> int:
+    counter = replace(of, command=("/bin/sh", "-c", script.replace("LOG", "{log}")))
+    with counter.started([]) as counting:
+        return counting.count(seconds)
+
+
+def test_instructions_are_read_as_perf_and_valgrind_say_them() -> None:
+    assert counted("echo '1234,,instructions:u,500,100.00,,' > LOG") == 1234
+    assert counted("echo '==7== I   refs:      1,348,852' > LOG", COUNTERS[1]) == 1_348_852
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo '<not supported>,,instructions:u,0,100.00,,' > LOG", "counts nothing"),
+        ("echo no permission >&2; exit 255", "no permission"),
+        ("exec sleep 60", "takes longer than 1 s"),
+    ],
+)
+def test_who_counts_no_instructions_says_why(script: str, said: str) -> None:
+    with pytest.raises(UnavailableError, match=said):
+        counted(script, seconds=1)
+
+
+def test_without_a_counter_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    find_counter.cache_clear()
+    with pytest.raises(UnavailableError, match="perf is not installed; valgrind is not installed"):
+        find_counter()
+
+
+def test_a_recording_is_asked_with_no_password(servers: Servers) -> None:
+    for server in (servers.postgres, servers.clickhouse):
+        shown = address(server)
+        assert len(shown["password"]) == len(server.password)
+        assert server.password not in json.dumps(shown)
+
+
+def test_counts_that_differ_by_little_are_the_same(servers: Servers, tmp_path: Path) -> None:
+    sides: dict[Side, pairs.Party] = {side: pairs.Party(side, tmp_path, servers, tmp_path) for side in pairs.SIDES}
+    guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)
+    path = named("postgres", "read", "polars_asyncpg_prepared_fetch")
+    for after in (1_004_000, 1_200_000):
+        guarding._compared(path, {"instructions": 1_000_000}, {"instructions": after})
+    assert [one.worse for one in guarding.exact] == ["", "changed"]
+
+
+def test_a_series_goes_on_where_it_was_ended(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    at, made = replace(settings, out=tmp_path), []
+    (tmp_path / "results").mkdir()
+
+    def run(of: command.Asked, _: Settings) -> int:
+        made.append((of.baseline, of.slower))
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        if of.baseline == "gone":
+            raise SettingsError("no such version")
+        return 1
+
+    monkeypatch.setattr(series, "run", run)
+    guards = (series.Guard("a", "b"), series.Guard("b", "b", 0.5), series.Guard("gone", "b"))
+    terms = series.asked({"budget": "1s"})
+    with pytest.raises(KeyboardInterrupt):
+        series.run_series(terms, at, guards)
+    assert series.run_series(terms, at, guards) == 2
+    assert made == [("a", 0), ("b", 0.5), ("b", 0.5), ("gone", 0)]
+    assert "gone -> b: no such version" in capsys.readouterr().err
+    assert series.run_series(terms, at, guards) == 2 and made[4:] == [("gone", 0)]
+    assert series.run_series(series.asked({"budget": "2s"}), at, guards[:1]) == 0  # other terms: all anew
+    assert len(made) == 6 and not [*(tmp_path / "results").iterdir()]
+
+
+def test_a_series_has_guards_of_its_own() -> None:
+    with pytest.raises(SettingsError, match="guards takes no CANDIDATE"):
+        series.asked({"candidate": "asyncpg==0.31.0"})
+    assert len({*series.SERIES}) == len(series.SERIES)
+    for one in series.SERIES:
+        both_of(one.baseline, one.candidate)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ("no such thing", "is no requirement"), ("/nowhere/driver.whl", "no such file"), ("./nowhere", "no such file"),
@@ -305,13 +527,12 @@ def test_a_candidate_that_breaks_is_told_and_nothing_is_left(
     change: str, verdict: str, said: str, servers: Servers, settings: Settings, tmp_path: Path, capsys: Any,
     monkeypatch: Any,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(pairs, "PATIENCE_SECONDS", 5.0)
+    monkeypatch.setattr(pairs, "LEAST_SECONDS", 5.0)
     monkeypatch.setattr(pairs, "PATIENCE_TIMES", 2)
     code, found = guarded(settings, tmp_path, change, capsys)
     assert code == 1
     assert found["verdict"] == verdict
     assert any(said in text for text in found["findings"])
-    assert not [*settings.state_dir.glob("guard-*")]
     with psycopg.connect(servers.postgres.dsn()) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
     assert not left
@@ -323,8 +544,10 @@ def test_a_replay_that_cannot_be_had_is_no_fault_of_the_candidate(servers: Serve
             ok = {"status": "ok", "reason": None, "seconds": 0.1, "dtypes": "exact"}
             return {"status": "failed", "reason": "other connections"} if do == "replay" else ok
 
-    sides = {side: Environment(side, tmp_path, "driver", version, {}, ()) for side, version in (("a", "1"), ("b", "2"))}
-    guarding = pairs.Guarding(servers, sides, tmp_path, tmp_path, rows=10, seed=1)  # type: ignore[arg-type]
+    sides: dict[Side, pairs.Party] = {
+        side: pairs.Party(f"driver {side}", tmp_path, servers, tmp_path) for side in pairs.SIDES
+    }
+    guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)
     kept = pairs.Kept(named("postgres", "read", "polars_asyncpg_prepared_fetch"))
     kept.conversations = {"a": [Conversation(0)], "b": [Conversation(0)]}
     for number in range(1, LOOKS[0] + 1):
@@ -345,6 +568,142 @@ def test_a_technique_without_rounds_is_told_with_what_is_exact(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "verdict", "said"),
+    [("loses", "wrong", "rows"), ("dies", "fails", "dies, with exit status 3"), ("keeps", "not compared", "0 rounds")],
+)
+def test_a_shape_that_breaks_is_told(
+    change: str, verdict: str, said: str, servers: Servers, settings: Settings, tmp_path: Path, capsys: Any
+) -> None:
+    given = {"of": "connection.Connection", "techniques": "asyncpg/integers", "budget": "0"}
+    _, found = guarded(settings, tmp_path, change, capsys, **given)
+    assert found["verdict"] == verdict
+    assert any(said in text for text in found["findings"])
+
+
+@pytest.mark.slow
+def test_what_a_candidate_asks_beyond_is_counted(
+    servers: Servers, settings: Settings, tmp_path: Path, capsys: Any
+) -> None:
+    _, found = guarded(settings, tmp_path, "asks more", capsys, budget="0")
+    said = " ".join(found["findings"])
+    assert "statements: " in said and "bytes sent: " in said and "round trips: " in said
+
+
+@pytest.mark.slow
+def test_more_instructions_are_told_whatever_the_machine_does(
+    servers: Servers, settings: Settings, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        find_counter()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(pairs, "LOOKS", (1,))
+    given = {"of": "connection.Connection", "techniques": "asyncpg_uvloop/arrays", "budget": "5m"}
+    _, found = guarded(settings, tmp_path, "works more", capsys, **given)
+    assert any(text.startswith("instructions: ") and "(+" in text for text in found["findings"]), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "techniques", "title"),
+    [
+        ("postgres", "postgres work_mem=64MB", "polars_asyncpg_copy_text", " work_mem=64MB"),
+        ("clickhouse", "clickhouse max_threads=1", "polars_urllib3_arrow_stream", " max_threads=1"),
+        ("driver=connect", "driver=connect_rust", "flat", "Rust codec"),
+    ],
+)
+def test_servers_and_drivers_are_compared(
+    baseline: str, candidate: str, techniques: str, title: str, servers: Servers, settings: Settings, tmp_path: Path,
+    capsys: Any, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pairs, "LOOKS", (1,))
+    monkeypatch.setattr(pairs, "COUNTING_SHARE", 0)
+    code, found = ran(
+        settings, tmp_path, capsys, baseline=baseline, candidate=candidate, techniques=techniques, budget="90s"
+    )
+    assert title in found["candidate"] and title not in found["baseline"]
+    assert code in (0, 1, 2) and not [one for one in found["techniques"] if one["verdict"] in ("fails", "wrong")]
+    passes = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded).filter(pl.col("pass") > 0)
+    of_servers = baseline in ("postgres", "clickhouse")
+    assert len(passes)
+    assert passes["server_cpu_s"].null_count() == (0 if of_servers else len(passes))
+    assert passes["cpu_s"].null_count() == (len(passes) if of_servers else 0)
+
+
+@pytest.mark.slow
+def test_a_setting_that_a_server_does_not_know_is_named(settings: Settings, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ServerError, match='unrecognized configuration parameter "no_such"'):
+        ran(settings, tmp_path, capsys, baseline="postgres", candidate="postgres no_such=1")
+    assert not [*settings.state_dir.glob("guard*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_guard_that_is_ended_leaves_nothing(
+    number: int, servers: Servers, settings: Settings, tmp_path: Path
+) -> None:
+    version = distribution("asyncpg").version
+    given = ["--rows=500", "--techniques=asyncpg/one", f"--baseline=asyncpg=={version}", f"--out={tmp_path}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "framehaul", "guard", *given, f"--candidate={wheel(tmp_path, CHANGES['asks more'])}"],
+        cwd=PROJECT, env=os.environ | {"FRAMEHAUL_STATE_DIR": str(settings.state_dir)}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert any("exact," in line for line in process.stderr)
+        process.send_signal(number)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)  # as who cancels a workflow does
+        assert "nothing of this guard is kept" in process.stderr.read()
+    assert process.returncode in (130, -signal.SIGTERM)  # told again when all was over
+    assert not [*settings.state_dir.glob("guard*")] and not (tmp_path / "results").exists()
+    with psycopg.connect(servers.postgres.dsn()) as connection:
+        left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul_guard%'").fetchall()
+    assert not left
+
+
+@pytest.mark.slow
+def test_two_guards_at_once_do_not_end_each_others_servers(settings: Settings, tmp_path: Path) -> None:
+    state = settings.state_dir.with_name("of-two-guards")  # beside the servers of the tests, which guards would use
+    version = distribution("asyncpg").version
+    given = ["--rows=500", "--budget=1s", "--techniques=asyncpg/one", f"--baseline=asyncpg=={version}"]
+    candidates = [str(wheel(tmp_path, CHANGES["asks more"])), f"asyncpg=={version}"]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "framehaul", "guard", *given, f"--candidate={one}", f"--out={tmp_path}"],
+            cwd=PROJECT, env=os.environ | {"FRAMEHAUL_STATE_DIR": str(state)}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True,
+        )
+        for one in candidates
+    ]  # fmt: skip
+    errors = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [2, 2], errors  # they have no time for rounds
+    passes = store.read(tmp_path / "results" / "guard.csv", Guarded)
+    assert {*passes["status"]} == {"ok"} and len({*passes["candidate"]}) == len(candidates)
+    assert not [*state.glob("guard*")]
+    shutil.rmtree(state)
+
+
+def test_what_a_killed_guard_has_left_goes_with_the_next(servers: Servers, tmp_path: Path) -> None:
+    sides: dict[Side, pairs.Party] = {side: pairs.Party(side, tmp_path, servers, tmp_path) for side in pairs.SIDES}
+    guarding = pairs.Guarding(sides, tmp_path, rows=10, seed=1)
+    with subprocess.Popen(["/bin/true"]) as dead:
+        pass
+    left, living = (table_of(f"{number}xabc", "a", "read") for number in (dead.pid, os.getpid()))
+    both: tuple[tuple[Any, Any], ...] = (("postgres", servers.postgres), ("clickhouse", servers.clickhouse))
+    for database, server in both:
+        tables = tables_of(server)
+        for table in (left, living):
+            tables.create(table)
+        guarding._drop_left(servers, database)
+        tables.content(living)
+        with pytest.raises((ServerError, psycopg.Error)):
+            tables.content(left)
+        tables.drop(living)
+
+
+@pytest.mark.slow
 def test_a_slower_candidate_is_found(servers: Servers, settings: Settings, tmp_path: Path, capsys: Any) -> None:
     code, found = guarded(settings, tmp_path, "is slower", capsys, budget="5m", rows="2000")
     assert (code, found["verdict"]) == (1, "slower"), found
@@ -361,6 +720,7 @@ def test_a_candidate_that_keeps_memory_is_found(
 ) -> None:
     monkeypatch.setattr(pairs, "LOOKS", (3,))
     monkeypatch.setattr(pairs, "CASES_SHARE", 0)
+    monkeypatch.setattr(pairs, "COUNTING_SHARE", 0)
     code, found = guarded(settings, tmp_path, "keeps", capsys, budget="5m", rows="10000")
     grown = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded)["growth_bytes"].to_list()
     assert (code, found["verdict"]) == (1, "leaks"), (found["findings"], grown)
@@ -388,6 +748,7 @@ def test_results_of_other_versions_stay(settings: Settings, tmp_path: Path) -> N
     assert [one.key[2] for one in shown.pairs[THEN, NOW]] == ["two"]
     assert [one["slower"] for one in shown.trials] == [0.0, 0.5]
     assert [one["told"] for one in shown.trials] == [0, 1]
+    assert [(one["guards"], one["paths"], one["marked"]) for one in shown.trials] == [(1, 1, 0), (1, 1, 1)]
     assert "driver 3" in shown.answer().data and "no difference" in shown.tables().data
     assert "<svg" in shown.chart().data
     assert (tmp_path / "figures" / "guard.svg").exists()

@@ -286,13 +286,21 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
 
     As sorted, indented JSON, by one process at a time. Raises ResultsError when what is there is damaged.
     """
-    held = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with one_at_a_time(directory):
         runs = read_metadata(directory)["runs"] | {notebook: run}
         fresh = directory / "environment.new"
         fresh.write_text(json.dumps({**metadata, "runs": runs}, indent=2, sort_keys=True) + "\n", encoding="utf8")
         fresh.replace(directory / "environment.json")
+
+
+@contextmanager
+def one_at_a_time(directory: Path) -> Iterator[None]:
+    """No other process changes results there while the block lasts."""
+    directory.mkdir(parents=True, exist_ok=True)
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(held)
 

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 
@@ -33,13 +34,30 @@ _reapers: dict[int, Thread] = {}
 """Of supervisors that this process started and that may outlive it, by their process ids."""
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Servers that are not quite ours."""
+
+    python: str = sys.executable
+    """The interpreter that finds ClickHouse in its environment."""
+    installation: Path | None = None
+    """Where another PostgreSQL is installed, with its `bin` below."""
+    postgres: Mapping[str, str] = field(default_factory=dict)
+    """Settings of PostgreSQL beside ours, and before them."""
+    clickhouse: Mapping[str, str] = field(default_factory=dict)
+    """Settings of ClickHouse's user."""
+
+
+OURS = Variant()
+
+
 @contextmanager
-def running(settings: Settings) -> Iterator[Servers]:
+def running(settings: Settings, variant: Variant = OURS) -> Iterator[Servers]:
     """The servers that are kept already, or new ones that live exactly as long as the block."""
     if is_kept(settings.state_dir):
         yield _wait_for_addresses(settings.state_dir, None)
         return
-    supervisor = _start_supervisor(settings, detached=False)
+    supervisor = _start_supervisor(settings, variant, detached=False)
     try:
         yield _wait_for_addresses(settings.state_dir, supervisor)
     finally:
@@ -50,7 +68,7 @@ def running(settings: Settings) -> Iterator[Servers]:
 
 def start(settings: Settings) -> Servers:
     """Start servers that outlive this process; those that are kept already are returned as they are."""
-    supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, detached=True)
+    supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, OURS, detached=True)
     if supervisor is not None:
         # Whoever stops it: a process of ours that has ended is waited for.
         _reapers[supervisor.pid] = Thread(target=supervisor.wait, name="framehaul-reaper", daemon=True)
@@ -108,7 +126,7 @@ def _remove(home: Path) -> None:
     shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)  # mostly there is none
 
 
-def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:
+def _start_supervisor(settings: Settings, variant: Variant, *, detached: bool) -> subprocess.Popen[bytes]:
     try:
         # Passable, so that PostgreSQL's unprivileged account reaches its own directory in it; not listable.
         settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -118,7 +136,11 @@ def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen
         raise ServerError(
             f"FRAMEHAUL_STATE_DIR={settings.state_dir}: {error.strerror}; choose a writable one"
         ) from error
-    command = [sys.executable, "-m", "framehaul.servers.supervisor", f"--state-dir={settings.state_dir}"]
+    command = [variant.python, "-m", "framehaul.servers.supervisor", f"--state-dir={settings.state_dir}"]
+    if variant.installation:
+        command.append(f"--postgres-installation={variant.installation}")
+    command += [f"--postgres-setting={name}={value}" for name, value in variant.postgres.items()]
+    command += [f"--clickhouse-setting={name}={value}" for name, value in variant.clickhouse.items()]
     if settings.postgres_port:
         command.append(f"--postgres-port={settings.postgres_port}")
     if settings.clickhouse_http_port:

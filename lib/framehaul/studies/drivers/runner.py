@@ -23,8 +23,8 @@ from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.drivers import program
-from framehaul.studies.drivers.catalog import Commands, Contender, Program, ProgramError, started
-from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, Shape
+from framehaul.studies.drivers.catalog import Asked, Commands, Contender, Program, ProgramError, started
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, PREFIX, Shape
 
 PERCENTILES = (25, 50, 75, 90, 99, 99.9, 99.99)
 MOST_QUERIES = 100_000_000
@@ -231,16 +231,17 @@ def _dropped_at_the_end(tables: PostgresTables | ClickHouseTables, names: Iterab
 class PostgresGround:
     """The tables of the PostgreSQL shapes; what must come back is asked of the server as JSON, past all drivers."""
 
-    def __init__(self, server: PostgresServer) -> None:
-        self._server, self._tables = server, PostgresTables(server)
+    def __init__(self, server: PostgresServer, prefix: str = PREFIX) -> None:
+        self._server, self._tables, self._prefix = server, PostgresTables(server), prefix
         self._fetched: dict[str, int] = {}
         self._constant: dict[Shape, list[list[Any]]] = {}
 
     @contextmanager
     def with_tables(self) -> Iterator[PostgresGround]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
-        with _dropped_at_the_end(self._tables, POSTGRES_TABLES):
-            for name, (create, *fill) in POSTGRES_TABLES.items():
+        made = [[text.replace(PREFIX, self._prefix) for text in (name, *ddl)] for name, ddl in POSTGRES_TABLES.items()]
+        with _dropped_at_the_end(self._tables, [name for name, *_ in made]):
+            for name, create, *fill in made:
                 self._tables.create_as(name, create)
                 for statement in fill:
                     self._tables.run(statement)
@@ -250,12 +251,12 @@ class PostgresGround:
         """Its URL."""
         return {"dsn": self._server.dsn()}
 
-    def check(self, task: Task, running: Program) -> str | None:
+    def check(self, task: Task, running: Asked) -> str | None:
         """Compare values; an oid may come as text, a "char" as a byte, as long as it says the same."""
         request = self.address() | {"do": "check", "shape": asdict(task.shape)}
         if task.shape.kind != "fetch":
             self._tables.run(f"TRUNCATE {task.shape.table}")  # of what a driver left that failed
-            return self._stored(task.shape, running.ask(request, {"rows": int})["rows"])
+            return self.stored(task.shape, running.ask(request, {"rows": int})["rows"])
         while True:
             expected = self._expected(task.shape)
             rows = running.ask(request, {"rows": list})["rows"]
@@ -266,11 +267,12 @@ class PostgresGround:
     def check_moved(self, shape: Shape, answer: dict[str, Any]) -> str | None:
         """Each fetch gave all rows; or all rows that were sent are there, none of them another, and are removed."""
         if shape.kind != "fetch":
-            return self._stored(shape, answer["all_rows"])
+            return self.stored(shape, answer["all_rows"])
         low, high = sorted((self._fetched[shape.name], len(self._expected(shape))))
         return _fetched(answer, low, high)
 
-    def _stored(self, shape: Shape, rows: int) -> str | None:
+    def stored(self, shape: Shape, rows: int) -> str | None:
+        """What is wrong with so many rows that were sent, None when nothing is; they are removed."""
         columns = ", ".join(shape.columns)
         stored, wrong = self._tables.run(
             f"SELECT count(*), count(*) FILTER (WHERE ({columns}) IS DISTINCT FROM {_literal(shape)}) "
@@ -297,25 +299,26 @@ class PostgresGround:
 class ClickHouseGround:
     """The tables that ClickHouse fills by itself; what must come back is computed here, from what they are made of."""
 
-    def __init__(self, server: ClickHouseServer, rows: int) -> None:
-        self._server, self._rows, self._tables = server, rows, ClickHouseTables(server)
+    def __init__(self, server: ClickHouseServer, rows: int, prefix: str = PREFIX) -> None:
+        self._server, self._rows, self._tables, self._prefix = server, rows, ClickHouseTables(server), prefix
         self._digests: dict[Shape, str] = {}
 
     @contextmanager
     def with_tables(self) -> Iterator[ClickHouseGround]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
-        with _dropped_at_the_end(self._tables, [one.table for one in CLICKHOUSE_TABLES]):
-            for one in CLICKHOUSE_TABLES:
-                create = f"CREATE TABLE {one.table} ({one.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
-                self._tables.create_as(one.table, create)
-                self._tables.run(f"INSERT INTO {one.table} SELECT {one.select} FROM numbers({self._rows})")
+        made = {one.table.replace(PREFIX, self._prefix): one for one in CLICKHOUSE_TABLES}
+        with _dropped_at_the_end(self._tables, made):
+            for name, one in made.items():
+                create = f"CREATE TABLE {name} ({one.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
+                self._tables.create_as(name, create)
+                self._tables.run(f"INSERT INTO {name} SELECT {one.select} FROM numbers({self._rows})")
             yield self
 
     def address(self) -> dict[str, Any]:
         """All that a client wants to know."""
         return {"server": asdict(self._server)}
 
-    def check(self, task: Task, running: Program) -> str | None:
+    def check(self, task: Task, running: Asked) -> str | None:
         """Compare digests of all values."""
         shape = task.shape
         request = self.address() | {"do": "check", "shape": asdict(shape), "digest": True}

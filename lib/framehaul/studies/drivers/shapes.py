@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 type Kind = Literal["fetch", "copy", "insert"]
 type Row = tuple[Any, ...]
@@ -35,8 +35,14 @@ class Shape:
         """The rows that a `copy` or `insert` sends."""
         return [self.row] * self.count
 
+    def among(self, prefix: str) -> Self:
+        """The same of tables whose names begin with another prefix than ours."""
+        table = self.table and self.table.replace(PREFIX, prefix)
+        return replace(self, sql=self.sql.replace(PREFIX, prefix), table=table)
 
-BLOBS, ARRAYS, RECORDS = "framehaul_blobs", "framehaul_arrays", "framehaul_records"
+
+PREFIX = "framehaul_"
+BLOBS, ARRAYS, RECORDS = f"{PREFIX}blobs", f"{PREFIX}arrays", f"{PREFIX}records"
 RECORD = (10, 11, 10, "TESTTESTTEST", 10.333, 12341234, "123412341234")
 RECORD_COLUMNS = ("a", "b", "c", "d", "e", "f", "g")
 RECORD_TYPES = ("int4", "int4", "int4", "text", "float8", "int4", "text")
@@ -89,7 +95,7 @@ class Generated:
     @property
     def table(self) -> str:
         """Its name on the server."""
-        return f"framehaul_{self.name}"
+        return f"{PREFIX}{self.name}"
 
     def shape(self, rows: int) -> Shape:
         """The query for the first `rows` of its rows, in order."""

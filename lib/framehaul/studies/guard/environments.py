@@ -6,10 +6,13 @@ where it does not, or is not there, that is installed as well, and said.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -49,6 +52,8 @@ class Environment:
     """What was installed, by its name, with its version."""
     modules: tuple[str, ...]
     """What the package is imported as."""
+    content: str = ""
+    """A digest of its files: two that say that they are of one version need not be the same."""
 
     @property
     def title(self) -> str:
@@ -79,8 +84,9 @@ def make(given: str, directory: Path) -> Environment:
     installed = {str(canonicalize_name(one.metadata["Name"])): one.version for one in distributions(path=[str(site)])}
     modules = _modules(package)
     environment = Environment(
-        given, python, canonicalize_name(package.metadata["Name"]), package.version, installed, modules
-    )
+        given, python, canonicalize_name(package.metadata["Name"]), package.version, installed, modules,
+        _content(package),
+    )  # fmt: skip
     _check_import(environment)
     return environment
 
@@ -127,16 +133,31 @@ def _install(uv: str, python: Path, wanted: str, given: str) -> None:
 
 def _run(command: list[str], given: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
+        code, _, errors = _finished(command, INSTALL_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise CandidateError(f"{given}: not installed after {INSTALL_SECONDS} s") from error
-    if done.returncode:
-        said = " ".join(re.sub(r"\x1b\[[0-9;]*m|[×╰─▶│├]", "", done.stderr).split())
+    if code:
+        said = " ".join(re.sub(r"\x1b\[[0-9;]*m|[×╰─▶│├]", "", errors).split())
         remedy = ""
         if NOT_BINARY.search(said):
             version = ".".join(map(str, sys.version_info[:2]))
             remedy = f"; for want of a wheel for Python {version} give a source tree, or a wheel that you have built"
         raise CandidateError(f"{given}: {said[-600:]}{remedy}")
+
+
+def _finished(command: list[str], seconds: float) -> tuple[int, str, str]:
+    """Exit status, output and errors; whatever ends the wait ends all that it has started, such as compilers."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output, errors
 
 
 def _unmet(site: Path) -> list[str]:
@@ -186,6 +207,16 @@ def _modules(package: Distribution) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name.isidentifier()))
 
 
+def _content(package: Distribution) -> str:
+    """A digest of what is imported of it."""
+    files = sorted(str(one) for one in package.files or () if one.suffix != ".pyc" and ".dist-info" not in str(one))
+    digest = hashlib.sha256()
+    for name in files:
+        path = Path(str(package.locate_file(name)))
+        digest.update(name.encode() + b"\0" + (path.read_bytes() if path.is_file() else b""))
+    return digest.hexdigest()
+
+
 def _check_import(environment: Environment) -> None:
     """Raises CandidateError where the package does not import, or another one comes in its place."""
     code = (
@@ -194,16 +225,14 @@ def _check_import(environment: Environment) -> None:
         "print('\\n' + json.dumps(found))"
     )
     try:
-        done = subprocess.run(
-            [str(environment.python), "-c", code], capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS
-        )
+        status, output, errors = _finished([str(environment.python), "-c", code], IMPORT_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise CandidateError(f"{environment.side}: not imported after {IMPORT_SECONDS} s") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if status:
+        last = (errors.strip().splitlines() or [f"exit status {status}"])[-1]
         raise CandidateError(f"{environment.side} installs and does not import: {last}")
     own = str(environment.python.parents[1])
-    for name, file in json.loads(done.stdout.splitlines()[-1]).items():
+    for name, file in json.loads(output.splitlines()[-1]).items():
         # One without a file is a namespace, which several packages share.
         if file and not str(file).startswith(own):
             raise CandidateError(f"{environment.side}: {name} comes from {file}, not from what was installed")

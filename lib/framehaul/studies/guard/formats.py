@@ -55,7 +55,7 @@ def listing(judged: Sequence[Judged]) -> Listing:
             words("direction", where),
             words("technique", "technique"),
             Column("rows", "rows", "{:,}"),
-            Column("client CPU, ms", lambda row: seconds(row["of"])),
+            Column("CPU, ms", lambda row: seconds(row["of"])),
             Column("speed by CPU", lambda row: str(row["of"].cpu)),
             Column("by the clock", lambda row: str(row["of"].wall)),
         ],
@@ -71,7 +71,8 @@ def findings(judged: Sequence[Judged]) -> list[str]:
 def rule() -> str:
     """By which rule it is said."""
     return (
-        f"slower, faster: by more than {MATTERS - 1:.0%}, in CPU time of the client on replayed bytes or by the clock; "
+        f"slower, faster: by more than {MATTERS - 1:.0%}, in CPU time (of the client on replayed bytes; of servers "
+        "where they are compared) or by the clock; "
         f"looked at after {', '.join(map(str, LOOKS))} rounds, each of a fresh pair of processes; of guards of equals "
         "one in twenty at most marks anything"
     )

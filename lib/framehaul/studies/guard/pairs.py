@@ -7,6 +7,7 @@ order of a set. So a round is a new pair, within which samples alternate; its ra
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -17,50 +18,85 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast, get_args
 
 import polars as pl
+import psutil
 
-from framehaul.errors import ServerError
+from framehaul.errors import ServerError, UnavailableError
 from framehaul.harness.measure import reference_of
 from framehaul.harness.passes import last_line
 from framehaul.harness.recording import which
 from framehaul.results import store
 from framehaul.results.store import Status
-from framehaul.servers import Servers
+from framehaul.servers import Server, Servers
 from framehaul.servers.replay import Conversation, Counts, Replayer, ReplayError, recorded, replayed
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import PROJECT
-from framehaul.studies.guard.environments import Environment
-from framehaul.studies.guard.rows import Exact, Guarded, Side, table_of
+from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, PREFIX
+from framehaul.studies.guard.counted import Counter, Counting, address, find_counter
+from framehaul.studies.guard.rows import OURS, Exact, Guarded, Side, prefix_of, table_of
+from framehaul.studies.guard.shapes import ShapePath
 from framehaul.studies.guard.verdicts import LOOKS, clear
 from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database, Direction
 
+type GuardedPath = Technique | ShapePath
 SIDES: tuple[Side, Side] = ("a", "b")
 PATIENCE_SECONDS = 60.0
-"""How long one side may take over a request at least; and at most so many times as long as the baseline took."""
+"""How long the baseline may take over its first request."""
+LEAST_SECONDS = 20.0
+"""How long any further request may take at least; and at most so many times as long as that first one took."""
 PATIENCE_TIMES = 50
 STARTING_SECONDS = 120.0
 ENDING_SECONDS = 5.0
 """How long it may take to drop its tables; what it leaves is dropped at the end."""
+EXACT_SECONDS = 120.0
+"""For what is exact, edge cases apart; or, of a large budget, so much of it."""
+EXACT_SHARE = 0.5
 CASES_SHARE = 0.3
 """Of the budget, after which no further technique's edge cases are begun."""
 CASES_SECONDS = 30.0
 """How long all edge cases of one technique may take; they take five."""
+COUNTED_PROGRAM = "framehaul.studies.guard.counted"
 SAMPLES = 2
 """Of each side and technique in a round."""
 SAMPLE_SECONDS = 0.06
 """So much CPU time a sample takes at least, if need be by several calls."""
 MOST_CALLS = 20
+COUNTING_SHARE = 0.3
+"""Of the budget that is kept for counting instructions, where they can be counted."""
+COUNTED_CALLS = 8
+"""So many further calls a counted program makes at least: what a start takes differs by a thousandth from one to the
+next."""
+COUNTED_MATTERS = 0.005
+"""Counts that differ by less than this are taken for the same; those of one version do by a fiftieth of that."""
 LOST_ROUNDS = 3
 """So many rounds may be lost to a side that ends: a candidate that dies each time has failed by then."""
 NUMBERS = {"bytes_sent": "bytes sent", "bytes_received": "bytes received", "round_trips": "round trips",
            "statements": "statements"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Party:
+    """What one side is: an interpreter, servers that it finds in a state directory, and a way of using a driver."""
+
+    title: str
+    python: Path
+    servers: Servers
+    state_dir: Path
+    driver: str = ""
+    """In whose place it is asked all shapes, if there is one."""
+
+    def variables(self) -> dict[str, str]:
+        """The environment of its processes; sets of text are in one order on both sides."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return known | {"PYTHONHASHSEED": "0", "FRAMEHAUL_STATE_DIR": str(self.state_dir)}
 
 
 class GoneError(RuntimeError):
@@ -70,15 +106,12 @@ class GoneError(RuntimeError):
 class Worker:
     """One side's process; ended with whatever it started when the block ends."""
 
-    def __init__(self, side: Side, environment: Environment, given: dict[str, Any], log: Path, state_dir: Path) -> None:
+    def __init__(self, side: Side, party: Party, given: dict[str, Any], log: Path) -> None:
         self._log = log.open("w+", encoding="utf8")
-        known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        # Sets of text are in one order on both sides.
-        known |= {"PYTHONHASHSEED": "0", "FRAMEHAUL_STATE_DIR": str(state_dir)}
         self._process = subprocess.Popen(
-            [str(environment.python), "-m", "framehaul.studies.guard.worker", json.dumps(given | {"side": side})],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=known, cwd=PROJECT,
-            start_new_session=True,
+            [str(party.python), "-m", "framehaul.studies.guard.worker", json.dumps(given | {"side": side})],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=party.variables(),
+            cwd=PROJECT, start_new_session=True,
         )  # fmt: skip
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -123,12 +156,11 @@ class Worker:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        with contextlib.suppress(ProcessLookupError):  # nothing of it is left, nor of what a driver has started
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._reader.join()
         for each in (self._process.stdout, self._log):
             assert each is not None
@@ -137,9 +169,9 @@ class Worker:
 
 @dataclass
 class Kept:
-    """What is known of one technique after it was tried once on both sides."""
+    """What is known of one path after it was tried once on both sides."""
 
-    technique: Technique
+    path: GuardedPath
     conversations: dict[Side, list[Conversation]] = field(default_factory=dict)
     calls: int = 1
     patience: float = field(default_factory=lambda: PATIENCE_SECONDS)
@@ -149,59 +181,159 @@ class Kept:
 
 
 class Guarding:
-    """Both environments, the servers, and what comes of the techniques."""
+    """Both sides, and what comes of the paths.
+
+    Of `servers` that are compared it is their CPU time that counts, of all else the client's.
+    """
 
     def __init__(
-        self, both: Servers, sides: dict[Side, Environment], directory: Path, state_dir: Path, *, rows: int, seed: int,
-        slower: float = 0, say: Callable[[str], object] = print,
+        self, sides: dict[Side, Party], directory: Path, *, rows: int, seed: int, slower: float = 0,
+        servers: bool = False, say: Callable[[str], object] = print,
     ) -> None:  # fmt: skip
-        self._both, self._sides, self._directory, self._state_dir = both, sides, directory, state_dir
+        self._sides, self._directory, self._of_servers = sides, directory, servers
         self._rows, self._seed, self._slower, self._say = rows, seed, slower, say
-        self._run_id, self._mark = store.new_run_id(), secrets.token_hex(3)
+        self._run_id, self._mark = store.new_run_id(), f"{os.getpid()}x{secrets.token_hex(3)}"
         self.titles: dict[str, Any] = {"baseline": sides["a"].title, "candidate": sides["b"].title}
         self.passes: list[Guarded] = []
         self.exact: list[Exact] = []
+        self.notes: list[str] = []
+        """What is to be said of the guard as a whole."""
+        self._differ = sides["a"].title != sides["b"].title
         self._lost = 0
 
-    def run(self, techniques: Sequence[Technique], deadline: float) -> None:
+    def run(self, paths: Sequence[GuardedPath], deadline: float) -> None:
         """What is exact of all of them; then rounds until all verdicts are clear, or until the deadline."""
+        places = list(itertools.product(SIDES, {one.database for one in paths}))
+        for side, database in places:
+            self._drop_left(self._sides[side].servers, database)
         try:
-            self._run([Kept(one) for one in techniques], deadline)
+            self._run([Kept(one) for one in paths], deadline)
         finally:
-            self._drop(techniques)
+            for side, database in places:
+                self._drop(side, database)
 
-    def _drop(self, techniques: Sequence[Technique]) -> None:
+    def _drop_left(self, both: Servers, database: Database) -> None:
+        """What guards have left that were killed with both of their sides; told by their processes, on this machine."""
+        if both.mode != "embedded":
+            return
+        tables = PostgresTables(both.postgres) if database == "postgres" else ClickHouseTables(both.clickhouse)
+        names: Iterable[Sequence[str]]
+        if isinstance(tables, PostgresTables):
+            names = tables.run(f"SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE '{OURS}%'")
+        else:
+            names = tables.rows(f"SELECT name FROM system.tables WHERE name LIKE '{OURS}%'")
+        for (name,) in names:
+            number = name.removeprefix(OURS).partition("x")[0]
+            if number.isdecimal() and not psutil.pid_exists(int(number)):
+                tables.drop_named(name)
+
+    def _drop(self, side: Side, database: Database) -> None:
         """What a side has left that was killed; who ended by itself has dropped its own."""
-        for database, direction in {(one.database, one.direction) for one in techniques}:
-            tables = tables_of(self._both.of(database))
-            for side in SIDES:
-                table = table_of(self._mark, side, direction)
-                for name in (table.name, reference_of(table).name):
-                    with contextlib.suppress(ServerError):  # the server is gone: the reason is being told already
-                        tables.drop(table.renamed(name))
+        moved = [table_of(self._mark, side, direction) for direction in get_args(Direction)]
+        asked = POSTGRES_TABLES if database == "postgres" else [one.table for one in CLICKHOUSE_TABLES]
+        names = [one.name for table in moved for one in (table, reference_of(table))]
+        names += [name.replace(PREFIX, prefix_of(self._mark, side)) for name in asked]
+        tables = tables_of(self._server(side, database))
+        with contextlib.suppress(ServerError):  # the server is gone: the reason is being told already
+            for name in names:
+                tables.drop(moved[0].renamed(name))
+
+    def _server(self, side: Side, database: Database) -> Server:
+        return self._sides[side].servers.of(database)
+
+    def _key(self, path: GuardedPath, side: Side) -> tuple[str, str, str]:
+        """What a side knows a path by."""
+        if isinstance(path, ShapePath) and (driver := self._sides[side].driver):
+            return path.of(driver).key
+        return path.key
 
     def _run(self, kept: list[Kept], deadline: float) -> None:
-        self._exactly(kept, time.monotonic() + (deadline - time.monotonic()) * CASES_SHARE)
-        left = [one for one in kept if not one.broken]
+        begun = time.monotonic()
+        until = begun + max(EXACT_SECONDS, (deadline - begun) * EXACT_SHARE)
+        self._exactly(kept, until, begun + (deadline - begun) * CASES_SHARE)
+        counter = self._counter(kept)
+        # Of equals it is to be known how often rounds tell them apart: they have all the time.
+        reserved = (deadline - begun) * COUNTING_SHARE if counter and self._differ else 0
+        left = self._rounds([one for one in kept if not one.broken], deadline - reserved)
+        if counter:
+            self._count(counter, [one for one in left if not one.no_replay], deadline)
+
+    def _rounds(self, left: list[Kept], deadline: float) -> list[Kept]:
+        """Rounds until all is clear, or until the deadline; those that are not clear then."""
         took = 0.0
         for number in range(1, LOOKS[-1] + 1):
             if not left or time.monotonic() + took > deadline:
                 break
             begun = time.monotonic()
-            self._say(f"round {number} of at most {LOOKS[-1]}: {len(left)} techniques")
+            self._say(f"round {number} of at most {LOOKS[-1]}: {len(left)} paths")
             self._round(left, number)
             took = max(took, time.monotonic() - begun)
             left = [one for one in left if not one.broken]
-            # Of equals it is to be known how often they are told apart: that takes all rounds.
-            if number in LOOKS and len({*self.titles.values()}) > 1:
+            # Of equals it takes all rounds to know how often they are told apart.
+            if number in LOOKS and self._differ:
                 done = clear(self.frame()[0])
-                left = [one for one in left if one.technique.key not in done]
+                left = [one for one in left if one.path.key not in done]
+        return left
+
+    def _counter(self, every: list[Kept]) -> Counter | None:
+        """What counts instructions here, if anything does, and there is anything that it can count."""
+        if not COUNTING_SHARE or all(one.broken or one.no_replay for one in every):
+            return None
+        try:
+            return find_counter()
+        except UnavailableError as error:
+            self.notes.append(f"no instructions are counted: {error}")
+            return None
+
+    def _count(self, counter: Counter, left: list[Kept], deadline: float) -> None:
+        """The instructions of what rounds did not tell, while there is time; shapes first, which take the least."""
+        took: dict[type, float] = {}
+        counted = 0
+        for kept in sorted(left, key=lambda one: not isinstance(one.path, ShapePath)):
+            begun = time.monotonic()
+            if begun + took.get(type(kept.path), 0) > deadline:
+                continue
+            self._say(f"instructions of {kept.path.name}, by {counter.name}")
+            try:
+                a, b = self._instructions(counter, kept, deadline - begun)
+            except (UnavailableError, ReplayError) as error:
+                self.notes.append(f"instructions of {kept.path.name} are not counted: {error}")
+            else:
+                counted += 1
+                self._compared(kept.path, {"instructions": a}, {"instructions": b})
+            took[type(kept.path)] = time.monotonic() - begun
+        if left:
+            self.notes.append(
+                f"instructions of {counted} of {len(left)} paths without a verdict are counted, by {counter.name}"
+            )
+
+    def _instructions(self, counter: Counter, kept: Kept, seconds: float) -> tuple[int, int]:
+        """What one call takes each side: two programs of each, all at once, for they do not disturb each other."""
+        calls = (1, 1 + max(COUNTED_CALLS, kept.calls))
+        with ExitStack() as stack:
+            running: dict[tuple[Side, int], Counting] = {}
+            for side, many in itertools.product(SIDES, calls):
+                replayer = stack.enter_context(self._replayed(kept, side))
+                server = cast("Any", self._server(side, kept.path.database)).through(*replayer.ports)
+                given: dict[str, Any] = {"key": self._key(kept.path, side), "calls": many, "server": address(server)}
+                if isinstance(kept.path, ShapePath):
+                    given["shape"] = asdict(kept.path.shape.among(prefix_of(self._mark, side)))
+                else:
+                    given |= {"mark": self._mark, "side": side, "rows": self._rows, "seed": self._seed}
+                party = self._sides[side]
+                program = [str(party.python), "-m", COUNTED_PROGRAM, json.dumps(given)]
+                started = counter.started(program, self._directory, env=party.variables(), cwd=PROJECT)
+                running[side, many] = stack.enter_context(started)
+            until = time.monotonic() + seconds
+            found = {which: one.count(max(0, until - time.monotonic())) for which, one in running.items()}
+        a, b = (round((found[side, calls[1]] - found[side, calls[0]]) / (calls[1] - calls[0])) for side in SIDES)
+        return a, b
 
     def frame(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The passes, and what is exact, so far."""
         return store.frame_of(Guarded, self.passes), store.frame_of(Exact, self.exact)
 
-    def _exactly(self, every: Sequence[Kept], cases_until: float) -> None:
+    def _exactly(self, every: Sequence[Kept], until: float, cases_until: float) -> None:
         """Values, dtypes, bytes, statements, allocations, edge cases: what is the same each time.
 
         One side after the other, each in one process, and in another one after it has died. Edge cases come last, both
@@ -211,31 +343,42 @@ class Guarding:
         for side in SIDES:
             with ExitStack() as stack:
                 worker: Worker | None = None
+                lost = ""
                 for at, kept in enumerate(every):
                     if kept.broken:
                         continue
-                    of = kept.technique
+                    of = kept.path
+                    if time.monotonic() > until:
+                        self._break(kept, "a", "skipped", "time was over before it was tried: give a larger BUDGET")
+                        continue
                     self._say(f"exact, {self._sides[side].title}: {of.database} {of.direction} {of.name}")
-                    try:
-                        worker = worker or self._prepared(self._started(stack, side), every)
-                        facts[side][at] = self._facts(worker, side, kept)
-                    except GoneError as error:
-                        worker = None
-                        kept.broken[side] = "failed", str(error)
+                    if worker is None and not lost:
+                        try:
+                            worker = self._prepared(self._started(stack, side), every)
+                        except GoneError as error:  # and does so of all others, at the same length
+                            lost = str(error)
+                    if worker is None:
+                        kept.broken[side] = "failed", lost
+                    else:
+                        try:
+                            facts[side][at] = self._facts(worker, side, kept)
+                        except GoneError as error:
+                            worker = None
+                            kept.broken[side] = "failed", str(error)
                     state, reason = kept.broken.get(side, ("ok", None))
                     self._keep(of, 0, side, status=state, reason=reason)
         self._edge_cases(every, facts, cases_until)
         for at in facts["b"]:
-            self._compared(every[at].technique, facts["a"][at], facts["b"][at])
+            self._compared(every[at].path, facts["a"][at], facts["b"][at])
 
     def _edge_cases(self, every: Sequence[Kept], facts: dict[Side, dict[int, dict[str, Any]]], until: float) -> None:
         """Add to the facts what each side does with every edge case, technique by technique, while there is time."""
         with ExitStack() as stack:
             workers: dict[Side, Worker] = {}
             for at in facts["b"]:
-                if every[at].broken or time.monotonic() > until:
+                if every[at].broken or isinstance(every[at].path, ShapePath) or time.monotonic() > until:
                     continue
-                self._say(f"edge cases of {every[at].technique.name}")
+                self._say(f"edge cases of {every[at].path.name}")
                 for side in SIDES:
                     try:
                         if side not in workers:
@@ -245,14 +388,17 @@ class Guarding:
                         workers.pop(side, None)
                         facts[side][at]["edge cases"] = str(error)
 
-    def _compared(self, technique: Technique, a: dict[str, Any], b: dict[str, Any]) -> None:
+    def _compared(self, path: GuardedPath, a: dict[str, Any], b: dict[str, Any]) -> None:
         for what in dict.fromkeys([*a, *b]):
             before, after = a.get(what), b.get(what)
-            worse = "" if before == after or None in (before, after) else _worse(what, str(before), str(after))
+            same = before is None or after is None or before == after
+            if what == "instructions" and before and after:
+                same = abs(after / before - 1) <= COUNTED_MATTERS
+            worse = "" if same else _worse(what, str(before), str(after))
             self.exact.append(
                 Exact(
-                    **self.titles, database=technique.database, direction=technique.direction,
-                    technique=technique.name, what=what, before="" if before is None else str(before),
+                    **self.titles, database=path.database, direction=path.direction, technique=path.name,
+                    what=what, before="" if before is None else str(before),
                     after="" if after is None else str(after), worse=worse,
                 )
             )  # fmt: skip
@@ -265,7 +411,7 @@ class Guarding:
             "mark": self._mark,
             "slower": self._slower if side == "b" else 0.0,
         }
-        worker = Worker(side, self._sides[side], given, self._directory / f"{side}.log", self._state_dir)
+        worker = Worker(side, self._sides[side], given, self._directory / f"{side}.log")
         stack.callback(worker.end)
         return worker
 
@@ -274,16 +420,24 @@ class Guarding:
         worker.ready()
         needs: dict[tuple[str, str], set[str]] = {}
         for one in kept:
-            needs.setdefault((one.technique.database, one.technique.direction), set()).add(one.technique.frame)
-        for (database, direction), frames in needs.items():
-            answer = worker.ask("open", STARTING_SECONDS, database=database, direction=direction, frames=sorted(frames))
+            if not isinstance(one.path, ShapePath):
+                needs.setdefault((one.path.database, one.path.direction), set()).add(one.path.frame)
+        asked = [
+            ("open", {"database": database, "direction": direction, "frames": sorted(frames)})
+            for (database, direction), frames in needs.items()
+        ] + [
+            ("open_shapes", {"database": database})
+            for database in dict.fromkeys(one.path.database for one in kept if isinstance(one.path, ShapePath))
+        ]
+        for do, given in asked:
+            answer = worker.ask(do, STARTING_SECONDS, **given)
             if answer["status"] != "ok":
-                raise GoneError(f"{database} {direction} cannot be prepared: {answer['reason']}")
+                raise GoneError(f"{' '.join(map(str, given.values()))} cannot be prepared: {answer['reason']}")
         return worker
 
     def _facts(self, worker: Worker, side: Side, kept: Kept) -> dict[str, Any]:
         """What one side does with a technique; what was not the same twice is None."""
-        key, server = kept.technique.key, self._both.of(kept.technique.database)
+        key, server = self._key(kept.path, side), self._server(side, kept.path.database)
         counted: list[Counts] = []
         begun = time.monotonic()
         answer = worker.ask("one", kept.patience, key=key)  # whatever is done once is done then
@@ -291,7 +445,7 @@ class Guarding:
             kept.broken[side] = answer["status"], answer["reason"]
             return {"values": "wrong" if answer.get("wrong") else answer["status"]}
         if side == "a":
-            kept.patience = max(kept.patience, PATIENCE_TIMES * (time.monotonic() - begun))
+            kept.patience = max(LEAST_SECONDS, PATIENCE_TIMES * (time.monotonic() - begun))
         for _ in range(2):
             try:
                 with recorded(server) as recorder:
@@ -304,17 +458,20 @@ class Guarding:
             if answer["status"] != "ok":
                 kept.broken[side] = answer["status"], answer["reason"]
                 return {"values": "wrong" if answer.get("wrong") else answer["status"]}
-        found: dict[str, Any] = {"values": "exact", "dtypes": answer["dtypes"]}
+        types = "types" if isinstance(kept.path, ShapePath) else "dtypes"
+        found: dict[str, Any] = {"values": "exact", types: answer["dtypes"]}
         for name, text in NUMBERS.items():
             values = {getattr(one, name) for one in counted}
             found[text] = values.pop() if len(values) == 1 else None
+        if self._of_servers:
+            kept.no_replay = kept.no_replay or "servers are compared: what they do is not in it"
         if not kept.no_replay:
             found |= self._from_memory(worker, side, kept)
         return found
 
     def _cases(self, worker: Worker, kept: Kept) -> dict[str, Any]:
         """What one side does with every edge case."""
-        cells = worker.ask("cells", CASES_SECONDS, key=kept.technique.key)
+        cells = worker.ask("cells", CASES_SECONDS, key=kept.path.key)
         found: dict[str, Any] = {"edge cases": cells["reason"] or "tried"}
         if cells["status"] == "ok":
             found |= {
@@ -327,7 +484,11 @@ class Guarding:
         """What it allocates while a recording answers, and how many calls make a sample."""
         try:
             with self._replayed(kept, side) as replayer:
-                asked: dict[str, Any] = {"patience": kept.patience, "key": kept.technique.key, "ports": replayer.ports}
+                asked: dict[str, Any] = {
+                    "patience": kept.patience,
+                    "key": self._key(kept.path, side),
+                    "ports": replayer.ports,
+                }
                 answers = [_had(worker.ask("allocations", **asked)) for _ in range(3)]
                 sampled = _had(worker.ask("replay", **asked, calls=2))
         except ReplayError as error:
@@ -359,10 +520,11 @@ class Guarding:
         """One round of a technique: samples of both sides, one after the other, and a call of each on the server."""
         replays = {} if kept.no_replay else self._replays(kept, workers, order)
         clocks: dict[Side, dict[str, Any]] = {}
+        clocked = ("seconds", "dtypes", *(["server_cpu_s"] if self._of_servers else []))
         for _ in range(2):
             for side in order.sample(SIDES, len(SIDES)):
                 try:
-                    answer = workers[side].ask("one", kept.patience, key=kept.technique.key)
+                    answer = workers[side].ask("one", kept.patience, key=self._key(kept.path, side))
                 except GoneError as error:
                     self._break(kept, side, "failed", str(error))
                     raise
@@ -371,8 +533,8 @@ class Guarding:
                     return
                 clocks[side] = answer  # the second's: what is done once has been done
         for side in SIDES:
-            told = {name: clocks[side][name] for name in ("seconds", "dtypes")} | replays.get(side, {})
-            self._keep(kept.technique, number, side, **told)
+            told = {name: clocks[side][name] for name in clocked} | replays.get(side, {})
+            self._keep(kept.path, number, side, **told)
 
     def _replays(self, kept: Kept, workers: dict[Side, Worker], order: random.Random) -> dict[Side, dict[str, Any]]:
         """What calls that a recording answers took of each side; nothing where they cannot be had again.
@@ -387,7 +549,7 @@ class Guarding:
                 for _ in range(SAMPLES + 1):
                     for side in order.sample(SIDES, len(SIDES)):
                         answer = workers[side].ask(
-                            "replay", patience, key=kept.technique.key, ports=ports[side], calls=kept.calls
+                            "replay", patience, key=self._key(kept.path, side), ports=ports[side], calls=kept.calls
                         )
                         samples[side].append(_had(answer))
             except (ReplayError, GoneError) as error:
@@ -408,17 +570,18 @@ class Guarding:
 
     def _replayed(self, kept: Kept, side: Side) -> AbstractContextManager[Replayer]:
         """A side's own conversations, had again."""
-        return replayed(self._both.of(kept.technique.database), kept.conversations.get(side, []))
+        return replayed(self._server(side, kept.path.database), kept.conversations.get(side, []))
 
     def _break(self, kept: Kept, side: Side, status: Status, reason: str) -> None:
         kept.broken[side] = status, reason
-        self._keep(kept.technique, 0, side, status=status, reason=reason)
+        self._keep(kept.path, 0, side, status=status, reason=reason)
 
-    def _keep(self, technique: Technique, number: int, side: Side, **values: Any) -> None:
+    def _keep(self, path: GuardedPath, number: int, side: Side, **values: Any) -> None:
         self.passes.append(
             Guarded(
-                run_id=self._run_id, **self.titles, slower=self._slower, **which(technique), driver=technique.driver,
-                rows=self._rows, pass_=number, side=side, **values,
+                run_id=self._run_id, **self.titles, slower=self._slower, **which(cast("Technique", path)),
+                driver=path.driver, rows=None if isinstance(path, ShapePath) else self._rows, pass_=number,
+                side=side, **values,
             )
         )  # fmt: skip
 
@@ -434,6 +597,8 @@ def _worse(what: str, before: str, after: str) -> str:
     """What a change of something exact comes to."""
     if what == "values":
         return "wrong" if after == "wrong" else "fails"
+    if what == "types":
+        return "dtypes changed"
     if what == "dtypes":
         return "dtypes changed" if before == "exact" else "changed"
     if what.startswith("bytes"):

@@ -11,11 +11,18 @@ from framehaul.results.store import Status
 
 type Side = Literal["a", "b"]
 EXACT_RESULTS = "guard_exact.csv"
+OURS = "framehaul_guard_"
+"""What the names of all tables of guards begin with."""
 
 
 def table_of(mark: str, side: str, direction: str) -> Table:
     """Where a side moves its rows; the names of both sides are of one length, for they are on the wire."""
-    return ANALYTICS_METRICS.renamed(f"framehaul_guard_{mark}_{side}_{direction}")
+    return ANALYTICS_METRICS.renamed(f"{prefix_of(mark, side)}{direction}")
+
+
+def prefix_of(mark: str, side: str) -> str:
+    """What the names of a side's tables begin with."""
+    return f"{OURS}{mark}_{side}_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +37,13 @@ class Guarded(Tried):
     slower: float
     """By what share of its CPU time side b was slowed down on purpose; 0 unless a guard is tried out."""
     driver: str
-    rows: int
+    rows: int | None
+    """None of a shape of queries, which has its own."""
     pass_: int
     side: Side
     cpu_s: float | None = None
-    """Of the client, for one call that a recording answers: the median of a few samples."""
+    """Of the client, for one call that a recording answers: the median of a few samples; of servers that are compared
+    there is none."""
     seconds: float | None = None
     """Of one call on the server."""
     growth_bytes: int | None = None
@@ -42,6 +51,8 @@ class Guarded(Tried):
     dtypes: str | None = None
     status: Status = "ok"
     reason: str | None = None
+    server_cpu_s: float | None = None
+    """Of the server, for one call on it."""
 
 
 @dataclass(frozen=True, kw_only=True)

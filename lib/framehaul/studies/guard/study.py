@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -23,9 +24,12 @@ from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
 from framehaul.studies.guard.verdicts import REGRESSIONS, Judged, judged, ratio_of, told_by
 
 COLOURS = {"faster": "#0072B2", "slower": "#D55E00"}
+LINES = 40
+"""At most so many paths are drawn, those that differ most."""
 ORDERS = 400
 """In so many orders the rounds of a guard that was tried out are looked at again."""
 PAIR = ["baseline", "candidate"]
+NAMES = ["database", "direction", "technique"]
 
 
 class Guard(Shown):
@@ -71,13 +75,23 @@ class Guard(Shown):
         """A table for each pair, with what is behind its verdicts."""
         parts = []
         for (baseline, candidate), found in self.pairs.items():
-            said = findings(found)
-            parts.append(f"### {baseline} → {candidate}\n\n{listing(found)}\n\n{bullets(said) if said else ''}")
-        return Markdown("\n\n".join(parts))
+            told = [one for one in found if one.verdict != "no difference"]
+            alike = [one for one in found if one.verdict == "no difference"]
+            said = findings(told)
+            parts += [
+                f"### {baseline} → {candidate}",
+                str(listing(told)) if told else "",
+                f"{len(alike)} paths have no difference larger than {max(one.bound for one in alike):.0%}: "
+                f"{', '.join(f'`{one.key[2]}`' for one in alike)}." if alike else "",
+                bullets(said) if said else "",
+            ]  # fmt: skip
+        return Markdown("\n\n".join(filter(None, parts)))
 
     def chart(self) -> SVG:
         """Speeds by CPU time, candidate over baseline; also saved as a figure."""
-        rows = [(pair, one) for pair, found in self.pairs.items() for one in found if one.cpu.logs]
+        every = [(pair, one) for pair, found in self.pairs.items() for one in found if one.cpu.logs]
+        farthest = sorted(every, key=lambda row: -abs(math.log(row[1].cpu.ratio)))[:LINES]
+        rows = [row for row in every if row in farthest]
         with charts.panels(1, height=1.4 + 0.31 * len(rows)) as (drawn, [axes]):
             for at, (_, one) in enumerate(rows):
                 colour = COLOURS.get(one.verdict, charts.INK)
@@ -88,24 +102,25 @@ class Guard(Shown):
             axes.axvline(1, color=charts.INK, linewidth=0.8)
             charts.quantities(axes.xaxis, "{:g}x".format)
             axes.set_xlabel("speed by client CPU time, candidate over baseline (range or 95% interval)", loc="right")
-            charts.title(axes, "What a new version changed")
+            charts.title(axes, "What a new version changed: the largest differences")
         return self.saved(drawn)
 
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
-        """Of each guard of equals, slowed down by so much or not at all: what its rule finds, and how soon."""
+        """Of the guards of equals, slowed down by so much or not at all: what the rule finds, and how soon."""
         of = self.passes.filter(pl.col("baseline") == pl.col("candidate"))
         return [
-            _tried(slower, of.filter(slower=slower)) for (slower,) in of.select("slower").unique().sort("slower").rows()
+            _tried(slower, [guard for _, guard in of.filter(slower=slower).group_by("baseline", maintain_order=True)])
+            for (slower,) in of.select("slower").unique().sort("slower").rows()
         ]
 
     def power(self) -> Listing:
         """How often anything is marked where nothing differs, and how often what was slowed down is found."""
         columns = [
             words("slowed down by", lambda row: f"{row['slower']:.0%}" if row["slower"] else "nothing"),
-            Column("techniques", "techniques"), Column("rounds", "rounds"),
-            Column("of the techniques are told", "told", "{:.0%}"),
-            Column("of the guards mark anything", "any", "{:.0%}"),
+            Column("guards", "guards"), Column("paths", "paths"), words("rounds", "rounds"),
+            Column("guards that mark anything", "marked"), Column("in other orders", "any", "{:.0%}"),
+            Column("of the paths are told, in other orders", "told", "{:.0%}"),
         ]  # fmt: skip
         return Listing(columns, self.trials)
 
@@ -141,33 +156,48 @@ def _sums(pairs: dict[tuple[str, str], list[Judged]]) -> Iterator[str]:
 def _trust(trials: list[dict[str, Any]]) -> Iterator[str]:
     for one in trials:
         if not one["slower"]:
-            yield f"**Where nothing differs** anything is marked in {one['any']:.0%} of the guards."
-        elif one["rounds"]:
-            found = f"{one['told']:.0%} of the techniques after {one['rounds']} rounds"
-            yield f"**A slow-down of {one['slower']:.0%}** is told of {found}."
+            yield (
+                f"**Where nothing differs** {one['marked']} of {one['guards']} guards mark anything, and "
+                f"{one['any']:.0%} of them in other orders of their rounds."
+            )
+        elif one["told"] is not None:
+            yield (
+                f"**A slow-down of {one['slower']:.0%}** is told of {one['told']:.0%} of {one['paths']} paths, after "
+                f"{one['rounds']} rounds."
+            )
 
 
-def _tried(slower: float, passes: pl.DataFrame) -> dict[str, Any]:
-    """The rounds of one guard, looked at in many orders as if each were another guard's."""
-    names = ["database", "direction", "technique"]
-    ratios = [
-        ratio_of(passes.filter(**dict(zip(names, key, strict=True))), "cpu_s")
-        for key in passes.select(names).unique(maintain_order=True).rows()
-    ]
-    ratios = [one for one in ratios if one.logs]
-    rounds = min((one.rounds for one in ratios), default=0)
-    found, marked = 0, 0
-    drawn = random.Random(0)
-    for _ in range(ORDERS):
-        order = drawn.sample(range(rounds), rounds)
-        signs = told_by([Ratio(tuple(one.logs[at] for at in order)) for one in ratios], rounds)
-        found += sum(sign < 0 if slower else sign != 0 for sign in signs)
-        marked += any(signs)
-    every = ORDERS * len(ratios)
+def _tried(slower: float, guards: list[pl.DataFrame]) -> dict[str, Any]:
+    """Guards as they went, and their rounds in many other orders, as if each were another guard's."""
+    marked = any_marked = told = paths = 0
+    every: list[int] = []
+    for passes in guards:
+        found = [
+            ratio_of(passes.filter(**dict(zip(NAMES, key, strict=True))), "cpu_s")
+            for key in passes.select(NAMES).unique(maintain_order=True).rows()
+        ]
+        found = [one for one in found if one.logs]
+        rounds = min((one.rounds for one in found), default=0)
+        marked += any(_found(found, range(rounds), slower))
+        paths += len(found)
+        every.append(rounds)
+        drawn = random.Random(0)
+        for _ in range(ORDERS):
+            signs = _found(found, drawn.sample(range(rounds), rounds), slower)
+            told += sum(signs)
+            any_marked += any(signs)
     return {
-        "slower": slower, "techniques": len(ratios), "rounds": rounds, "any": marked / ORDERS,
-        "told": found / every if every else None,
+        "slower": slower, "guards": len(guards), "paths": paths, "marked": marked,
+        "any": any_marked / ORDERS / len(guards),
+        "rounds": " to ".join(map(str, dict.fromkeys((min(every), max(every))))),
+        "told": told / ORDERS / paths if paths else None,
     }  # fmt: skip
+
+
+def _found(of: list[Ratio], order: Sequence[int], slower: float) -> list[bool]:
+    """Of each path whether it is told to be slower; where nothing is slower, whether anything is told of it."""
+    signs = told_by([Ratio(tuple(one.logs[at] for at in order)) for one in of], len(order))
+    return [sign < 0 if slower else sign != 0 for sign in signs]
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:

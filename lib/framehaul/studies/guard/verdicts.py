@@ -49,12 +49,12 @@ class Judged:
     label: str
     verdict: Verdict
     cpu: Ratio
-    """Of the speeds by CPU time of the client on replayed bytes, candidate over baseline."""
+    """Of the speeds by CPU time, candidate over baseline: of the client on replayed bytes, or of servers."""
     wall: Ratio
     """Of those by the clock, on the servers."""
     cpu_s: tuple[float, float]
     """Medians of both sides, for one call; NaN where there are none."""
-    rows: int
+    rows: int | None
     findings: tuple[str, ...]
     """What is behind it, in words."""
 
@@ -81,6 +81,11 @@ def beyond(ratio: Ratio) -> float:
     if ratio.rounds < ratios.LEAST_ROUNDS:
         return math.inf
     return max(abs(1 / ratio.low - 1), abs(ratio.high - 1), abs(ratio.low - 1))
+
+
+def _cpu_of(passes: pl.DataFrame) -> str:
+    """Whose CPU time it is about: the client's, or where none was measured, for servers are compared, theirs."""
+    return "server_cpu_s" if passes["cpu_s"].null_count() == len(passes) else "cpu_s"
 
 
 def ratio_of(passes: pl.DataFrame, column: str) -> Ratio:
@@ -134,7 +139,7 @@ def _of_page(passes: pl.DataFrame) -> dict[Key, _Told]:
     found: dict[Key, tuple[Ratio, Ratio]] = {}
     for key in passes.select(names).unique(maintain_order=True).rows():
         of = passes.filter(**dict(zip(names, key, strict=True)))
-        found[key] = ratio_of(of, "cpu_s"), ratio_of(of, "seconds")
+        found[key] = ratio_of(of, _cpu_of(passes)), ratio_of(of, "seconds")
     page = [one for both in found.values() for one in both]
     signs = told_by(page, max((one.rounds for one in page), default=0))
     return {key: _Told(*both, (signs[2 * at], signs[2 * at + 1])) for at, (key, both) in enumerate(found.items())}
@@ -156,11 +161,11 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
         own = passes.filter(**dict(zip(names, key, strict=True)))
         facts = exact.filter(pl.col("worse") != "", **dict(zip(names, key, strict=True)))
         verdict, findings = _of_one(own, facts, one)
-        medians = [own.filter(side=side, status="ok")["cpu_s"].median() for side in ("a", "b")]
+        medians = [own.filter(side=side, status="ok")[_cpu_of(passes)].median() for side in ("a", "b")]
         seconds = tuple(float(each) if isinstance(each, float) else math.nan for each in medians)
         found.append(
             Judged(
-                key, labels[key], verdict, one.cpu, one.wall, (seconds[0], seconds[1]), int(own["rows"][0]),
+                key, labels[key], verdict, one.cpu, one.wall, (seconds[0], seconds[1]), own["rows"][0],
                 tuple(findings),
             )
         )  # fmt: skip
@@ -168,7 +173,10 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
 
 
 def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdict, list[str]]:
-    said = [f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}" for row in facts.to_dicts()]
+    said = [
+        f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}{_by(row['before'], row['after'])}"
+        for row in facts.to_dicts()
+    ]
     worse, leak = {*facts["worse"]}, _leak(passes)
     before, after = (
         next(iter(passes.filter(pl.col("status") != "ok", side=side)["reason"]), "") for side in ("a", "b")
@@ -197,6 +205,12 @@ def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdi
     ]
     verdict, _, reasons = next(one for one in every if one[1])
     return verdict, [*reasons, *said]
+
+
+def _by(before: str, after: str) -> str:
+    """By what share a number has changed; nothing of what is none."""
+    numbers = before.isdecimal() and after.isdecimal() and int(before)
+    return f" ({int(after) / int(before) - 1:+.1%})" if numbers else ""
 
 
 def _leak(passes: pl.DataFrame) -> str:

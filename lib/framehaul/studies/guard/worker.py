@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -15,29 +16,36 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import wraps
-from typing import Any, cast
+from functools import partial, wraps
+from typing import Any, Protocol, cast
 
 import psutil
 
 from framehaul import servers
 from framehaul.data import generator
-from framehaul.errors import WrongResultError
-from framehaul.harness.measure import Passes, Way
-from framehaul.harness.meter import Meter, settle, settled
+from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness.measure import Passes, Returned, Way
+from framehaul.harness.meter import Meter, Moved, Usage, settle, settled
 from framehaul.harness.passes import attempt, columns_of
 from framehaul.harness.trials import Trials
-from framehaul.servers import Servers
+from framehaul.servers import Server, Servers
 from framehaul.settings import load_settings
+from framehaul.studies.drivers.driver import NotOfferedError
 from framehaul.studies.fidelity.trial import Cell, run_cells
 from framehaul.studies.guard.rows import table_of
+from framehaul.studies.guard.shapes import Shapes, is_shape
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import awaited
 from framehaul.techniques.registry import Database, Direction, named
 
+GRACE_SECONDS = 20
+"""How long a side may go on after nobody asks any more."""
+
+type Block = Callable[[], AbstractContextManager[Any]]
+
 
 class Worker:
-    """Makes passes of techniques over tables of its own, for as long as the block lasts."""
+    """Makes passes of techniques, and of shapes of queries, over tables of its own, for as long as the block lasts."""
 
     def __init__(
         self, both: Servers, stack: ExitStack, *, side: str, mark: str, rows: int, seed: int, slower: float
@@ -46,12 +54,14 @@ class Worker:
         self._rows, self._seed, self._slower = rows, seed, slower
         self._runner = stack.enter_context(asyncio.Runner())
         self._passes: dict[tuple[str, str], Passes] = {}
+        self._shapes: dict[str, Shapes] = {}
         stack.enter_context(settled())
 
     def answer(self, do: str, **given: Any) -> dict[str, Any]:
         """What a request comes to, with its status and the reason."""
         known: dict[str, Callable[..., dict[str, Any]]] = {
-            "open": self._open, "one": self._one, "replay": self._replay, "allocations": self._allocations,
+            "open": self._open, "open_shapes": self._open_shapes, "one": self._one, "replay": self._replay,
+            "allocations": self._allocations,
             "cells": self._cells,
         }  # fmt: skip
         work = known[do]
@@ -73,40 +83,28 @@ class Worker:
         self._passes[database, direction] = self._stack.enter_context(passes)
         return {}
 
-    def _found(self, key: list[Any]) -> tuple[Technique, Passes]:
+    def _open_shapes(self, database: Database) -> dict[str, Any]:
+        self._shapes[database] = Shapes(self._both, self._stack, database, self._mark, self._side)
+        return {}
+
+    def _path(self, key: list[Any]) -> _Path:
+        if is_shape(key[2]):
+            return _Shape(self._shapes[key[0]], key[2], self._both.of(key[0]), self._slower)
         technique = named(key[0], key[1], key[2])
-        if self._slower:
-            technique = slowed(technique, self._slower)
-        return technique, self._passes[key[0], key[1]]
+        return _Moves(self._passes[key[0], key[1]], technique, self._both.of(key[0]), self._slower, self._runner)
 
     def _one(self, key: list[Any], ports: list[int] | None = None) -> dict[str, Any]:
         """A pass on the server, verified."""
-        technique, passes = self._found(key)
-        way = self._way(technique, ports) if ports else None
-        moved = self._runner.run(passes.one(technique, 1, way))
-        return {"seconds": moved.seconds, "dtypes": moved.dtypes}
-
-    def _way(self, technique: Technique, ports: list[int]) -> Callable[[], AbstractContextManager[Way]]:
-        server = cast("Any", self._both.of(technique.database))
-        return lambda: nullcontext(Way(server.through(*ports), Meter(server.process_id)))
+        return self._path(key).one(ports)
 
     def _replay(self, key: list[Any], ports: list[int], calls: int) -> dict[str, Any]:
         """Client CPU seconds of calls that a recording answers; frames that come of them are verified."""
-        technique, passes = self._found(key)
-        way, seconds = self._way(technique, ports), 0.0
-        for _ in range(calls):
-            while (done := self._runner.run(passes.sent(technique, 1, way))) is None:
-                pass
-            returned, moved = done
-            for one in returned:
-                if one is not None:
-                    passes.checked(one, technique)
-            seconds += moved.usage.client_cpu_s
+        path = self._path(key)
+        seconds = sum(path.replayed(ports) for _ in range(calls))
         return {"client_cpu_s": seconds, "rss_bytes": psutil.Process().memory_info().rss}
 
     def _allocations(self, key: list[Any], ports: list[int]) -> dict[str, Any]:
         """What Python's own allocator gave to a call at most, in bytes; that of a library in Rust or C is not in it."""
-        technique, passes = self._found(key)
         peaks: list[int] = []
 
         @contextmanager
@@ -118,35 +116,124 @@ class Worker:
             finally:
                 tracemalloc.stop()
 
-        watched, way = _within(technique, traced), self._way(technique, ports)
-        while self._runner.run(passes.sent(watched, 1, way)) is None:
-            pass
+        self._path(key).within(traced, ports)
         return {"python_bytes": peaks[-1]}
 
     def _cells(self, key: list[Any]) -> dict[str, Any]:
         """What it does with every edge case."""
-        technique = self._found(key)[0]
+        technique = named(key[0], key[1], key[2])
         cells: list[Cell] = []
         trials: Trials[Cell] = Trials(cells.append)
         run_cells(self._both, [technique], trials)
         return {"cells": {f"{one.case} ({one.session})": [one.outcome, one.detail] for one in cells}}
 
 
-def slowed(technique: Technique, share: float) -> Technique:
-    """The technique with so much more CPU time: a slow-down that is known, to see whether it is found."""
+class _Path(Protocol):
+    """What a side does with a technique, or with a shape."""
+
+    def one(self, ports: list[int] | None) -> dict[str, Any]:
+        """A call on the server, or through these ports to it, verified."""
+
+    def replayed(self, ports: list[int]) -> float:
+        """The client's CPU seconds of a call that is answered at these ports; what comes of it is verified."""
+
+    def within(self, block: Block, ports: list[int]) -> None:
+        """The same within a block, with nothing looked at."""
+
+
+def _through(server: Server, ports: list[int]) -> Server:
+    through: Server = cast("Any", server).through(*ports)
+    return through
+
+
+class _Moves:
+    """A technique that moves the rows of a table."""
+
+    def __init__(
+        self, passes: Passes, technique: Technique, server: Server, slower: float, runner: asyncio.Runner
+    ) -> None:
+        self._passes, self._server, self._runner = passes, server, runner
+        self._technique = _within(technique, partial(slowed, slower)) if slower else technique
+
+    def one(self, ports: list[int] | None) -> dict[str, Any]:
+        """A pass."""
+        moved = self._runner.run(self._passes.one(self._technique, 1, self._way(ports) if ports else None))
+        return {"seconds": moved.seconds, "dtypes": moved.dtypes, "server_cpu_s": moved.usage.server_cpu_s}
+
+    def replayed(self, ports: list[int]) -> float:
+        """What its frames were is verified."""
+        returned, moved = self._sent(self._technique, ports)
+        for one in returned:
+            if one is not None:
+                self._passes.checked(one, self._technique)
+        return moved.usage.client_cpu_s
+
+    def within(self, block: Block, ports: list[int]) -> None:
+        """The call, and nothing around it."""
+        self._sent(_within(self._technique, block), ports)
+
+    def _sent(self, technique: Technique, ports: list[int]) -> tuple[list[Returned], Moved]:
+        while (done := self._runner.run(self._passes.sent(technique, 1, self._way(ports)))) is None:
+            pass
+        return done
+
+    def _way(self, ports: list[int]) -> Callable[[], AbstractContextManager[Way]]:
+        return lambda: nullcontext(Way(_through(self._server, ports), Meter(self._server.process_id)))
+
+
+class _Shape:
+    """A driver that is asked a shape."""
+
+    def __init__(self, shapes: Shapes, name: str, server: Server, slower: float) -> None:
+        self._shapes, self._name, self._server, self._slower = shapes, name, server, slower
+        self._meter = Meter(server.process_id)
+        self._took: tuple[float, Usage] | None = None
+
+    def one(self, ports: list[int] | None) -> dict[str, Any]:
+        """A call."""
+        returned = self._sent(ports, self._clock)
+        self._shapes.verified(self._name, returned, stored=True)
+        assert self._took is not None
+        seconds, usage = self._took
+        types = self._shapes.types(self._name, returned)
+        return {"seconds": seconds, "dtypes": types, "server_cpu_s": usage.server_cpu_s}
+
+    def replayed(self, ports: list[int]) -> float:
+        """What the last query gave is verified."""
+        self._shapes.verified(self._name, self._sent(ports, self._clock), stored=False)
+        assert self._took is not None
+        return self._took[1].client_cpu_s
+
+    def within(self, block: Block, ports: list[int]) -> None:
+        """Its queries; connected before."""
+        self._sent(ports, block)
+
+    def _sent(self, ports: list[int] | None, block: Block) -> Any:
+        try:
+            return self._shapes.sent(self._name, _through(self._server, ports) if ports else self._server, block)
+        except NotOfferedError as error:
+            raise UnavailableError(str(error)) from error
 
     @contextmanager
-    def slower() -> Iterator[None]:
-        begun = time.process_time()
-        yield
-        until = time.process_time() * (1 + share) - begun * share
-        while time.process_time() < until:
-            pass
-
-    return _within(technique, slower)
+    def _clock(self) -> Iterator[None]:
+        self._meter.start()
+        begun = time.perf_counter()
+        with slowed(self._slower) if self._slower else nullcontext():
+            yield
+        self._took = time.perf_counter() - begun, self._meter.stop()
 
 
-def _within(technique: Technique, block: Callable[[], AbstractContextManager[None]]) -> Technique:
+@contextmanager
+def slowed(share: float) -> Iterator[None]:
+    """So much more CPU time than the block takes: a slow-down that is known, to see whether it is found."""
+    begun = time.process_time()
+    yield
+    until = time.process_time() * (1 + share) - begun * share
+    while time.process_time() < until:
+        pass
+
+
+def _within(technique: Technique, block: Block) -> Technique:
     @wraps(technique.function)
     async def function(*arguments: Any) -> Any:
         with block():
@@ -165,9 +252,24 @@ def main() -> None:
     with servers.running(load_settings()) as both, ExitStack() as stack:
         worker = Worker(both, stack, **given)
         print(json.dumps({"status": "ok", "reason": None}), file=answers, flush=True)
-        for line in sys.stdin:
+        for line in iter(_requests().get, ""):
             print(json.dumps(worker.answer(**json.loads(line))), file=answers, flush=True)
             settle()  # what is used for the first time is imported then
+
+
+def _requests() -> queue.SimpleQueue[str]:
+    """What comes, until there is no more: then who is still at work has so much time to end."""
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            requests.put(line)
+        requests.put("")
+        time.sleep(GRACE_SECONDS)
+        os._exit(1)  # a driver hangs, and who would have ended this process is gone
+
+    threading.Thread(target=read, daemon=True).start()
+    return requests
 
 
 if __name__ == "__main__":
