@@ -14,6 +14,7 @@ from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polar
 from framehaul.data.schema import Table
 from framehaul.results import measured
 from framehaul.servers.network import Link
+from framehaul.studies.network.queries import QUERIES
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
@@ -113,6 +114,8 @@ class Task:
     @property
     def of(self) -> Technique:
         """The technique, with its codec."""
+        if self.technique in QUERIES:
+            return QUERIES[self.technique]
         known = named(self.database, self.direction, self.technique)
         return with_codec(known, self.codec) if self._with_codec else known
 
@@ -171,6 +174,7 @@ def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
                     planned.append(Task(database, direction, name, codec, link.name))
                     if _encrypted(roads, link, name, codec):
                         planned.append(Task(database, direction, name, codec, link.name, "tls"))
+    planned += [Task("postgres", "read", name, "none", link.name) for name in QUERIES for link in links]
     return planned + pooled(roads, links[0])
 
 
