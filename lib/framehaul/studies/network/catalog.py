@@ -190,18 +190,19 @@ def _encrypted(roads: str, link: Link, name: str, codec: str) -> bool:
 def pooled(roads: str, link: Link) -> list[Task]:
     """What is tried through PgBouncer, over this network: at the effort `all` every technique that needs no file.
 
-    Else the first technique of Polars of each direction, driver and family; of the least effort, of reads with COPY.
+    Else the first technique of Polars of each direction, driver, family and number of connections, for two that read
+    share a snapshot; of the least effort, of reads with COPY over one.
     """
     chosen: dict[tuple[str, ...], Technique] = {}
     for one in techniques("postgres"):
         # Everyday ones take long for many rows, and prepare and set no other way than these.
         if one.origin in ("published", "beyond") and "pg_parquet" not in one.requires:
-            kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family)
+            kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family, str(one.connections))
             if roads == "all" or one.frame == "polars":
                 chosen.setdefault(kind, one)
     few = [*chosen.values()]
     if roads == "least":
-        few = [one for one in few if one.direction == "read" and one.family == "copy_binary"]
+        few = [one for one in few if (one.direction, one.family, one.connections) == ("read", "copy_binary", 1)]
     return [Task(one.database, one.direction, one.name, "none", link.name, via="pgbouncer") for one in few]
 
 

@@ -77,7 +77,9 @@ def polars_psycopg_prepared_query(connection: psycopg.Connection[Any], table: Ta
 
 @query("asyncpg, prepared in each call")
 async def polars_asyncpg_prepared_query(connection: asyncpg.Connection[Any], table: Table) -> pl.DataFrame:
-    """Each call prepares the query, waits for that, and runs it, as `fetch` does where its cache is off.
+    """Each call prepares the query, runs it, and closes that of the call before: three round trips.
+
+    So does `fetch` where its cache is off.
 
     https://magicstack.github.io/asyncpg/current/usage.html
     """
