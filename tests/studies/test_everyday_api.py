@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
+from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
 from framehaul.harness.children import ChildError, ended_with_the_block
@@ -24,7 +25,7 @@ from framehaul.results import committed, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.everyday_api import STUDY, study
+from framehaul.studies.everyday_api import STUDY, batches, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
 from framehaul.studies.everyday_api.study import (
     CALLED_AS_WELL,
@@ -36,9 +37,10 @@ from framehaul.studies.everyday_api.study import (
 )
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
+from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES, Technique, named
 from framehaul.techniques.source import source
-from tests.conftest import check_each
+from tests.conftest import check_each, values_of
 from tests.techniques.test_source import imported
 
 ROWS = 20_000
@@ -180,9 +182,35 @@ def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> No
 
 def test_batches_gave_what_was_sent(out: Path) -> None:
     reads = store.read(out / "results" / STUDY.results, BatchedRead)
-    assert set(reads["way"]) == {way.name for way in WAYS}
+    asked = values_of(out, STUDY)["ways"]
+    assert set(reads["way"]) == {way.name for way in WAYS if way.usual or asked == "all"}
     assert reads.filter(pl.col("status") != "ok").select("way", "reason").rows() == []
     assert reads["peak_rss_bytes"].null_count() == 0
+
+
+def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH_ROWS", 100)
+    content = generator.arrow_table(ANALYTICS_METRICS, 250, 1)
+    sent = sums_of(to_polars(content, ANALYTICS_METRICS), ANALYTICS_METRICS)
+    for database in DATABASES:
+        tables_of(servers.of(database)).create(ANALYTICS_METRICS)
+        tables_of(servers.of(database)).load(ANALYTICS_METRICS, content)
+
+    several = set()
+    for way in WAYS:
+        with CLIENTS[way.client](servers.of(way.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
+            frames = [sums_of(frame, ANALYTICS_METRICS) for frame in way.give(client, ANALYTICS_METRICS)]
+        assert {of: sum(frame[of] for frame in frames) for of in sent} == sent, way.name
+        several |= {way.name} if len(frames) > 1 else set()
+    # Who gives what the server sends has one piece of it, of so few rows.
+    assert {way.name for way in WAYS if "cursor" in way.name or "sqlalchemy" in way.client} <= several
+    for database in DATABASES:
+        tables_of(servers.of(database)).drop(ANALYTICS_METRICS)
+
+
+def test_ways_that_are_not_known_are_refused() -> None:
+    with pytest.raises(ValueError, match="WAYS='some': choose from few, all"):
+        study.run(rows=10, passes=1, seed=1, ways="some")
 
 
 def test_sums_are_the_same_of_either_kind_of_frame() -> None:

@@ -23,8 +23,10 @@ from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, catalog, process, report, study
 from framehaul.studies.network.catalog import FEW, LOOPBACK, Task
 from framehaul.studies.network.process import Inside
+from framehaul.studies.network.queries import CALLS, QUERIES
 from framehaul.studies.network.rows import Result, placed
 from framehaul.studies.network.wanted import NAMESPACES, RELAY, Wanted
+from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES, Direction
 from tests.conftest import numbers_of
@@ -95,6 +97,17 @@ def test_a_pass_over_the_far_side_is_not_one_of_loopback(inside: Inside) -> None
     far = inside.measure(replace(READ, technique="polars_connectorx_read"))
     assert far["wire_bytes"] > 300 * 100  # threads of its own, which connect from the client's side as well
     assert "wire_bytes" not in inside.measure(replace(READ, network=LOOPBACK.name))
+
+
+def test_what_is_prepared_waits_once_more_and_anew_each_time_for_two_messages(inside: Inside) -> None:
+    asked = {name: Task("postgres", "read", name, "none", NEAR.name) for name in QUERIES}
+    waited = {name: inside.measure(task)["round_trips"] for name, task in asked.items()}
+    assert waited["polars_psycopg_simple_query"] == waited["polars_psycopg_extended_query"] == CALLS
+    assert waited["polars_psycopg_prepared_query"] == CALLS + 1
+    assert waited["polars_asyncpg_prepared_query"] == 3 * CALLS - 1
+    again = inside.measure(asked["polars_psycopg_simple_query"])
+    assert again["rows_per_s"] == pytest.approx(CALLS / again["seconds"])
+    assert again["rows_per_s"] < 1e3 / NEAR.rtt_ms
 
 
 @pytest.mark.slow
@@ -187,7 +200,10 @@ def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind(roads: str) 
     planned = catalog.tasks(roads, catalog.chosen_links(roads, "embedded"))
     assert len(planned) == len(set(planned)) == len({task.words for task in planned})
     known = {one.key for one in techniques()}
-    assert {(task.database, task.direction, task.technique) for task in planned} <= known
+    moves = [task for task in planned if task.technique not in QUERIES]
+    assert {(task.database, task.direction, task.technique) for task in moves} <= known
+    queried = {(task.technique, task.network) for task in planned if task not in moves}
+    assert queried == {(name, task.network) for name in QUERIES for task in planned}
     assert {task.encryption for task in planned} == {"none", "tls"}
     assert {task.via for task in planned} == {"direct", "pgbouncer"}
     assert {"none", "lz4", "zstd"} <= {task.codec for task in planned}
@@ -241,7 +257,7 @@ def test_the_road_to_somebodys_server_is_measured(
         assert "wire_bytes" not in there.measure(replace(READ, network="as it is"))
         told = report.nearest(there.found)
         query = "SELECT count(*) FROM pg_class WHERE relname LIKE 'framehaul_analytics_metrics%' AND relkind = 'r'"
-        assert PostgresTables(server).run(query) == [(2,)]
+        assert PostgresTables(server).run(query) == [(3,)]
     assert PostgresTables(server).run(query) == [(0,)]
     assert told is not None
     assert [line for line in DATABASES.values() if f"The road to {line}: RTT " in told] == ["PostgreSQL", "ClickHouse"]
@@ -330,6 +346,38 @@ def test_tls_and_two_connections_are_compared_with_the_same_without() -> None:
     (second,) = report.connections_of(passes)
     assert (second["ratio"].ratio, second["said"]) == (pytest.approx(2), "faster")
     assert "TLS moves 0.50x the rows/s in the middle of 1 pairs" in report.findings_text(passes, {})
+
+
+def test_queries_of_one_row_are_compared_with_each_other_and_with_no_move() -> None:
+    simple, prepared = (Task("postgres", "read", name, "none", NEAR.name) for name in [*QUERIES][::3])
+    passes = of((READ, 100), (simple, 1000), (prepared, 500))
+    assert [row["technique"] for row in report.fastest(passes)] == [READ.technique]
+    first, second = report.queries_of(passes)
+    assert (first["technique"], second["ratio"].ratio, second["said"]) == (
+        simple.technique, pytest.approx(0.5), "slower"
+    )  # fmt: skip
+    table = str(report.queries_table(passes.with_columns(rows=pl.lit(CALLS, pl.Int64), round_trips=pl.lit(2 * CALLS))))
+    assert "| 2.0 |" in table
+    said = f"PostgreSQL: {prepared.of.label} over {simple.of.label}, queries/s: 0.50x on {NEAR.name} (slower)."
+    assert said in report.findings_text(passes, {})
+    assert report.queries_table(passes.filter(technique=READ.technique)) == (
+        "Queries of one row were not measured in this run."
+    )
+
+
+def test_who_is_advised_across_a_network_gave_back_what_was_sent_there() -> None:
+    near, far = FEW[1], FEW[2]
+    wrong = replace(READ, technique="polars_psycopg_copy_text")
+    passes = of((READ, 100), (wrong, 300), (replace(READ, network=LOOPBACK.name), 900), (arrow("zstd", far.name), 50))
+    exact = passes.with_columns(
+        dtypes=pl.when(technique=wrong.technique).then(pl.lit("x:String")).otherwise(pl.lit("exact"))
+    )
+    rows = [*best_across(exact)]
+    assert [(row["function"], row["case"].split(" (")[0], row["speed"]) for row in rows] == [
+        (READ.technique, f"network: {near.name}", "100 rows/s"),
+        ("polars_http_client_arrow_dictionary", f"network: {far.name}", "50 rows/s"),
+    ]
+    assert rows[1]["label"].endswith(", zstd")
 
 
 def test_a_network_that_was_never_right_has_no_speed() -> None:

@@ -33,6 +33,8 @@ DRIVERS = {
     "sqlalchemy_psycopg2": "SQLAlchemy over psycopg2",
     "clickhouse_driver": "clickhouse-driver",
     "clickhouse_sqlalchemy": "SQLAlchemy over clickhouse-driver",
+    "clickhouse_sqlalchemy_http": "SQLAlchemy over requests",
+    "clickhouse_connect_sqlalchemy": "SQLAlchemy over clickhouse-connect",
     "asynch": "asynch",
     "urllib": "urllib",
     "urllib3": "urllib3",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from framehaul.reporting.study import PASSES, ROWS, SEED, Study
+from framehaul.reporting.study import PASSES, ROWS, SEED, Parameter, Study
+
+WAYS = Parameter(
+    "ways", "few", "of reading in batches: those that most people call, or every dialect and cursor as well",
+    choices=("few", "all"), reference="all",
+)  # fmt: skip
 
 STUDY = Study(
     "18_everyday_api",
     "What does one gain over to_sql, write_database and read_sql, and by which change?",
-    (ROWS.at(200_000), PASSES.at(1, reference=3), SEED),
+    (ROWS.at(200_000), PASSES.at(1, reference=3), SEED, WAYS),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
     blocks="framehaul.studies.everyday_api.study:writeup_blocks",

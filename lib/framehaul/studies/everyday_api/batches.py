@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import connectorx
 import pandas as pd
 import polars as pl
 
@@ -20,7 +21,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, ColumnType, Table
 from framehaul.harness.meter import Meter
 from framehaul.settings import load_settings
 from framehaul.techniques.clients import CLIENTS
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import DRIVERS, Database
 
 BATCH_ROWS = 10_000
 NUMBERS = (ColumnType.INT16, ColumnType.INT32, ColumnType.INT64)
@@ -38,6 +39,8 @@ class Way:
     label: str
     give: Callable[[Any, Table], Iterator[Frame]]
     link: str
+    usual: bool = True
+    """Whether a look has it: the others do the same by another driver."""
 
 
 def _query(table: Table) -> str:
@@ -82,6 +85,37 @@ def psycopg_cursor(connection: Any, table: Table) -> Iterator[Frame]:
             yield pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
+def psycopg2_cursor(connection: Any, table: Table) -> Iterator[Frame]:
+    """psycopg2 fetches from a cursor on the server."""
+    with connection, connection.cursor("framehaul_batches") as cursor:
+        cursor.execute(_query(table))
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            yield pl.DataFrame(rows, schema=table.column_names, orient="row")
+
+
+def connectorx_stream(address: str, table: Table) -> Iterator[Frame]:
+    """ConnectorX gives batches of Arrow as they come."""
+    batches: Any = connectorx.read_sql(address, _query(table), return_type="arrow_stream", batch_size=BATCH_ROWS)
+    for batch in batches:
+        yield pl.DataFrame(batch)
+
+
+def clickhouse_chunks(connection: Any, table: Table) -> Iterator[Frame]:
+    """pandas cuts what the dialect gives."""
+    yield from pd.read_sql_query(_clickhouse_query(table), connection, chunksize=BATCH_ROWS)
+
+
+def clickhouse_chunks_streamed(connection: Any, table: Table) -> Iterator[Frame]:
+    """pandas cuts what the dialect gives, which is asked to stream."""
+    yield from clickhouse_chunks(connection.execution_options(stream_results=True), table)
+
+
+def clickhouse_batches_streamed(connection: Any, table: Table) -> Iterator[Frame]:
+    """Polars cuts what the dialect gives, which is asked to stream."""
+    streaming = connection.execution_options(stream_results=True)
+    yield from pl.read_database(_clickhouse_query(table), streaming, iter_batches=True, batch_size=BATCH_ROWS)
+
+
 def connect_stream(client: Any, table: Table) -> Iterator[Frame]:
     """clickhouse-connect makes a frame of each block."""
     with client.query_df_stream(_clickhouse_query(table)) as stream:
@@ -103,6 +137,7 @@ def driver_iterator(client: Any, table: Table) -> Iterator[Frame]:
 
 PANDAS = "https://pandas.pydata.org/docs/user_guide/io.html#querying"
 POLARS = "https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html"
+DIALECT = "https://clickhouse-sqlalchemy.readthedocs.io/en/latest/features.html#execution-options"
 CONNECT = "https://clickhouse.com/docs/integrations/language-clients/python/advanced-querying#streaming-queries"
 WAYS = (
     Way("pandas_chunksize", "postgres", "sqlalchemy", "pandas.read_sql(chunksize=)", pandas_chunks, PANDAS),
@@ -124,6 +159,14 @@ WAYS = (
         "psycopg_cursor", "postgres", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor,
         "https://www.psycopg.org/psycopg3/docs/advanced/cursors.html#server-side-cursors",
     ),
+    Way(
+        "psycopg2_cursor", "postgres", "psycopg2", "psycopg2, a named cursor's fetchmany", psycopg2_cursor,
+        "https://www.psycopg.org/docs/usage.html#server-side-cursors", usual=False,
+    ),
+    Way(
+        "connectorx_stream", "postgres", "address", "ConnectorX, return_type=arrow_stream", connectorx_stream,
+        "https://sfu-db.github.io/connector-x/api.html", usual=False,
+    ),
     Way("connect_df_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream,
         CONNECT),
     Way(
@@ -133,6 +176,18 @@ WAYS = (
     Way(
         "driver_execute_iter", "clickhouse", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator,
         "https://clickhouse-driver.readthedocs.io/en/latest/features.html#streaming-results",
+    ),
+    *(
+        Way(f"{name}_{client}", "clickhouse", client, f"{label}, SQLAlchemy over {DRIVERS[client]}", give, DIALECT,
+            usual=False)
+        for client in ("clickhouse_sqlalchemy", "clickhouse_sqlalchemy_http", "clickhouse_connect_sqlalchemy")
+        for name, label, give in (
+            ("pandas_chunksize", "pandas.read_sql(chunksize=)", clickhouse_chunks),
+            ("pandas_chunksize_streamed", "pandas.read_sql(chunksize=), stream_results=True",
+             clickhouse_chunks_streamed),
+            ("polars_iter_batches_streamed", "polars.read_database(iter_batches=True), stream_results=True",
+             clickhouse_batches_streamed),
+        )
     ),
 )  # fmt: skip
 

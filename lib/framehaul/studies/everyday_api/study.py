@@ -34,6 +34,7 @@ from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
+from framehaul.studies.everyday_api import WAYS as PARAMETER
 from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, read_once, sums_of
 from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
@@ -77,14 +78,16 @@ class BatchedRead:
     reason: str | None = None
 
 
-def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
+def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = ANALYTICS_METRICS) -> EverydayApi:
     """Read a table of a fifth of the rows, and of all, in each way that promises batches, and write the results.
 
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, 0, seed)
-    terms = {"rows": rows, **vars(rounds)}
+    if ways not in PARAMETER.choices:
+        raise ValueError(f"WAYS={ways!r}: choose from {', '.join(PARAMETER.choices)}")
+    chosen, rounds = [way for way in WAYS if way.usual or ways == "all"], Rounds(passes, 0, seed)
+    terms = {"rows": rows, "ways": ways, **vars(rounds)}
     with (
         recording(STUDY.notebook, STUDY.results, BatchedRead, "read", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -94,20 +97,20 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
         # Fewer rows than fill a batch say nothing about memory.
         sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
-        this_run.expect(len(WAYS) * len(sizes) * passes)
+        this_run.expect(len(chosen) * len(sizes) * passes)
 
         def work(stop: threading.Event) -> None:
             for size in sizes:
-                _read_all(this_run, both, table, size, rounds, stop)
+                _read_all(this_run, both, chosen, table, size, rounds, stop)
 
         interruptible(work)
     return EverydayApi.load(this_run.settings)
 
 
 def _read_all(
-    this_run: Recording, both: Servers, table: Table, size: int, rounds: Rounds, stop: threading.Event
+    this_run: Recording, both: Servers, ways: list[Way], table: Table, size: int, rounds: Rounds, stop: threading.Event
 ) -> None:
-    """A table of so many rows on both servers, and every way of reading it in batches."""
+    """A table of so many rows on both servers, and these ways of reading it in batches."""
     content = generator.arrow_table(table, size, rounds.seed)
     sent = sums_of(to_polars(content, table), table)
 
@@ -122,7 +125,7 @@ def _read_all(
             tables.load(table, content)
             tables.quiesce()
         in_rounds(
-            WAYS, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
+            ways, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
             stop=stop, progress=lambda way, _: this_run.progress(way.name), finished=finished,
         )  # fmt: skip
     finally:

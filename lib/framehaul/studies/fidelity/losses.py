@@ -90,6 +90,15 @@ LOSSES: tuple[Loss, ...] = (
         "CSV has ClickHouse's own text of what is nested, and each field of a Tuple as a column.",
     ),
     Loss(
+        r" read .*_http_read_sql", r"fixed-size list|nested list|list of structs|struct|map", r"became ",
+        "The dialect for HTTP leaves what is nested as ClickHouse's own text of it.",
+    ),
+    Loss(
+        r" read .*_http_read_sql", r"bytes|not UTF-8", r"became ",
+        "The dialect for HTTP puts U+FFFD in the place of what is no UTF-8. With `unicode_errors=strict` in its "
+        "address it says so.",
+    ),
+    Loss(
         r" read .*copy_text", r"fixed-size list", r"became '",
         "A parser of delimited text leaves arrays as PostgreSQL's text of them.",
     ),
@@ -133,7 +142,7 @@ LOSSES: tuple[Loss, ...] = (
         "pandas' CSV parser has no integers of 64 bits without a sign beside NULL, and leaves the column as text.",
     ),
     Loss(
-        r" read .*(_csv|copy_text)", r"list of|duration", r"became '",
+        r" read .*(_csv|copy_text|_http_read_sql)", r"list of|duration", r"became '",
         "A parser of delimited text has neither lists nor durations, and leaves them as the server's text.",
     ),
     Loss(
@@ -177,7 +186,7 @@ LOSSES: tuple[Loss, ...] = (
         "are some as well.",
     ),
     Loss(
-        r"postgres write .*_asyncpg_copy_binary", r"date: ", r"infinity",
+        r"postgres write .*_asyncpg_(copy_binary|executemany)", r"date: ", r"infinity",
         "asyncpg sends Python's first and last date, 0001-01-01 and 9999-12-31, as `-infinity` and `infinity`.",
     ),
     Loss(
@@ -215,8 +224,8 @@ LOSSES: tuple[Loss, ...] = (
         "The driver makes a float of the seconds since 1970: the later, the fewer digits are left for their fraction.",
     ),
     Loss(
-        r"clickhouse read .*_csv", r"timestamp: in a zone", r"became",
-        "CSV has the clock of the column's zone and does not say which zone. Ask for UTC.",
+        r"clickhouse read .*(_csv|_http_read_sql)", r"timestamp: in a zone", r"became",
+        "CSV, as tab-separated text, has the clock of the column's zone and does not say which zone. Ask for UTC.",
     ),
     Loss(
         r" write pandas_", r"bytes", r"became b?['\"]b",
@@ -228,9 +237,10 @@ LOSSES: tuple[Loss, ...] = (
         "(`output_format_parquet_string_as_string`); nothing checks that it is.",
     ),
     Loss(
-        r"clickhouse read .*(query_df(_rust)?|connect_query)$", r"not UTF-8|bytes", r"became b?'[0-9a-f]+",
-        "clickhouse-connect's `query` and `query_df` give bytes that are not UTF-8 as text of their hexadecimal digits "
-        "(`reproductions`). Ask for such columns as bytes: `column_formats`.",
+        r"clickhouse read .*(query_df(_rust)?|connect_query|connect_sqlalchemy_read_\w+)$", r"not UTF-8|bytes",
+        r"became b?'[0-9a-f]+",
+        "clickhouse-connect's `query` and `query_df`, and its dialect, give bytes that are not UTF-8 as text of their "
+        "hexadecimal digits (`reproductions`). Ask for such columns as bytes: `column_formats`.",
     ),
     Loss(
         r"clickhouse read .*query_df_arrow$", r"not UTF-8", r"no UTF-8",
@@ -247,7 +257,7 @@ LOSSES: tuple[Loss, ...] = (
         "ClickHouse passes over what a Parquet file has beyond the table (`input_format_skip_unknown_fields`).",
     ),
     Loss(
-        r"clickhouse write .*(native_columnar|numpy)", r"frame: a column more", r"dropped",
+        r"write .*(native_columnar|numpy|unnest)", r"frame: a column more", r"dropped",
         "The path asks the frame for the columns of the table, and does not look at what else it has.",
     ),
     Loss(
@@ -256,7 +266,7 @@ LOSSES: tuple[Loss, ...] = (
         "those behind them.",
     ),
     Loss(
-        r"write .*(_csv|_tsv|copy_text|copy_binary|executemany|execute_values|driver_rows|connect_insert)",
+        r"write .*(_csv|_tsv|copy_text|copy_binary|executemany|pipeline|execute_values|driver_rows|connect_insert)",
         r"frame: two columns in the other order", r"became",
         "The values go by their place in the frame, and the names are the table's: two columns of one type change "
         "places. Select the table's columns by name before.",
@@ -291,7 +301,7 @@ LOSSES: tuple[Loss, ...] = (
         "`to_sql` names the columns that the frame has, and the server fills the others with their default.",
     ),
     Loss(
-        r"postgres write .*(to_sql|write_database|executemany|execute_values|core_insert)",
+        r"postgres write .*(to_sql|write_database|executemany|pipeline|unnest|execute_values|core_insert)",
         r"not UTF-8: as bytes", r"became '\\\\x",
         "Bytes are sent as `bytea`, which becomes text as its hexadecimal digits.",
     ),
@@ -309,7 +319,8 @@ LOSSES: tuple[Loss, ...] = (
         "Polars makes a pandas frame of it, whose `to_sql` takes NaN for NULL.",
     ),
     Loss(
-        r"clickhouse write polars_clickhouse_connect_insert", r"enum: a value more", r"cannot be read back",
+        r"clickhouse write .*_clickhouse_connect_(insert|sqlalchemy_to_sql)", r"enum: a value more",
+        r"cannot be read back",
         "clickhouse-connect sends 0 for a text that the enum does not have, and the server stores it: whoever reads "
         "the column gets an error (`reproductions`).",
     ),
@@ -317,6 +328,10 @@ LOSSES: tuple[Loss, ...] = (
         r"clickhouse write .*numpy", r"date: ", r"became",
         "ClickHouse's `Date` has 1970-01-01 to 2149-06-06; the driver cuts the number of days to its 16 bits. `Date32` "
         "has more.",
+    ),
+    Loss(
+        r"clickhouse write .*_connect_sqlalchemy_to_sql", r"duration", r"NULL became",
+        "clickhouse-connect takes pandas' mark for no duration for the integer beneath it, the least there is.",
     ),
     Loss(
         r"clickhouse read .*query_dataframe", r"column names", r"became",
@@ -353,6 +368,16 @@ LOSSES: tuple[Loss, ...] = (
         r"postgres write .*psycopg_copy_text", r"text", r"became '[ÃÂ]", session="hostile",
         why="COPY takes the bytes to be in the session's `client_encoding`, and they are UTF-8. `COPY ... (ENCODING "
         "'UTF8')` says what they are.",
+    ),
+    Loss(
+        r"postgres write .*unnest", r"bytes", r"became b'", session="hostile",
+        why="psycopg writes bytes of an array as for a statement whose text has escapes, with "
+        "`standard_conforming_strings` off, and sends them apart from it.",
+    ),
+    Loss(
+        r"clickhouse read .*_http_read_sql", r"text: |bool", r"became '(NULL|yes)'", session="hostile",
+        why="NULL and booleans come as the session writes them: `format_tsv_null_representation`, "
+        "`bool_true_representation`.",
     ),
     Loss(
         r"clickhouse read pandas_.*_csv", r".", r"became '0;|257 rows instead", session="hostile",

@@ -34,7 +34,8 @@ TEXT = "copy_text|insert_text|http_csv"
 REJECTIONS: tuple[Rejection, ...] = (
     # What is told of a session reaches who reads or writes text in it.
     Rejection("server", r"Cannot (parse|read)|could not parse|invalid input syntax|NotNullViolation|DateStyle|"
-              r"Mixed timezones|too large to convert to float|codec can't|invalid utf-8|has no equivalent",
+              r"Mixed timezones|too large to convert to float|codec can't|invalid utf-8|has no equivalent|"
+              r"time data|ConversionSyntax",
               session="hostile"),
     # Delimited text as dataframes write it, and as servers do: nothing nested, no bytes, and NaN looks like NULL.
     Rejection("format", r"CSV|new_columns|could not parse|not parsed from text|malformed array|NotNullViolation|"
@@ -42,6 +43,7 @@ REJECTIONS: tuple[Rejection, ...] = (
               r"Too large value for FixedString", TEXT),
     Rejection("format", r"(?i)parquet", "http_parquet"),
     Rejection("format", r"Arrow's decimals"),
+    Rejection("server", r"^ProgramLimitExceeded"),
     # Techniques of ours, whose decoders and encoders know fewer types, say so by the column.
     Rejection("driver", r"^ValueError: column \w+ is .*(decoded here|encoded here|use |cast it|read it)"),
     Rejection("driver", r"^ValueError: column \w+ is .*all its NULLs"),
@@ -50,8 +52,10 @@ REJECTIONS: tuple[Rejection, ...] = (
     Rejection("driver", r"^the client does not open|^hangs"),
     Rejection("driver", r"^(Type|Attribute|Overflow|NotImplemented|Runtime|UnknownType|TypeMismatch|Internal|Schema|"
               r"NotSupported|InvalidOperation|UnicodeDecode|Duplicate|Database|Programming|Data|Compute)Error"),
-    Rejection("driver", r"^(Arrow\w+|DatabaseException|DatatypeMismatch|IndeterminateDatatype|BinderException)"),
-    Rejection("driver", r"^ValueError: (Field pyarrow|invalid enum member|zip\(\)|Unsigned|cannot concat|Mixed)"),
+    Rejection("driver", r"^(Arrow\w+|DatabaseException|DatatypeMismatch|IndeterminateDatatype|CannotCoerce|"
+              r"BinderException)"),
+    Rejection("driver", r"^ValueError: (Field pyarrow|invalid enum member|zip\(\)|Unsigned|cannot concat|Mixed|"
+              r"unconverted)"),
     Rejection("driver", r"^InvalidTextRepresentation: invalid input syntax for type json", "insert_rows"),
 )  # fmt: skip
 """Every known rejection; the first that fits says where its reason lies."""

@@ -14,6 +14,7 @@ from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polar
 from framehaul.data.schema import Table
 from framehaul.results import measured
 from framehaul.servers.network import Link
+from framehaul.studies.network.queries import QUERIES
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
@@ -113,6 +114,8 @@ class Task:
     @property
     def of(self) -> Technique:
         """The technique, with its codec."""
+        if self.technique in QUERIES:
+            return QUERIES[self.technique]
         known = named(self.database, self.direction, self.technique)
         return with_codec(known, self.codec) if self._with_codec else known
 
@@ -171,6 +174,7 @@ def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
                     planned.append(Task(database, direction, name, codec, link.name))
                     if _encrypted(roads, link, name, codec):
                         planned.append(Task(database, direction, name, codec, link.name, "tls"))
+    planned += [Task("postgres", "read", name, "none", link.name) for name in QUERIES for link in links]
     return planned + pooled(roads, links[0])
 
 
@@ -186,18 +190,19 @@ def _encrypted(roads: str, link: Link, name: str, codec: str) -> bool:
 def pooled(roads: str, link: Link) -> list[Task]:
     """What is tried through PgBouncer, over this network: at the effort `all` every technique that needs no file.
 
-    Else the first technique of Polars of each direction, driver and family; of the least effort, of reads with COPY.
+    Else the first technique of Polars of each direction, driver, family and number of connections, for two that read
+    share a snapshot; of the least effort, of reads with COPY over one.
     """
     chosen: dict[tuple[str, ...], Technique] = {}
     for one in techniques("postgres"):
         # Everyday ones take long for many rows, and prepare and set no other way than these.
         if one.origin in ("published", "beyond") and "pg_parquet" not in one.requires:
-            kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family)
+            kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family, str(one.connections))
             if roads == "all" or one.frame == "polars":
                 chosen.setdefault(kind, one)
     few = [*chosen.values()]
     if roads == "least":
-        few = [one for one in few if one.direction == "read" and one.family == "copy_binary"]
+        few = [one for one in few if (one.direction, one.family, one.connections) == ("read", "copy_binary", 1)]
     return [Task(one.database, one.direction, one.name, "none", link.name, via="pgbouncer") for one in few]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
@@ -14,6 +14,8 @@ from framehaul.harness.meter import Meter, settle
 from framehaul.harness.passes import describe
 from framehaul.servers.pgbouncer import fill
 from framehaul.studies.network.catalog import UNVERIFIED, Task
+from framehaul.studies.network.queries import CALLS as QUERY_CALLS
+from framehaul.studies.network.queries import QUERIES
 from framehaul.studies.network.roads import Roads
 from framehaul.techniques.registry import Database, Direction
 
@@ -26,6 +28,7 @@ NOT_PREPARED = {
 }  # fmt: skip
 """What each driver's documentation advises before PgBouncer, by driver.
 https://magicstack.github.io/asyncpg/current/faq.html and the page above."""
+type Kind = Direction | Literal["query"]
 CARRIED = ("wire_bytes", "packets", "dropped", "round_trips")
 
 
@@ -40,12 +43,17 @@ class Passes:
         self._roads, self._rows, self._stack = roads, rows, ExitStack()
         self._again, self._few = table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS)
         self._reused: set[Task] = set()
-        self._of: dict[tuple[Database, Direction], measure.Passes] = {}
+        self._of: dict[tuple[Database, Kind], measure.Passes] = {}
         for name in databases:
             server = roads.both.of(name)
             read = table.renamed(f"{table.name}_read")
             self._of[name, "write"] = measure.Passes(server, table, content, ["write"], frames)
             self._of[name, "read"] = measure.Passes(server, read, content, ["read"])
+        if "postgres" in databases:
+            one = table.renamed(f"{table.name}_one")
+            self._of["postgres", "query"] = measure.Passes(
+                roads.both.postgres, one, content.slice(0, 1), ["read"], calls=QUERY_CALLS
+            )
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -109,6 +117,8 @@ class Passes:
             with roads.on(link):
                 yield measure.Way(server, Meter(*roads.server_processes(task)), counting)
 
-        moved = await self._of[task.database, task.direction].one(technique, 1, way)
-        measured = {"seconds": moved.seconds, "rows_per_s": self._rows / moved.seconds, "dtypes": moved.dtypes}
+        kind: Kind = "query" if task.technique in QUERIES else task.direction
+        rows = QUERY_CALLS if kind == "query" else self._rows
+        moved = await self._of[task.database, kind].one(technique, 1, way)
+        measured = {"seconds": moved.seconds, "rows_per_s": rows / moved.seconds, "dtypes": moved.dtypes}
         return measured | vars(moved.usage) | ({} if roads.net is None or link.loopback else counts)

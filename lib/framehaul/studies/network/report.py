@@ -27,12 +27,13 @@ from framehaul.reporting.tables import (
 from framehaul.results import ratios, statistics
 from framehaul.results.ratios import Ratio, ratio_of_rows
 from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, UNLIMITED, road_to
+from framehaul.studies.network.queries import QUERIES
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES, Database
 
 WHO = [
-    "database", "direction", "technique", "label", "origin", "family", "frame", "connections", "codec", "network",
-    "encryption", "via", "asked_rtt_ms", "asked_mbit_per_s",
+    "database", "direction", "technique", "label", "origin", "family", "driver", "frame", "connections", "codec",
+    "network", "encryption", "via", "asked_rtt_ms", "asked_mbit_per_s",
 ]  # fmt: skip
 ORDER = {link.name: at for at, link in enumerate(LINKS)}
 LIMITED = [link.name for link in LINKS if not link.loopback and link != UNLIMITED]
@@ -42,7 +43,7 @@ type Key = tuple[Any, ...]
 
 
 def medians(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """A row of `statistics.medians` for each technique, codec, network, encryption and way.
+    """A row of `statistics.medians` for each technique, codec, network, encryption and way, but for queries of a row.
 
     By direction, network, technique and codec: rounds are shuffled, and so are passes.
     """
@@ -55,7 +56,8 @@ def medians(passes: pl.DataFrame) -> list[dict[str, Any]]:
         codec = [*MARKS].index(row["codec"])
         return directions.index(key[:2]), network, places.get(key, len(places)), codec, row["via"]
 
-    return sorted(statistics.medians(passes, WHO).to_dicts(), key=place)
+    moves = passes.filter(~pl.col("technique").is_in([*QUERIES]))
+    return sorted(statistics.medians(moves, WHO).to_dicts(), key=place)
 
 
 def timed(passes: pl.DataFrame, *, encryption: str = "none", via: str = "direct") -> list[dict[str, Any]]:
@@ -255,6 +257,31 @@ def _waiting_share(row: Row) -> float | None:
     return float(row["round_trips"] / row["connections"] * row["rtt_ms"] / 1e3 / row["seconds"])
 
 
+def queries_of(passes: pl.DataFrame) -> list[dict[str, Any]]:
+    """Queries of one row that have a time: each form on each network, with how it is to a simple query there."""
+    found = statistics.medians(passes.filter(pl.col("technique").is_in([*QUERIES]), status="ok"), WHO).to_dicts()
+    rows = sorted(found, key=lambda row: (ORDER.get(row["network"], len(ORDER)), [*QUERIES].index(row["technique"])))
+    simple = next(iter(QUERIES))
+    paired = {
+        (row["network"], row["technique"]): row for row in _pairs(rows, lambda row: row["technique"], simple, "network")
+    }
+    return [paired.get((row["network"], row["technique"]), row) for row in rows]
+
+
+def queries_table(passes: pl.DataFrame) -> Listing | str:
+    """What a query of one row takes in each form, and how often it waits for the server."""
+    rows = queries_of(passes)
+    if not rows:
+        return "Queries of one row were not measured in this run."
+    columns = [
+        *NETWORK, words("a query of one row", "label"),
+        Column("ms", lambda row: 1e3 * row["seconds"] / row["rows"], "{:.2f}"),
+        Column("round trips", lambda row: row["round_trips"] and row["round_trips"] / row["rows"], "{:.1f}"),
+        Column("queries/s over those of a simple query", "ratio"), words("it is", "said"),
+    ]  # fmt: skip
+    return Listing(columns, rows)
+
+
 def pooler_table(passes: pl.DataFrame) -> Listing | str:
     """Which techniques work through PgBouncer, and what it costs those that were measured without it, too."""
     rows = [row for row in medians(passes) if row["via"] == "pgbouncer"]
@@ -300,6 +327,12 @@ def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
     points += [
         f"Two connections over one, {DATABASES[database]} {direction}, {frame}: {_by_network(rows)}."
         for (database, direction, frame), rows in groups(connections, "database", "direction", "frame").items()
+    ]
+    compared = groups((row for row in queries_of(passes) if "ratio" in row), "label")
+    points += [
+        f"A query of one row, PostgreSQL: {label} over {next(iter(QUERIES.values())).label}, queries/s: "
+        f"{_by_network(rows)}."
+        for (label,), rows in compared.items()
     ]
     if encrypted := encryption_of(passes):
         ratios_of_all = sorted(row["ratio"].ratio for row in encrypted)

@@ -22,6 +22,7 @@ from framehaul.servers.network import Link
 from framehaul.studies.network import STUDY, catalog, process, report
 from framehaul.studies.network.catalog import Task
 from framehaul.studies.network.process import Inside
+from framehaul.studies.network.queries import CALLS, QUERIES
 from framehaul.studies.network.rows import Result
 from framehaul.studies.network.wanted import AS_IT_IS, NAMESPACES, RELAY, Wanted
 from framehaul.techniques.registry import Database
@@ -106,7 +107,7 @@ def _row(
         contract=one.contract.kind if one.contract else None, codec=task.codec,
         network=task.network, encryption=task.encryption, via=task.via, task=task.words, how=found["how"],
         asked_rtt_ms=link.rtt_ms or None, asked_mbit_per_s=link.mbit_per_s or None, rtt_ms=measured.get("rtt_ms"),
-        mbit_per_s=measured.get("mbit_per_s"), rows=rows, pass_=number, **ended,
+        mbit_per_s=measured.get("mbit_per_s"), rows=CALLS if one.name in QUERIES else rows, pass_=number, **ended,
     )  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     }
 
 
-OF_ANY_NETWORK = {"round-trips", "pgbouncer"}
+OF_ANY_NETWORK = {"round-trips", "queries", "pgbouncer"}
 """Blocks that more networks and rounds say nothing new in."""
 
 
@@ -132,6 +133,7 @@ def _blocks(directory: Path) -> dict[str, str]:
         "connections": str(report.connections_table(passes)),
         "tls": str(report.encryption_table(passes)),
         "round-trips": str(report.round_trips_table(passes)),
+        "queries": str(report.queries_table(passes)),
         "pgbouncer": str(report.pooler_table(passes)),
         "findings": report.findings_text(passes, found),
     }
@@ -158,6 +160,7 @@ class Roads(Shown):
     connections = view(report.connections_table)
     encryption = view(report.encryption_table)
     round_trips = view(report.round_trips_table)
+    queries = view(report.queries_table)
     pooler = view(report.pooler_table)
     missing = view(report.missing_table)
 

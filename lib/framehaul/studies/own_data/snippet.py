@@ -36,6 +36,8 @@ ALSO_NEEDED = {
     "chdb": {"chdb-core"},
     "duckdb": {"duckdb-extension-postgres-scanner"},
     "clickhouse_sqlalchemy": {"clickhouse-sqlalchemy", "clickhouse-driver"},
+    "clickhouse_sqlalchemy_http": {"clickhouse-sqlalchemy"},
+    "clickhouse_connect_sqlalchemy": {"clickhouse-connect"},
     "clickhouse_connect_rust": {"clickhouse-connect-core"},
     "sqlalchemy": {"psycopg"},
 }

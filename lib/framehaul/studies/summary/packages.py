@@ -20,6 +20,8 @@ DISTRIBUTIONS = {
     "psycopg2": ["psycopg2-binary"],
     "duckdb": ["duckdb", "duckdb-extension-postgres-scanner"],
     "clickhouse_sqlalchemy": ["clickhouse-sqlalchemy", "clickhouse-driver"],
+    "clickhouse_sqlalchemy_http": ["clickhouse-sqlalchemy"],
+    "clickhouse_connect_sqlalchemy": ["sqlalchemy", "clickhouse-connect"],
     "chdb": ["chdb-core"],
 }
 """Of drivers whose package is not called as they are."""

@@ -36,6 +36,7 @@ from framehaul.studies.fidelity import counts
 from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
+from framehaul.studies.summary.across_networks import rows_across_networks
 from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.summary.packages import packages_table
 from framehaul.studies.summary.there_already import rows_there_already
@@ -114,12 +115,12 @@ def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
 
 def choices_table(
     summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None,
-    shapes: pl.DataFrame | None = None, there_already: Sequence[Row] = (),
+    shapes: pl.DataFrame | None = None, others: Sequence[Row] = (),
 ) -> Listing:  # fmt: skip
     """Which technique to use for which case, and on which terms.
 
-    `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes, `there_already` rows of
-    upserts.
+    `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes, `others` rows of cases
+    that studies of their own have measured: networks, upserts.
     """
     statements = {one.name for one in STATEMENTS}  # they are no techniques
     alike = shape_findings.for_tables_like(shape_findings.judge(shapes)) if shapes is not None else []
@@ -143,7 +144,7 @@ def choices_table(
             | {"speed": _speed_of(row)}
             for row in alike if row["where"][:2] == (database, direction)
         ]  # fmt: skip
-        rows += [{**row} for row in there_already if (row["database"], row["direction"]) == (database, direction)]
+        rows += [{**row} for row in others if (row["database"], row["direction"]) == (database, direction)]
 
     def term(name: str) -> Callable[[Row], str | None]:
         return lambda row: _terms(row).get(name)
@@ -227,12 +228,14 @@ class Summary(Shown):
     def __init__(
         self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None,
         fidelity: pl.DataFrame | None = None, shapes: pl.DataFrame | None = None, there_already: Sequence[Row] = (),
+        across_networks: Sequence[Row] = (),
     ) -> None:  # fmt: skip
         super().__init__(passes, metadata, figures)
         if passes.is_empty():
             raise ResultsError("there are no results yet; run the other notebooks first (make all)")
         self._streams = pl.DataFrame(schema=store.SCHEMA) if streams is None else streams
-        self._fidelity, self._shapes, self.there_already = fidelity, shapes, there_already
+        self._fidelity, self._shapes = fidelity, shapes
+        self.there_already, self._across_networks = there_already, across_networks
         where = pl.concat_str("database", "direction", separator=" ")
         self.summary = published.beside(statistics.summary(passes)).sort(
             where.replace_strict(ORDER, return_dtype=pl.Int64), maintain_order=True
@@ -243,7 +246,7 @@ class Summary(Shown):
         """What a results directory holds, with `growth` in place of its own passes of the scaling study.
 
         The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it. So are the tables
-        of other shapes, and upserts.
+        of other shapes, networks and upserts.
         Raises ResultsError when there is nothing to compare.
         """
         streams = read_streams(directory) if growth is None else streams_among(growth)
@@ -251,8 +254,11 @@ class Summary(Shown):
         fidelity = store.read_cells(matrix) if matrix.exists() else None
         path = (trials or directory) / SHAPES.results
         shapes = store.read(path, imported(SHAPES.rows)) if path.exists() else None
-        figures, upserted = directory.parent / "figures", rows_there_already(trials or directory)
-        return cls(read_all(directory), store.read_metadata(directory), figures, streams, fidelity, shapes, upserted)
+        return cls(
+            read_all(directory), store.read_metadata(directory), directory.parent / "figures",
+            streams, fidelity, shapes,
+            rows_there_already(trials or directory), rows_across_networks(trials or directory),
+        )  # fmt: skip
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:
@@ -276,7 +282,8 @@ class Summary(Shown):
 
     def choices(self) -> Listing:
         """Which technique to use for which case."""
-        return choices_table(self.summary, self._streams, self._fidelity, self._shapes, self.there_already)
+        others = [*self._across_networks, *self.there_already]
+        return choices_table(self.summary, self._streams, self._fidelity, self._shapes, others)
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""

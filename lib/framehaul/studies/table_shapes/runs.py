@@ -78,9 +78,11 @@ MORE: dict[Path, tuple[str, ...]] = {
 }  # fmt: skip
 """Measured as well where all points are."""
 EVERYDAY: dict[Path, tuple[str, ...]] = {
-    ("postgres", "write"): ("polars_psycopg_executemany",),
+    ("postgres", "write"): (
+        "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest", "polars_asyncpg_executemany",
+    ),
     ("clickhouse", "write"): ("polars_clickhouse_driver_rows", "polars_clickhouse_connect_insert"),
-}
+}  # fmt: skip
 """What people call without choosing that is among the techniques, beside the statements of this study."""
 FEW_STATEMENTS = (
     "polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest",

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any, cast, get_args
-from uuid import UUID
 
-import asyncpg
 import polars as pl
 import psycopg
 
 from framehaul.data.frames import in_table_order
-from framehaul.data.schema import ColumnType, Table, refuse
+from framehaul.data.schema import Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond.clickhouse_write import INSERT
 from framehaul.techniques.clients import UTF8, HttpConnection
@@ -49,33 +47,18 @@ def placeholders(table: Table) -> str:
 
 
 def insert_into(table: Table) -> str:
-    """The beginning of an INSERT."""
-    return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})"
-
-
-def psycopg_text(table: Table) -> str:
-    """`insert_into` where psycopg looks for placeholders, in which a per cent sign is one."""
-    return insert_into(table).replace("%", "%%")
+    """The beginning of an INSERT where psycopg looks for placeholders, in which a per cent sign is one."""
+    return f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
 
 
 @everyday("postgres", "psycopg", "psycopg execute, a row at a time, in one transaction, from Polars rows")
 def polars_psycopg_execute(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """A loop over rows: a round trip for each."""
-    statement = f"{psycopg_text(table)} VALUES {placeholders(table)}".encode()
+    statement = f"{insert_into(table)} VALUES {placeholders(table)}".encode()
     with connection.transaction():
         connection.execute(UTF8)
         for row in in_table_order(frame, table).iter_rows():
             connection.execute(statement, row)
-
-
-@everyday("postgres", "psycopg", "psycopg pipeline of INSERTs, prepared, from Polars rows")
-def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """A statement for each row, of which nobody waits for the answer before the next is sent."""
-    statement = f"{psycopg_text(table)} VALUES {placeholders(table)}".encode()
-    with connection.transaction(), connection.pipeline():
-        connection.execute(UTF8)
-        for row in in_table_order(frame, table).iter_rows():
-            connection.execute(statement, row, prepare=True)
 
 
 @everyday("postgres", "psycopg", "psycopg INSERT with many values from Polars rows")
@@ -87,33 +70,7 @@ def polars_psycopg_insert_many_values(connection: psycopg.Connection[Any], table
     values = ", ".join([placeholders(table)] * len(rows))
     with connection.transaction():
         connection.execute(UTF8)
-        connection.execute(f"{psycopg_text(table)} VALUES {values}".encode(), [one for row in rows for one in row])
-
-
-@everyday("postgres", "psycopg", "psycopg INSERT ... SELECT FROM unnest from Polars columns")
-def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """One statement with an array for each column."""
-    refuse(table, {ColumnType.LIST}, "which unnest would take apart as well: use COPY", "postgres")
-    frame = in_table_order(frame, table)
-    arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
-    with connection.transaction():
-        connection.execute(UTF8)
-        connection.execute(
-            f"{psycopg_text(table)} SELECT * FROM unnest({arrays})".encode(),
-            [frame[name].to_list() for name in table.column_names],
-        )
-
-
-@everyday("postgres", "asyncpg", "asyncpg executemany from Polars rows")
-async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-    """One call; asyncpg prepares the statement, sends rows one after another and waits once."""
-    uuids = [at for at, column in enumerate(table.columns) if column.type is ColumnType.UUID]
-    rows = [[*row] for row in in_table_order(frame, table).iter_rows()]
-    for row in rows:
-        for at in uuids:
-            row[at] = row[at] and UUID(row[at])
-    values = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
-    await connection.executemany(f"{insert_into(table)} VALUES ({values})", rows)
+        connection.execute(f"{insert_into(table)} VALUES {values}".encode(), [one for row in rows for one in row])
 
 
 @everyday("clickhouse", "http_client", "http.client INSERT FORMAT JSONEachRow from Polars")

@@ -26,11 +26,41 @@ def pandas_clickhouse_sqlalchemy_read_sql(connection: sqlalchemy.Connection, tab
     return pd.read_sql_query(query, connection)
 
 
+@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-connect")
+def pandas_clickhouse_connect_sqlalchemy_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """The same, by the dialect that clickhouse-connect brings.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
+    """
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    return pd.read_sql_query(query, connection)
+
+
+@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over HTTP by clickhouse-sqlalchemy")
+def pandas_clickhouse_sqlalchemy_http_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """The same, by the dialect that reads text with a tab between values, over HTTP.
+
+    https://clickhouse-sqlalchemy.readthedocs.io/en/latest/connection.html#http
+    """
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace("%", "%%")
+    return pd.read_sql_query(query, connection)
+
+
 @technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-driver")
 def polars_clickhouse_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
     """Polars' own reader over a SQLAlchemy connection.
 
     https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html
+    """
+    query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
+    return pl.read_database(query, connection)
+
+
+@technique(family="convenience", label="polars.read_database, SQLAlchemy over clickhouse-connect")
+def polars_clickhouse_connect_sqlalchemy_read_database(connection: sqlalchemy.Connection, table: Table) -> pl.DataFrame:
+    """The same, by the dialect that clickhouse-connect brings.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
     """
     query = f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}".replace(":", r"\:")
     return pl.read_database(query, connection)

@@ -30,6 +30,17 @@ def pandas_clickhouse_sqlalchemy_to_sql(connection: sqlalchemy.Connection, table
     frame.to_sql(table.name, connection, if_exists="append", index=False)
 
 
+@technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over clickhouse-connect")
+def pandas_clickhouse_connect_sqlalchemy_to_sql(
+    connection: sqlalchemy.Connection, table: Table, frame: pd.DataFrame
+) -> None:
+    """pandas gives rows to SQLAlchemy, and clickhouse-connect makes native blocks of them.
+
+    https://clickhouse.com/docs/integrations/language-clients/python/sqlalchemy
+    """
+    frame.to_sql(table.name, connection, if_exists="append", index=False)
+
+
 @technique(family="native_columnar", label="clickhouse-driver rows from Polars")
 def polars_clickhouse_driver_rows(client: clickhouse_driver.Client, table: Table, frame: pl.DataFrame) -> None:
     """clickhouse-driver makes native blocks of tuples.

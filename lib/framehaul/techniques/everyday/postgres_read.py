@@ -37,6 +37,16 @@ def pandas_sqlalchemy_read_sql_pyarrow(connection: sqlalchemy.Connection, table:
     return pd.read_sql(query, connection, dtype_backend="pyarrow")
 
 
+@technique(family="convenience", label="pandas.read_sql, SQLAlchemy over psycopg2")
+def pandas_sqlalchemy_psycopg2_read_sql(connection: sqlalchemy.Connection, table: Table) -> pd.DataFrame:
+    """The same rows, by psycopg2.
+
+    https://pandas.pydata.org/docs/reference/api/pandas.read_sql.html
+    """
+    query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}".replace("%", "%%")
+    return pd.read_sql(query, connection)
+
+
 @technique(family="arrow", label="pandas.read_sql over ADBC")
 def pandas_adbc_read_sql(connection: adbc_driver_postgresql.dbapi.Connection, table: Table) -> pd.DataFrame:
     """ADBC gives Arrow, of which pandas makes columns without objects of Python.

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import adbc_driver_postgresql.dbapi
+import asyncpg
 import pandas as pd
 import polars as pl
 import psycopg
@@ -20,7 +21,7 @@ import sqlalchemy
 from pandas.io.sql import SQLTable
 from psycopg2.extras import execute_values
 
-from framehaul.data.schema import ColumnType, Table, quote_postgres
+from framehaul.data.schema import ColumnType, Table, quote_postgres, refuse
 from framehaul.techniques.registry import technique
 
 CHUNK_ROWS = 1000
@@ -142,6 +143,46 @@ def polars_psycopg_executemany(connection: psycopg.Connection[Any], table: Table
     statement = f"{into} VALUES ({', '.join(['%s'] * len(table.columns))})"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(statement.encode(), frame.iter_rows())
+
+
+@technique(family="insert_rows", label="psycopg pipeline of INSERTs, prepared, from Polars rows")
+def polars_psycopg_pipeline(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """A statement for each row, of which nobody waits for the answer before the next is sent.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
+    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
+    statement = f"{into} VALUES ({', '.join(['%s'] * len(table.columns))})"
+    with connection.transaction(), connection.pipeline():
+        for row in frame.iter_rows():
+            connection.execute(statement.encode(), row, prepare=True)
+
+
+@technique(family="insert_rows", label="psycopg INSERT ... SELECT FROM unnest from Polars columns")
+def polars_psycopg_unnest(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """One statement with an array for each column.
+
+    https://www.postgresql.org/docs/18/functions-array.html
+    """
+    refuse(table, {ColumnType.LIST}, "which unnest would take apart as well: use COPY", "postgres")
+    into = f"INSERT INTO {table.postgres_name} ({table.postgres_columns})".replace("%", "%%")
+    arrays = ", ".join(f"%s::{column.types.postgres}[]" for column in table.columns)
+    with connection.transaction():
+        connection.execute(
+            f"{into} SELECT * FROM unnest({arrays})".encode(), [frame[name].to_list() for name in table.column_names]
+        )
+
+
+@technique(family="insert_rows", label="asyncpg executemany from Polars rows")
+async def polars_asyncpg_executemany(connection: asyncpg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+    """asyncpg prepares the statement, sends rows one after another and waits once.
+
+    https://magicstack.github.io/asyncpg/current/api/index.html#asyncpg.connection.Connection.executemany
+    """
+    values = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
+    await connection.executemany(
+        f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) VALUES ({values})", frame.rows()
+    )
 
 
 @technique(family="insert_rows", label="psycopg2 execute_values from Polars rows")

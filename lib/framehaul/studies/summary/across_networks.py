@@ -1,0 +1,32 @@
+"""Which technique to take across a network, for the table that says which one to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from framehaul.reporting.tables import Row, speed_text
+from framehaul.results import store
+from framehaul.studies.network import STUDY
+from framehaul.studies.network.catalog import LOOPBACK, UNLIMITED
+from framehaul.studies.network.report import as_measured, fastest
+from framehaul.studies.network.rows import Result
+
+
+def rows_across_networks(directory: Path) -> list[Row]:
+    """`best_across` of what a results directory holds; none where none was measured."""
+    path = directory / STUDY.results
+    return [*best_across(store.read(path, Result))] if path.exists() else []
+
+
+def best_across(passes: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """The fastest of each direction and network that gives back exactly what was sent, without encryption."""
+    for row in fastest(passes.filter(dtypes="exact")):
+        if row["network"] not in (LOOPBACK.name, UNLIMITED.name):
+            yield row | {
+                "case": f"network: {row['network']} (as measured: {as_measured(row)})",
+                "function": row["technique"], "speed": f"{speed_text(row)} rows/s",
+            }  # fmt: skip
