@@ -10,15 +10,18 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from framehaul.data.schema import NESTED, Table
+from framehaul.data.schema import NESTED, Table, TimeUnit
 
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+MANY_DIGITS = re.compile(r"\.\d{7}")
+"""Of a fraction of a second, which Python cuts off behind six."""
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, which is not itself escaped."""
@@ -107,6 +110,8 @@ def document(value: pa.Scalar) -> str | None:
         raise ValueError("a key of a map is there twice, of which jsonb keeps the last: drop one") from error
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     except ValueError as error:
         raise ValueError("it holds NaN or infinity, and JSON, so jsonb, has neither: make it NULL") from error
     if "\\u0000" in text or "-0" in text:
@@ -117,7 +122,7 @@ def document(value: pa.Scalar) -> str | None:
 def _as_text(value: object) -> str:
     if isinstance(value, Decimal | dt.date | dt.time):
         return str(value)
-    raise ValueError(f"it holds {type(value).__name__}, which JSON has no form of: cast it")
+    raise TypeError(f"it holds {type(value).__name__}, which JSON has no form of: cast it")
 
 
 def maker(kind: pa.DataType) -> Callable[[Any], Any]:
@@ -133,6 +138,8 @@ def maker(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_nested(kind):
         return _list_maker(kind)
     takes = next((takes for fits, takes in SCALARS if fits(kind)), None)
+    if pa.types.is_timestamp(kind):
+        takes = partial(_moment, kind.unit)
 
     def scalar(value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -210,6 +217,17 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
+def _moment(unit: TimeUnit, value: Any) -> Any:
+    """A moment, of Python's or pandas' or as text of one; None where it has more digits than its unit."""
+    if isinstance(value, str):
+        exact = unit == "ns" or MANY_DIGITS.search(value)
+        value = pd.Timestamp(value) if exact else dt.datetime.fromisoformat(value)
+    if isinstance(value, dt.datetime) and unit != "ns":
+        left_over = getattr(value, "nanosecond", 0) or (value.microsecond % 1000 if unit == "ms" else 0)
+        return None if left_over else value
+    return value
+
+
 def _decoded(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
 
@@ -221,6 +239,6 @@ SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] 
     (TEXTS.__contains__, _decoded),
     (pa.types.is_decimal, lambda value: Decimal(value) if isinstance(value, Decimal | str | int) else None),
     (pa.types.is_date, lambda value: dt.date.fromisoformat(value) if isinstance(value, str) else value),
-    (pa.types.is_timestamp, lambda value: dt.datetime.fromisoformat(value) if isinstance(value, str) else value),
+    (pa.types.is_time, lambda value: dt.time.fromisoformat(value) if isinstance(value, str) else value),
 )
 """What scalars are made of, by the type."""

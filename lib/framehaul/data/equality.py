@@ -265,7 +265,7 @@ def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, o
 def _grouped(typed: pl.Series, counts: Any, missing: Any, wanted: pl.DataType) -> pl.Series:
     """Values as lists, of so many each, NULL where one is missing."""
     offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
-    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing))
+    lists = pa.LargeListArray.from_arrays(offsets, typed.to_arrow(), mask=pa.array(missing, pa.bool_()))
     return pl.Series(values=lists).cast(wanted)
 
 

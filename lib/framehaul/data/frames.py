@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from framehaul.data.objects import exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
 from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
 
@@ -83,11 +84,11 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
     """
     frame = in_table_order(frame, table)
     try:
-        lists = {name: exact_lists(frame[name], table.arrow_schema.field(name).type)
-                 for name in table.columns_of(*ARRAYS, *NESTED)}  # fmt: skip
+        objects = {column.name: exact_objects(frame[column.name], column.types.arrow) for column in table.columns
+                   if column.type in (*ARRAYS, *NESTED) or _is_of_objects(frame[column.name], column)}  # fmt: skip
         uuids = {name: pd.Series(uuid_text(pl.Series(values=pa.array(frame[name]))).to_list(), frame.index, dtype="str")
                  for name in table.columns_of(ColumnType.UUID) if frame[name].dtype == UUIDS}  # fmt: skip
-        content = pa.Table.from_pandas(frame.assign(**lists, **uuids), schema=table.arrow_schema, preserve_index=False)
+        content = pa.Table.from_pandas(frame.assign(**objects, **uuids), schema=table.arrow_schema, preserve_index=False)
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
     for column in table.columns:
@@ -96,7 +97,15 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
             check_kept(given, pl.Series(values=stored))
         check_enum(stored, column)
         check_wide(stored, column)
+        check_addresses(stored, column)
     return validated(content)
+
+
+def _is_of_objects(values: pd.Series[Any], column: Column) -> bool:
+    """Whether Arrow might cut something off these values, which it does not of a dtype's, nor of those in `ROUNDED`."""
+    kind = column.types.arrow
+    cut = pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return cut and values.dtype == object
 
 
 ROUNDED = (ColumnType.FLOAT32, ColumnType.FLOAT64, ColumnType.DECIMAL, ColumnType.BOOL, ColumnType.DATE)
@@ -140,44 +149,6 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
         raise ValueError(f"column {given.name} holds {given.dtype} values that {stored.dtype} does not have")
 
 
-def exact_lists(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
-    """What is nested in pandas as Arrow's, in which NaN stays what it is: of a whole frame's Arrow would make NULL.
-
-    Raises ValueError, naming the column, for a value that is none of the type: Arrow drops fields that a struct lacks.
-    """
-    if isinstance(values.dtype, pd.ArrowDtype):  # of which pandas makes arrays of numpy, that have no NULL
-        if values.dtype.pyarrow_dtype == kind:
-            return values
-        objects = pa.array(values).to_pylist()
-    else:
-        objects = values.astype(object).where(values.notna(), None).tolist()
-    try:
-        for value in objects:
-            check_keys_of_structs(value, kind)
-        lists = pa.chunked_array([pa.array(objects, kind, from_pandas=False)])
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
-    return pd.Series(pd.arrays.ArrowExtensionArray(lists), values.index)
-
-
-def check_keys_of_structs(value: Any, kind: pa.DataType) -> None:
-    """Raises ValueError for a dictionary that has a key more than a struct has fields, at any depth."""
-    if value is None or not pa.types.is_nested(kind):
-        return
-    if pa.types.is_map(kind):
-        for _, each in value.items() if isinstance(value, dict) else value:
-            check_keys_of_structs(each, kind.item_type)
-    elif not pa.types.is_struct(kind):
-        for each in value if pa.types.is_nested(kind.value_type) else ():
-            check_keys_of_structs(each, kind.value_type)
-    elif isinstance(value, dict):
-        fields = {field.name: field.type for field in kind}
-        if value.keys() - fields:
-            raise ValueError(f"{value!r} is no {kind}")
-        for name, each in value.items():
-            check_keys_of_structs(each, fields[name])
-
-
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
     """Raises ValueError for a text that the enum of a column does not have; of other columns nothing is asked."""
     if column.type is ColumnType.ENUM:
@@ -194,6 +165,26 @@ def check_wide(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
         for row, text in enumerate(values.to_pylist()):
             if text is not None and not is_wide(text, column):
                 raise ValueError(f"column {column.name}, row {row:,}: {text!r} is no {column.types.clickhouse}")
+
+
+BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+ADDRESSES = {
+    ColumnType.IPV4: rf"^({BYTE}[.]){{3}}{BYTE}$",
+    ColumnType.IPV6: "^[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*$",
+}
+"""What an address looks like; which of those of the second kind is none is for the servers to say."""
+
+
+def check_addresses(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raises ValueError for text that is no address of a column's version; of other columns nothing is asked.
+
+    Servers and drivers drop the length of a network, make an IPv6 of an IPv4, or 0.0.0.0 of what is empty.
+    """
+    if column.type in ADDRESSES:
+        fits = pc.match_substring_regex(values, ADDRESSES[column.type])
+        if pc.all(fits).as_py() is False:
+            row = pc.index(fits, False).as_py()
+            raise ValueError(f"column {column.name}, row {row:,}: {values[row].as_py()!r} is no {column.type.name}")
 
 
 def is_wide(text: str, column: Column) -> bool:
@@ -265,8 +256,9 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
                 raise ValueError(f"column {column.name}: {error}") from error
             check_kept(values, cast)
             frame = frame.with_columns(cast)
-        if column.type in LONG_NUMBERS:
+        if column.type in (*LONG_NUMBERS, *ADDRESSES):
             check_wide(frame[column.name].to_arrow(), column)
+            check_addresses(frame[column.name].to_arrow(), column)
     return frame
 
 
@@ -382,13 +374,15 @@ def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
         kind = kind.storage_type
     if inside and (pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)):
         return pa.decimal128(kind.precision, kind.scale)
-    if pa.types.is_list(kind):
-        return pa.list_(stored_type(kind.value_type, inside=True))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(stored_type(field.type, inside=True)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(stored_type(kind.key_type, inside=True), stored_type(kind.item_type, inside=True))
-    return kind
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(stored_type(kind.value_type, inside=True), kind.list_size)
+    lists = {pa.types.is_list: pa.list_, pa.types.is_large_list: pa.large_list}
+    make = next((make for fits, make in lists.items() if fits(kind)), None)
+    return make(stored_type(kind.value_type, inside=True)) if make else kind
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:

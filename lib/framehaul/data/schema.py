@@ -96,12 +96,18 @@ def list_types(element: Types) -> Types:
     """Lists of a scalar, which may be NULL or empty and hold NULL; Python lists in pandas, as numpy's have no NULL.
 
     ClickHouse has no NULL in place of an array: https://clickhouse.com/docs/sql-reference/data-types/nullable
+    Raises ValueError for elements that are under a CHECK in PostgreSQL, or are another type in a frame than there.
     """
-    check = _check_of_elements(element)
+    check, unsigned = _check_of_elements(element), re.fullmatch("UInt(8|16|32|64)", element.clickhouse)
+    is_uuid = element.postgres == "uuid"
+    if not (unsigned or is_uuid) and (element.postgres_select != "{0}" or element.postgres_check):
+        raise ValueError(f"lists of {element.clickhouse} ({element.postgres}) are not carried: make them lists of text")
     return Types(
         f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
         pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element, postgres_check=check,
         postgres_form=f"{element.postgres}[], checked" if check else "",
+        postgres_select="{0}::text[]" if is_uuid else "{0}",
+        clickhouse_select="arrayMap(x -> toString(x), {0})" if is_uuid else "{0}",
     )  # fmt: skip
 
 
@@ -160,7 +166,12 @@ def _nested(
 
 
 def _inside(types: Types) -> str:
-    """What ClickHouse calls a type inside of another, with NULL where it has any."""
+    """What ClickHouse calls a type inside of another, with NULL where it has any.
+
+    Raises ValueError for one that is another in a frame, and would have to be made that inside of what is nested.
+    """
+    if types.clickhouse_select != "{0}":
+        raise ValueError(f"{types.clickhouse} inside of what is nested is not carried: make it text")
     return f"Nullable({types.clickhouse})" if types.clickhouse_nullable else types.clickhouse
 
 
@@ -403,8 +414,9 @@ class Column:
 def kind_of(types: Types) -> ColumnType:
     """The kind that types belong to, whatever their parameters."""
 
-    def parted(of: Types) -> tuple[type, bool]:
-        return type(of.polars), of.postgres == "jsonb"
+    def parted(of: Types) -> tuple[type, bool, bool]:
+        nanoseconds = pa.types.is_timestamp(of.arrow) and of.arrow.unit == "ns"
+        return type(of.polars), of.postgres == "jsonb", nanoseconds
 
     kinds = [kind for kind in ColumnType if kind.value == types]
     return (kinds or [kind for kind in ColumnType if parted(kind.value) == parted(types)])[0]
@@ -423,7 +435,18 @@ def refuse(
     `inside` says that none may be in what is nested either.
     """
     for column in table.columns:
-        if column.type in kinds or (inside and any(part.type in kinds for part in column.parts)):
+        if column.type in kinds:
+            raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
+    if inside:
+        refuse_inside(table, kinds, remedy, database)
+
+
+def refuse_inside(
+    table: Table, kinds: Collection[ColumnType], remedy: str, database: Literal["postgres", "clickhouse"]
+) -> None:
+    """As `refuse`, for columns that hold one of these kinds in what is nested."""
+    for column in table.columns:
+        if any(part.type in kinds for part in column.parts):
             raise ValueError(f"column {column.name} is {getattr(column.types, database)}, {remedy}")
 
 

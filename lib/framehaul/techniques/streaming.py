@@ -28,6 +28,7 @@ from framehaul.data.documents import without_documents
 from framehaul.data.frames import (
     BATCH_ROWS,
     ROUNDED,
+    check_addresses,
     check_enum,
     check_kept,
     check_wide,
@@ -71,6 +72,7 @@ def in_table_schema(
                     check_kept(*(pl.Series(column.name, of.column(column.name)) for of in (given, content)))
                 check_enum(content.column(column.name), column)
                 check_wide(content.column(column.name), column)
+                check_addresses(content.column(column.name), column)
             check(content, table)
         except ValueError as error:
             raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error

@@ -21,11 +21,13 @@ from framehaul.data.schema import (
     ColumnType,
     Table,
     Types,
+    decimal_types,
     enum_types,
     list_types,
     map_types,
     nested_list_types,
     struct_types,
+    timestamp_types,
     whole_numbers,
 )
 from framehaul.studies.fidelity.shapes import (
@@ -361,6 +363,7 @@ DEEP = struct_types(
         "day": T.DATE.value,
     }
 )
+MONEY = decimal_types(5, 2)
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 COLOURS = enum_types("a b", "", "it's", "{é}", "of no row")
 NOT_UTF8 = {
@@ -434,6 +437,9 @@ _VALUES: tuple[Case, ...] = (
     _case("timestamp: in a zone", T.TIMESTAMP_BERLIN,
           # Both sides of the hour that comes twice.
           _utc("2026-01-01T00:00:00", "2026-07-01T12:00:00.000001", "2026-10-25T00:30:00", "2026-10-25T01:30:00")),
+    _types("timestamp: in a zone, whose offset had seconds", T.TIMESTAMP_BERLIN,
+           _utc("1901-01-01T00:00:00", "2026-10-25T00:30:00.000001"),
+           exactly=timestamp_types("us", "America/St_Johns")),
     _types("list of int64: empty, with NULL", T.LIST, [[1, None, -(2**63)], [], [2**63 - 1], [None]]),
     _types("list of int64: NULL", T.LIST, [[1], None, []], nullable=True, held_by=("postgres",)),
     _types("list of float64: NaN, -0.0, NULL", T.LIST, [[float("nan"), -0.0, None], [0.1 + 0.2, float("-inf")], []],
@@ -461,6 +467,8 @@ _VALUES: tuple[Case, ...] = (
            [bytes(8), bytes(range(248, 256)), b"abc\0\0\0\0\0", None], nullable=True),
     _types("fixed-size bytes: too few", T.FIXED_BYTES, [b"abc"], sent_as=pa.binary(), held_by=()),
     _types("IPv4 address", T.IPV4, ["0.0.0.1", "255.255.255.255", "192.0.2.1", None], nullable=True),
+    _types("IPv4 address: of a network", T.IPV4, ["192.0.2.1/24"], held_by=()),
+    _types("IPv6 address: an IPv4 one", T.IPV6, ["::1", "192.0.2.1"], held_by=()),
     _types("IPv6 address", T.IPV6, ["::", "2001:db8::1", "ffff:" * 7 + "ffff", None], nullable=True),
     _types("duration: microseconds, negative, years", T.DURATION,
            [dt.timedelta(microseconds=1), dt.timedelta(days=-1, microseconds=-1), dt.timedelta(days=40_000), None],
@@ -470,6 +478,8 @@ _VALUES: tuple[Case, ...] = (
     _types("list of decimals: limits, NULL", T.LIST,
            [[Decimal("9" * 28 + "." + "9" * 10), None], [], [Decimal("-0.0000000001"), Decimal("-" + "9" * 28)]],
            exactly=list_types(T.DECIMAL.value)),
+    _types("list of decimals: of few digits", T.LIST, [[Decimal("999.99"), None, Decimal("-0.01")], [], [Decimal(0)]],
+           exactly=list_types(MONEY)),
     _types("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
     _types("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
     _types("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
@@ -491,6 +501,10 @@ _VALUES: tuple[Case, ...] = (
     _types("struct: of lists, structs and maps", T.STRUCT,
            [{"a b": {"x": 0.1 + 0.2, "y": None}, "list": [1, None], "map": [("k", "v"), ("", None)], "day": day}
             for day in (dt.date(2026, 1, 2), None)], exactly=DEEP),
+    _types("struct: decimals of few digits, in a list and a map", T.STRUCT,
+           [{"price": Decimal("1.05"), "list": [Decimal("-0.01"), None], "map": [("k", Decimal("999.99")), ("", None)]},
+            {"price": None, "list": [], "map": []}],
+           exactly=struct_types({"price": MONEY, "list": list_types(MONEY), "map": map_types(T.TEXT.value, MONEY)})),
     _types("struct: NaN, infinity", T.STRUCT, [{"f": float("nan")}, {"f": float("-inf")}], exactly=OF_FLOATS,
            held_by=("clickhouse",)),
     _types("struct: -0.0", T.STRUCT, [{"f": -0.0}, {"f": 0.0}], exactly=OF_FLOATS, held_by=("clickhouse",)),

@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse
+from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table, quote_clickhouse, refuse, refuse_inside
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, UrlLib3Endpoint, adbc_settings
 from framehaul.techniques.registry import technique
 
@@ -213,7 +213,8 @@ async def polars_aiohttp_arrow_stream(session: aiohttp.ClientSession, table: Tab
 def polars_http_client_native_rust(connection: HttpConnection, table: Table) -> pl.DataFrame:
     """clickhouse-connect-core decodes ClickHouse's own format into Arrow, block by block."""
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT Native"
-    refuse(table, {ColumnType.TIME}, "which the codec makes another time of: read it as Arrow", "clickhouse")
+    time = "of whose times of day the codec makes others: read it as Arrow"
+    refuse(table, {ColumnType.TIME}, time, "clickhouse", inside=True)
     refuse(
         table, {ColumnType.MAP}, "of which the codec keeps each key once: read it as Arrow", "clickhouse", inside=True
     )
@@ -268,6 +269,7 @@ def polars_clickhouse_connect_query_arrow(client: ClickHouseConnectClient, table
 
 def text_query(table: Table) -> str:
     """SELECT of a table whose strings are all text; raises ValueError where some are bytes: the driver has one type."""
+    refuse_inside(table, {ColumnType.BYTES}, "of which query_df_arrow makes text: use query_arrow", "clickhouse")
     if names := table.columns_of(ColumnType.BYTES):
         raise ValueError(f"columns {names} are bytes, of which query_df_arrow would make text: use query_arrow")
     return f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
@@ -300,8 +302,11 @@ def query_df(client: ClickHouseConnectClient, table: Table) -> pd.DataFrame:
     objects = "of which the driver makes Python's objects, with one mark for NULL and NaN and each key of a map once"
     refuse(table, NESTED, f"{objects}: use query_arrow", "clickhouse")
     for name in table.columns_of(*ARRAYS):
-        if pa.types.is_floating(table.arrow_schema.field(name).type.value_type):
+        kind = table.arrow_schema.field(name).type.value_type
+        if pa.types.is_floating(kind):
             raise ValueError(f"column {name} is an Array of floats: NaN would be all its NULLs, use query_arrow")
+        if pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_binary(kind) or kind == pa.timestamp("ns"):
+            raise ValueError(f"column {name} is an Array of {kind}, of which the driver makes another: use query_arrow")
     as_bytes = dict.fromkeys(table.columns_of(ColumnType.BYTES), "bytes")
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     return client.query_df(query, settings=IN_UTC, column_formats=as_bytes).reindex(columns=table.column_names)
@@ -329,27 +334,34 @@ def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, tab
 def query_for_driver(table: Table) -> str:
     """SELECT of a table whose blocks clickhouse-driver makes Arrow of.
 
-    Moments without a zone are in UTC: of others it gives the clock in the server's zone. And booleans are not sparse:
+    Moments are numbers of their unit: it makes a float of the seconds, which has not all digits. Booleans are not sparse:
     of a column that is mostly false, as a server sends such, it makes integers, and of those no Arrow
     (https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49).
     """
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"
     kinds = {quote_clickhouse(column.name): column.types.arrow for column in table.columns}
     replaced = [f"materialize({name}) AS {name}" for name, kind in kinds.items() if pa.types.is_boolean(kind)]
-    naive = [name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is None]
-    replaced += [f"toTimeZone({name}, 'UTC') AS {name}" for name in naive]
+    units = {name: UNIX_UNITS[kind.unit] for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
+    replaced += [f"toUnixTimestamp64{unit}({name}) AS {name}" for name, unit in units.items()]
     return f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})" if replaced else query
 
 
+UNIX_UNITS = {"ms": "Milli", "us": "Micro", "ns": "Nano"}
+"""Of https://clickhouse.com/docs/sql-reference/functions/type-conversion-functions#tounixtimestamp64milli"""
+MOMENTS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.arrow)}
 NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
 
 
 @technique(family="native_columnar", label="clickhouse-driver query_arrow -> Polars dataframe")
 def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table: Table) -> pl.DataFrame:
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
-    refuse(table, NOT_DRIVEN, "which clickhouse-driver does not make Arrow of: read it over HTTP", "clickhouse")
-    query = query_for_driver(table)
-    content: Any = client.query_arrow(query, settings=NATIVE)
+    no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
+    refuse(table, NOT_DRIVEN, no_arrow, "clickhouse", inside=True)
+    refuse_inside(table, MOMENTS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse")
+    content: Any = client.query_arrow(query_for_driver(table), settings=NATIVE)
+    for name in table.columns_of(*MOMENTS):
+        at = content.column_names.index(name)
+        content = content.set_column(at, name, content.column(name).cast(table.arrow_schema.field(name).type))
     return to_polars(content, table)
 
 

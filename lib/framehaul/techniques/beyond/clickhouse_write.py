@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -26,19 +27,20 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.frames import (
+    ADDRESSES,
     BATCH_ROWS,
     arrow_stream,
     check_enum,
     check_text,
     check_wide,
     conform,
-    exact_lists,
     from_pandas,
     from_polars,
     in_clickhouse_order,
     in_table_order,
 )
-from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
+from framehaul.data.objects import exact_objects
+from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse, refuse_inside
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
@@ -386,8 +388,15 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
             texts = pa.array(frame[column.name], from_pandas=True)
             check_enum(texts, column)
             check_wide(texts, column)
+    # The driver cuts off, or makes a zero of, what is in another dtype than the table's, and asks nothing of addresses.
+    others = tuple(
+        column for column in table.columns
+        if str(frame[column.name].dtype) not in (column.types.pandas, column.types.pandas_nullable)
+        or column.type in (ColumnType.DATE, *ADDRESSES)
+    )  # fmt: skip
+    from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
-    check_nested(pa.table({name: exact_lists(frame[name], kind) for name, kind in kinds.items()}), table)
+    check_nested(pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()}), table)
     return frame
 
 
@@ -420,6 +429,7 @@ def pandas_clickhouse_connect_insert_df_rust(
 ) -> None:
     """The driver encodes the frame as Native blocks, in Rust."""
     refuse(table, LONG_NUMBERS[:4], "which the codec does not make of text: use Arrow", "clickhouse")
+    refuse_inside(table, {ColumnType.TIMESTAMP_NS}, "in which the codec has microseconds: use Arrow", "clickhouse")
     insert_df(client, table, frame)
 
 

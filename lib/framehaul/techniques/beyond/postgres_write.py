@@ -50,10 +50,18 @@ from framehaul.techniques.registry import technique
 COPY_TEXT = r"FORMAT csv, DELIMITER E'\t'"
 
 
+def of_nanoseconds(table: Table) -> list[str]:
+    """Names of the columns of timestamps in nanoseconds, and of lists of such."""
+    kinds = {column.name: column.types.arrow for column in table.columns}
+    inner = {name: kinds[name].value_type for name in table.columns_of(*ARRAYS)}
+    return [name for name, kind in (kinds | inner).items() if pa.types.is_timestamp(kind) and kind.unit == "ns"]
+
+
 def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
     """Raises ValueError for nanoseconds, which PostgreSQL would cut off."""
-    for name in table.columns_of(ColumnType.TIMESTAMP_NS):
-        if (frame[name].to_physical() % 1000 != 0).any():
+    for name in of_nanoseconds(table):
+        moments = frame[name].explode() if frame[name].dtype.is_nested() else frame[name]
+        if (moments.to_physical() % 1000 != 0).any():
             raise ValueError(f"column {name} holds nanoseconds, and PostgreSQL microseconds: round it")
 
 
@@ -84,7 +92,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 def check(content: pa.Table, table: Table) -> None:
     """Raises ValueError for what PostgreSQL would store otherwise than it is: nanoseconds, JSON whose keys repeat."""
-    checked = pl.from_arrow(content.select(table.columns_of(ColumnType.TIMESTAMP_NS, ColumnType.JSON)))
+    checked = pl.from_arrow(content.select([*of_nanoseconds(table), *table.columns_of(ColumnType.JSON)]))
     assert isinstance(checked, pl.DataFrame)
     check_timestamps(checked, table)
     check_documents(checked, table)
@@ -94,9 +102,11 @@ def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     """The frame as Arrow, moments in microseconds at most. Raises ValueError as `validate` does."""
     content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
     check(content, table)
-    for name in table.columns_of(ColumnType.TIMESTAMP_NS):  # which pgpq would not take
+    for name in of_nanoseconds(table):  # which pgpq would not take
         at, values = content.column_names.index(name), content.column(name)
-        content = content.set_column(at, name, values.cast(pa.timestamp("us", values.type.tz)))
+        kind = values.type.value_type if pa.types.is_nested(values.type) else values.type
+        moments = pa.timestamp("us", kind.tz)
+        content = content.set_column(at, name, values.cast(pa.list_(moments) if pa.types.is_nested(values.type) else moments))
     return content
 
 
@@ -310,6 +320,9 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
     """Slice by slice: the server parses one while the next is written, and the text is never whole in memory."""
     refuse(table, NO_CSV, "which Polars does not write as CSV: use pgpq or ADBC", "postgres")
     frame = validate(frame, table)
+    # Of an offset Polars writes hours and minutes, and those of long ago have seconds.
+    zoned = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
+    frame = frame.with_columns(pl.col(zoned).dt.convert_time_zone("UTC"))
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({COPY_TEXT})"
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(UTF8)

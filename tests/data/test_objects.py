@@ -1,0 +1,109 @@
+"""Objects in a column of pandas are the table's values, or refused by the column's name: Arrow would cut them off."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from framehaul.data.frames import from_pandas
+from framehaul.data.objects import exact_objects
+from framehaul.data.schema import (
+    DATE32,
+    Column,
+    ColumnType,
+    Table,
+    Types,
+    list_types,
+    map_types,
+    struct_types,
+    timestamp_types,
+)
+
+T = ColumnType
+MIDNIGHT, NOON = dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 12)
+OF_MOMENTS = struct_types({"at": T.TIMESTAMP.value})
+
+
+def taken(kind: ColumnType, values: list[Any], exactly: Types | None = None) -> list[Any]:
+    table = Table("t", (Column("v", kind, nullable=True, exactly=exactly),), ())
+    content: list[Any] = from_pandas(pd.DataFrame({"v": pd.Series(values, dtype=object)}), table)["v"].to_pylist()
+    return content
+
+
+@pytest.mark.parametrize(
+    ("kind", "exactly", "value"),
+    [
+        (T.INT64, None, 1.5), (T.INT64, None, Decimal("1.5")), (T.UINT8, None, 3.7), (T.UINT8, None, 256),
+        (T.INT64, None, 2.0**63), (T.TIMESTAMP, None, pd.Timestamp(1)), (T.TIMESTAMP_UTC, None, pd.Timestamp(1, tz="UTC")),
+        (T.TIMESTAMP, timestamp_types("ms"), dt.datetime(2026, 1, 1, 0, 0, 0, 1001)),
+        (T.TIMESTAMP, None, np.datetime64(1, "ns")), (T.DURATION, None, pd.Timedelta(1)), (T.DURATION, None, 1.5),
+        (T.DATE, None, NOON),
+        (T.LIST, None, [1.5]), (T.LIST, None, np.array([1.5])), (T.LIST, None, [float("nan")]), (T.LIST, None, 1),
+        (T.LIST, None, "12"), (T.LIST, None, [True]),
+        (T.LIST, list_types(T.FLOAT32.value), [0.1]), (T.LIST, list_types(T.FLOAT32.value), [1e300]),
+        (T.LIST, list_types(T.TIMESTAMP.value), [pd.Timestamp(1)]),
+        (T.LIST, list_types(T.TIMESTAMP.value), np.array([1], "datetime64[ns]")), (T.LIST, list_types(DATE32), [NOON]),
+        (T.FIXED_LIST, None, [1]), (T.FIXED_LIST, None, [1, 2, 3]), (T.NESTED_LIST, None, [[1.5]]),
+        (T.NESTED_LIST, None, [1]),
+        (T.STRUCT, None, {"a": 1.5}), (T.STRUCT, None, {"a": 1, "c": 1}), (T.STRUCT, None, (1,)), (T.STRUCT, None, "ab"),
+        (T.STRUCT, None, [("a", 1), ("a", 2)]), (T.STRUCT, OF_MOMENTS, {"at": pd.Timestamp(1)}),
+        (T.MAP, None, {"a": 1.5}), (T.MAP, None, [("a", 1, 2)]), (T.MAP, None, [(None, 1)]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_would_be_cut_off_is_refused(kind: ColumnType, exactly: Types | None, value: object) -> None:
+    with pytest.raises(ValueError, match=r"column v"):
+        taken(kind, [value], exactly)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exactly", "value", "expected"),
+    [
+        (T.INT64, None, 2.0, 2), (T.INT64, None, Decimal(2), 2), (T.UINT64, None, 2**64 - 1, 2**64 - 1),
+        (T.TIMESTAMP, None, pd.Timestamp(MIDNIGHT), MIDNIGHT), (T.TIMESTAMP, None, np.datetime64(1000, "ns"),
+         dt.datetime(1970, 1, 1, 0, 0, 0, 1)), (T.TIMESTAMP, None, dt.datetime(9999, 12, 31), dt.datetime(9999, 12, 31)),
+        (T.DURATION, None, pd.Timedelta(1000), dt.timedelta(microseconds=1)),
+        (T.LIST, None, (1, None, 2.0), [1, None, 2]), (T.LIST, None, np.array([1, 2], np.int16), [1, 2]),
+        (T.LIST, list_types(T.UINT64.value), [2**64 - 1, 0, None], [2**64 - 1, 0, None]),
+        (T.LIST, list_types(T.FLOAT32.value), [0.5, None, float("-inf")], [0.5, None, float("-inf")]),
+        (T.LIST, list_types(T.TIMESTAMP.value), np.array([MIDNIGHT], "datetime64[ns]"), [MIDNIGHT]),
+        (T.LIST, list_types(DATE32), [MIDNIGHT, MIDNIGHT], [MIDNIGHT.date(), MIDNIGHT.date()]),
+        (T.FIXED_LIST, None, np.array([1, 2]), [1, 2]), (T.NESTED_LIST, None, np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (T.STRUCT, None, (1, "x"), {"a": 1, "b": "x"}), (T.STRUCT, None, [("b", "x"), ("a", 1)], {"a": 1, "b": "x"}),
+        (T.STRUCT, None, {"b": "x"}, {"a": None, "b": "x"}), (T.STRUCT, None, {}, {"a": None, "b": None}),
+        (T.MAP, None, {"a": 1}, [("a", 1)]), (T.MAP, None, [("a", 1), ("a", None)], [("a", 1), ("a", None)]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_the_value_is_taken(kind: ColumnType, exactly: Types | None, value: object, expected: object) -> None:
+    assert taken(kind, [None, value, None], exactly) == [None, expected, None]
+
+
+def test_nan_in_lists_is_no_null_and_minus_zero_stays() -> None:
+    found = exact_objects(pd.Series([[float("nan"), -0.0, None], None]), pa.list_(pa.float64()))
+    values = pa.array(found).to_pylist()
+    assert str(values) == "[[nan, -0.0, None], None]"
+
+
+def test_nothing_and_nulls_have_the_type() -> None:
+    for kind in (T.LIST, T.FIXED_LIST, T.NESTED_LIST, T.STRUCT, T.MAP):
+        for values in ([], [None], [None, None]):
+            assert taken(kind, values) == values
+
+
+def test_what_arrow_backs_is_looked_at_as_well() -> None:
+    wide = pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.array([[1.5]], pa.list_(pa.float64()))])))
+    table = Table("t", (Column("v", T.LIST),), ())
+    with pytest.raises(ValueError, match="column v does not fit"):
+        from_pandas(pd.DataFrame({"v": wide}), table)
+    deep = map_types(T.TEXT.value, list_types(T.INT64.value))
+    backed = pa.chunked_array([pa.array([[("k", [1, None])], []], pa.map_(pa.string(), pa.list_(pa.int32())))])
+    column = Column("v", T.MAP, exactly=deep)
+    frame = pd.DataFrame({"v": pd.Series(pd.arrays.ArrowExtensionArray(backed))})
+    assert from_pandas(frame, Table("t", (column,), ()))["v"].to_pylist() == [[("k", [1, None])], []]
