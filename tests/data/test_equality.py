@@ -248,3 +248,9 @@ def test_a_fingerprint_is_of_rows_to_the_bit_in_any_order_and_number_of_frames()
     frame = pl.DataFrame({"a": [1, 2, 3], "b": [0.0, 1.5, None]})
     assert content_fingerprint(frame) == content_fingerprint(frame[2:], frame[:2])
     assert content_fingerprint(frame) != content_fingerprint(frame.with_columns(b=pl.Series([-0.0, 1.5, None])))
+
+
+def test_no_lists_at_all_are_the_same_in_both_libraries() -> None:
+    column = Column("value", ColumnType.LIST)
+    for nothing in (pd.DataFrame({"value": pd.Series([], dtype=object)}), pl.DataFrame({"value": []})):
+        assert len(content_of(nothing, [column], nan_is_null=False)) == 0

@@ -19,7 +19,17 @@ from framehaul.data import generator
 from framehaul.data.documents import without_documents
 from framehaul.data.equality import content_of, first_difference
 from framehaul.data.frames import from_pandas, from_polars, to_pandas, to_polars
-from framehaul.data.schema import Column, ColumnType, Table, enum_types, list_types, map_types
+from framehaul.data.schema import (
+    Column,
+    ColumnType,
+    Table,
+    decimal_types,
+    enum_types,
+    fixed_list_types,
+    list_types,
+    map_types,
+    struct_types,
+)
 from framehaul.harness.measure import IN_FRAMES
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
@@ -51,11 +61,13 @@ REFUSED = {
     "postgres": (
         "json: a key twice", r"json: \u0000", "json: no JSON", "enum: a value more", "fixed-size bytes: too few",
         "fixed-size list: one too many", "struct: a field more", "struct: NaN, infinity", "struct: -0.0",
-        "struct: NUL in text", "map: a key twice", "int128: one beyond", "wide decimal: a digit more",
+        "struct: NUL in text", "IPv4 address: of a network", "IPv6 address: an IPv4 one",
+        "map: a key twice", "int128: one beyond", "wide decimal: a digit more",
     ),
     "clickhouse": (
         "list of int64: NULL", "enum: a value more", "fixed-size bytes: too few", "fixed-size list: NULL",
         "fixed-size list: one too many", "nested list: NULL inside", "struct: NULL", "struct: a field more",
+        "IPv4 address: of a network", "IPv6 address: an IPv4 one",
         "map: NULL", "uint256: one beyond", "wide decimal: a digit more",
     ),
 }  # fmt: skip
@@ -368,3 +380,118 @@ def test_a_moment_among_dates_keeps_its_hours_or_is_refused() -> None:
     table = Table("t", (Column("v", ColumnType.DATE),), ())
     with pytest.raises(ValueError, match="column v, row 1: 2020-01-01 05:00:00 is no date"):
         from_pandas(pd.DataFrame({"v": pd.Series([dt.date(2020, 1, 1), MORNING], dtype=object)}), table)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32(5, 2), pa.decimal64(18, 9)], ids=str)
+@pytest.mark.parametrize(
+    "around",
+    [pa.list_, pa.large_list, lambda kind: pa.list_(kind, 1), lambda kind: pa.struct([("x", pa.large_list(kind))])],
+    ids=["list", "long list", "list of one", "struct of long lists"],
+)
+def test_decimals_of_a_few_bytes_reach_polars_as_what_they_are(kind: pa.DataType, around: Any) -> None:
+    inner = around(kind)
+    value: Any = [Decimal("9.25")] if not pa.types.is_struct(inner) else {"x": [Decimal("9.25")]}
+    columns = columns_of(inner)
+    frame = to_polars(pa.table({"v": pa.array([value, value], inner)}), Table("t", columns, ()))
+    assert frame["v"].to_list() == [value, value]
+    assert frame["v"].to_arrow().to_pylist() == [value, value]
+
+
+def columns_of(kind: pa.DataType) -> tuple[Column, ...]:
+    """A column for what is nested, of decimals."""
+    if pa.types.is_struct(kind):
+        (inner,) = columns_of(kind.field(0).type)
+        return (Column("v", ColumnType.STRUCT, exactly=struct_types({"x": inner.types})),)
+    decimals = decimal_types(kind.value_type.precision, kind.value_type.scale)
+    if pa.types.is_fixed_size_list(kind):
+        return (Column("v", ColumnType.FIXED_LIST, exactly=fixed_list_types(decimals, kind.list_size)),)
+    return (Column("v", ColumnType.LIST, exactly=list_types(decimals)),)
+
+
+OF_TIMES = Table("t", (Column("v", ColumnType.LIST, exactly=list_types(ColumnType.TIME.value)),), ())
+OF_MOMENTS = Table("t", (Column("v", ColumnType.LIST, exactly=list_types(ColumnType.TIMESTAMP.value)),), ())
+OF_BYTES = Table("t", (Column("v", ColumnType.LIST, exactly=list_types(ColumnType.BYTES.value)),), ())
+OF_NANOSECONDS = Table("t", (Column("v", ColumnType.LIST, exactly=list_types(ColumnType.TIMESTAMP_NS.value)),), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("polars_http_client_native_rust", OF_TIMES), ("pandas_clickhouse_connect_query_df", OF_TIMES),
+        ("pandas_clickhouse_connect_query_df_rust", OF_BYTES), ("pandas_clickhouse_connect_query_df", OF_NANOSECONDS),
+        ("polars_clickhouse_connect_query_df_arrow", OF_BYTES), ("polars_clickhouse_driver_query_arrow", OF_TIMES),
+        ("polars_clickhouse_driver_query_arrow", OF_MOMENTS),
+    ],
+)  # fmt: skip
+def test_elements_that_a_driver_makes_others_of_are_refused(name: str, table: Table) -> None:
+    found = next(found for found in techniques(direction="read") if found.name == name)
+    with pytest.raises(ValueError, match="column v is "):
+        found.function(Untouched(), table)
+
+
+@pytest.mark.parametrize("text", ["192.0.2.1/24", "192.0.02.1", "", "1.2.3.4.", "::1", "localhost", " 1.2.3.4"])
+def test_what_is_no_address_of_the_version_is_refused_by_its_row(text: str) -> None:
+    table = Table("t", (Column("v", ColumnType.IPV4, nullable=True),), ())
+    values = {"v": ["0.0.0.0", None, text]}
+    with pytest.raises(ValueError, match=r"column v, row 2: .* is no IPV4"):
+        from_pandas(pd.DataFrame(values), table)
+    with pytest.raises(ValueError, match=r"column v, row 2: .* is no IPV4"):
+        from_polars(pl.DataFrame(values), table)
+    with pytest.raises(ValueError, match=r"column v, row 2: .* is no IPV4"):
+        [*in_table_schema(iter(pa.table(values).to_batches()), table, lambda *_: None)]
+
+
+def test_nanoseconds_in_documents_stay_or_are_refused() -> None:
+    text = ['{"at": "2026-01-02T03:04:05.123456789"}']
+    for kind, digits in ((ColumnType.TIMESTAMP_NS, 9), (ColumnType.TIMESTAMP, 6)):
+        table = Table("t", (Column("s", ColumnType.STRUCT, exactly=struct_types({"at": kind.value})),), ())
+        if digits == 9:
+            (value,) = without_documents(pa.table({"s": text}), table)["s"].to_pylist()
+            assert value["at"].nanosecond == 789
+        else:
+            with pytest.raises(ValueError, match=r"column s holds a document .* is no timestamp\[us\]"):
+                without_documents(pa.table({"s": text}), table)
+
+
+def test_lists_of_what_would_have_to_be_made_text_are_refused_with_the_remedy() -> None:
+    for kind in (ColumnType.UUID, ColumnType.IPV4, ColumnType.JSON, ColumnType.DURATION, ColumnType.INT128):
+        with pytest.raises(ValueError, match="are not carried: make them lists of text"):
+            list_types(kind.value)
+    for kind in (ColumnType.UUID, ColumnType.ENUM, ColumnType.IPV6, ColumnType.UINT256):
+        with pytest.raises(ValueError, match="inside of what is nested is not carried: make it text"):
+            struct_types({"x": kind.value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ColumnType.IPV6, "2001:db8:1:2::10"), (ColumnType.INT128, "1234567890123456"),
+        (ColumnType.UINT256, "12345678901234567890123456789012"),
+        (ColumnType.WIDE_DECIMAL, "12345678901234567890123456789.12"),
+    ],
+)  # fmt: skip
+def test_text_of_as_many_characters_as_a_type_has_bytes_is_not_taken_for_the_bytes(
+    kind: ColumnType, text: str, servers: Servers
+) -> None:
+    table = Table(f"framehaul_text_{kind.name.lower()}", (Column("id", ColumnType.INT32), Column("v", kind)), ("id",))
+    content = pa.table({"id": pa.array([1, 2], pa.int32()), "v": [text, text]}, schema=table.arrow_schema)
+    tables, sent = ClickHouseTables(servers.clickhouse), Expected(table, content)
+
+    def check(found: Technique) -> None:
+        tables.create(table)
+        try:
+            call(found, servers, table, IN_FRAMES[found.frame](content, table))
+        except ValueError as refused:
+            assert "column v is" in str(refused)  # not all carry the type
+        else:
+            assert sent.difference(tables.content(table)) is None
+
+    try:
+        here = [found for found in BEYOND if found.database == "clickhouse" and "adbc_clickhouse" not in found.requires]
+        check_each(here, check)
+        tables.create(table)
+        with open_http_client(servers.clickhouse) as connection:
+            insert_batches(connection, table, iter(content.to_batches()))
+        assert sent.difference(tables.content(table)) is None
+    finally:
+        tables.drop(table)

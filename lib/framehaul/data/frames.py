@@ -88,7 +88,9 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
                    if column.type in (*ARRAYS, *NESTED) or _is_of_objects(frame[column.name], column)}  # fmt: skip
         uuids = {name: pd.Series(uuid_text(pl.Series(values=pa.array(frame[name]))).to_list(), frame.index, dtype="str")
                  for name in table.columns_of(ColumnType.UUID) if frame[name].dtype == UUIDS}  # fmt: skip
-        content = pa.Table.from_pandas(frame.assign(**objects, **uuids), schema=table.arrow_schema, preserve_index=False)
+        content = pa.Table.from_pandas(
+            frame.assign(**objects, **uuids), schema=table.arrow_schema, preserve_index=False
+        )
     except UnicodeEncodeError as error:  # which does not say where
         raise surrogate_in(frame) from error
     for column in table.columns:

@@ -105,7 +105,7 @@ def _pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
     pairs = [tuple(each.values()) if isinstance(each, dict) else tuple(each) for each in _elements(value, kind)]
     if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004  key and value
         raise ValueError(f"{value!r} is no {kind}")
-    return pairs  # type: ignore[return-value]  # two in each
+    return pairs
 
 
 def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:

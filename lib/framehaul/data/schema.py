@@ -99,15 +99,12 @@ def list_types(element: Types) -> Types:
     Raises ValueError for elements that are under a CHECK in PostgreSQL, or are another type in a frame than there.
     """
     check, unsigned = _check_of_elements(element), re.fullmatch("UInt(8|16|32|64)", element.clickhouse)
-    is_uuid = element.postgres == "uuid"
-    if not (unsigned or is_uuid) and (element.postgres_select != "{0}" or element.postgres_check):
+    if not unsigned and (element.postgres_select != "{0}" or element.postgres_check):
         raise ValueError(f"lists of {element.clickhouse} ({element.postgres}) are not carried: make them lists of text")
     return Types(
         f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
         pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element, postgres_check=check,
         postgres_form=f"{element.postgres}[], checked" if check else "",
-        postgres_select="{0}::text[]" if is_uuid else "{0}",
-        clickhouse_select="arrayMap(x -> toString(x), {0})" if is_uuid else "{0}",
     )  # fmt: skip
 
 

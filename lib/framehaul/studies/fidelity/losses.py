@@ -108,7 +108,7 @@ LOSSES: tuple[Loss, ...] = (
         "names. Go through Arrow.",
     ),
     Loss(
-        r"postgres read polars_|clickhouse read polars_", r"map: (empty|NULL|whole)", r"became '?\[",
+        r"postgres read polars_|clickhouse read polars_", r"map: (empty|NULL|whole)|and a map", r"became '?[\[{]",
         "Polars makes structs of dictionaries, of all keys that any of them has: one that is not there is NULL, as one "
         "whose value is. Go through Arrow.",
     ),
@@ -222,6 +222,18 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         r"clickhouse read", r"timestamp: microseconds", r"became 2262-04-12T00:00:01",
         "The driver makes a float of the seconds since 1970: the later, the fewer digits are left for their fraction.",
+    ),
+    Loss(
+        r" write polars_.*(copy_text|_csv|_tsv)", r"timestamp: in a zone, whose", r"00:00:08",
+        "Polars writes hours and minutes of an offset, and those of long ago have seconds. Convert to UTC before.",
+    ),
+    Loss(
+        r"postgres write", r"IPv4 address: of a network", r"became '192\.0\.2\.1'",
+        "An `inet` takes the length of a network along, which the address in a frame does not. Check before sending.",
+    ),
+    Loss(
+        r"clickhouse write", r"IPv6 address: an IPv4 one", r"became '::ffff:",
+        "ClickHouse makes an IPv6 address of an IPv4 one: that which stands for it. Check before sending.",
     ),
     Loss(
         r"clickhouse read .*(_csv|_http_read_sql)", r"timestamp: in a zone", r"became",

@@ -56,6 +56,7 @@ REJECTIONS: tuple[Rejection, ...] = (
               r"BinderException)"),
     Rejection("driver", r"^ValueError: (Field pyarrow|invalid enum member|zip\(\)|Unsigned|cannot concat|Mixed|"
               r"unconverted)"),
+    Rejection("driver", r"^InvalidOperation: .*ConversionSyntax"),
     Rejection("driver", r"^InvalidTextRepresentation: invalid input syntax for type json", "insert_rows"),
 )  # fmt: skip
 """Every known rejection; the first that fits says where its reason lies."""

@@ -334,8 +334,8 @@ def pandas_clickhouse_connect_query_df_rust(client: ClickHouseConnectClient, tab
 def query_for_driver(table: Table) -> str:
     """SELECT of a table whose blocks clickhouse-driver makes Arrow of.
 
-    Moments are numbers of their unit: it makes a float of the seconds, which has not all digits. Booleans are not sparse:
-    of a column that is mostly false, as a server sends such, it makes integers, and of those no Arrow
+    Moments are numbers of their unit: it makes a float of the seconds, which has not all digits. And booleans are not
+    sparse: of a column that is mostly false, as a server sends such, it makes integers, and of those no Arrow
     (https://github.com/mymarilyn/clickhouse-driver/blob/0.2.11/clickhouse_driver/columns/base.py#L49).
     """
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name}"

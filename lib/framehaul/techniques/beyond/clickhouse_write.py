@@ -14,6 +14,7 @@ from collections.abc import Buffer, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -69,6 +70,10 @@ PARQUET = INSERT | {
 }
 # The types of columns by their names: https://clickhouse.com/docs/interfaces/formats/Native
 NATIVE = INSERT | {"input_format_native_decode_types_in_binary_format": 0}
+
+
+BYTES_OF_LONG = (16, 32)
+"""Of addresses, long integers and wide decimals in ClickHouse."""
 
 
 def check_dates(frame: pl.DataFrame, table: Table) -> None:
@@ -155,6 +160,28 @@ def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
     """The frame as Arrow. Raises ValueError as `validate` does."""
     content = from_polars(frame, table) if isinstance(frame, pl.DataFrame) else from_pandas(frame, table)
     check(content, table)
+    return with_long_text(content, table)
+
+
+def with_long_text(content: pa.Table, table: Table) -> pa.Table:
+    """The content with no text of an address or a long number that ClickHouse would take for the bytes of one.
+
+    It does where all texts of a batch have as many characters as the type has bytes: of those numbers have a zero more
+    in front then, and addresses all of their digits.
+    https://github.com/ClickHouse/ClickHouse/blob/master/src/Processors/Formats/Impl/ArrowColumnToCHColumn.cpp
+    """
+    for name in table.columns_of(*LONG_NUMBERS, ColumnType.IPV6):
+        at, texts = content.column_names.index(name), content.column(name)
+        lengths = pc.utf8_length(texts)
+        alike = pc.is_in(lengths, pa.array(BYTES_OF_LONG, lengths.type))
+        if not pc.any(alike).as_py():
+            continue
+        if name in table.columns_of(ColumnType.IPV6):
+            whole = [text and ip_address(text).exploded for text in texts.to_pylist()]
+            longer: Any = pa.chunked_array([pa.array(whole, texts.type)])
+        else:
+            longer = pc.replace_substring_regex(texts, "^(-?)([0-9])", r"\1" "0" r"\2")
+        content = content.set_column(at, name, pc.if_else(alike, longer, texts))
     return content
 
 

@@ -106,7 +106,8 @@ def to_arrow(frame: pl.DataFrame | pd.DataFrame, table: Table) -> pa.Table:
         at, values = content.column_names.index(name), content.column(name)
         kind = values.type.value_type if pa.types.is_nested(values.type) else values.type
         moments = pa.timestamp("us", kind.tz)
-        content = content.set_column(at, name, values.cast(pa.list_(moments) if pa.types.is_nested(values.type) else moments))
+        wanted = pa.list_(moments) if pa.types.is_nested(values.type) else moments
+        content = content.set_column(at, name, values.cast(wanted))
     return content
 
 
