@@ -141,10 +141,9 @@ def insert_batches(
         return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
     settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": together}
-    schema = clickhouse_write.with_long_text(table.arrow_schema.empty_table(), table).schema
     parts = (clickhouse_write.with_long_text(pa.Table.from_batches([batch]), table) for batch in conforming)
-    sent = (batch for part in parts for batch in part.to_batches())
-    connection.post(query, body=encode_stream(schema, sent), settings=settings).read()
+    sent = (batch for part in parts for batch in part.cast(table.arrow_schema).to_batches())
+    connection.post(query, body=encode_stream(table.arrow_schema, sent), settings=settings).read()
 
 
 def fetch_batches(
