@@ -139,7 +139,7 @@ def maker(kind: pa.DataType) -> Callable[[Any], Any]:
         return _list_maker(kind)
     takes = next((takes for fits, takes in SCALARS if fits(kind)), None)
     if pa.types.is_timestamp(kind):
-        takes = partial(_moment, kind.unit)
+        takes = partial(_moment_of, kind.unit)
 
     def scalar(value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -217,7 +217,7 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _moment(unit: TimeUnit, value: Any) -> Any:
+def _moment_of(unit: TimeUnit, value: Any) -> Any:
     """A moment, of Python's or pandas' or as text of one; None where it has more digits than its unit."""
     if isinstance(value, str):
         exact = unit == "ns" or MANY_DIGITS.search(value)

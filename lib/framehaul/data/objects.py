@@ -50,35 +50,35 @@ def nested_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         return scalar_array(values, kind)
     missing = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind):
-        found = [{} if value is None else _fields(value, kind) for value in values]
+        found = [{} if value is None else _fields_by_name(value, kind) for value in values]
         children = [nested_array([value.get(field.name) for value in found], field.type) for field in kind]
         if not children:
             return pa.array([None if value is None else {} for value in values], kind)
         return pa.StructArray.from_arrays(children, fields=[*kind], mask=missing)
     if pa.types.is_map(kind):
-        pairs = [[] if value is None else _pairs(value, kind) for value in values]
+        pairs = [[] if value is None else _key_value_pairs(value, kind) for value in values]
         keys = nested_array([key for each in pairs for key, _ in each], kind.key_type)
         items = nested_array([item for each in pairs for _, item in each], kind.item_type)
         if keys.null_count:
             raise ValueError("NULL is no key of a map")
-        return pa.MapArray.from_arrays(_offsets(pairs), keys, items, kind, mask=missing)
+        return pa.MapArray.from_arrays(_list_offsets(pairs), keys, items, kind, mask=missing)
     if pa.types.is_fixed_size_list(kind):
         filler = [None] * kind.list_size
-        lists = [filler if value is None else _elements(value, kind) for value in values]
-        return pa.FixedSizeListArray.from_arrays(_inside(lists, kind), type=kind, mask=missing)
-    lists = [[] if value is None else _elements(value, kind) for value in values]
-    return pa.ListArray.from_arrays(_offsets(lists), _inside(lists, kind), kind, mask=missing)
+        lists = [filler if value is None else _elements_of(value, kind) for value in values]
+        return pa.FixedSizeListArray.from_arrays(_child_array(lists, kind), type=kind, mask=missing)
+    lists = [[] if value is None else _elements_of(value, kind) for value in values]
+    return pa.ListArray.from_arrays(_list_offsets(lists), _child_array(lists, kind), kind, mask=missing)
 
 
-def _inside(lists: list[Any], kind: pa.DataType) -> pa.Array:
+def _child_array(lists: list[Any], kind: pa.DataType) -> pa.Array:
     return nested_array([*chain.from_iterable(lists)], kind.value_type)
 
 
-def _offsets(parts: list[Any]) -> pa.Array:
+def _list_offsets(parts: list[Any]) -> pa.Array:
     return pa.array(np.append(0, np.cumsum([len(part) for part in parts], dtype=np.int64)), pa.int32())
 
 
-def _elements(value: Any, kind: pa.DataType) -> Any:
+def _elements_of(value: Any, kind: pa.DataType) -> Any:
     if not isinstance(value, list | tuple | np.ndarray):
         raise ValueError(f"{value!r} is no {kind}")  # noqa: TRY004  as of other values that do not fit
     if pa.types.is_fixed_size_list(kind) and len(value) != kind.list_size:
@@ -86,7 +86,7 @@ def _elements(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _fields(value: Any, kind: pa.DataType) -> Mapping[str, Any]:
+def _fields_by_name(value: Any, kind: pa.DataType) -> Mapping[str, Any]:
     names = [field.name for field in kind]
     if isinstance(value, np.void) and value.dtype.names:
         value = {name: value[name] for name in value.dtype.names}
@@ -99,10 +99,10 @@ def _fields(value: Any, kind: pa.DataType) -> Mapping[str, Any]:
     return value
 
 
-def _pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
+def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
         return [*value.items()]
-    pairs = [tuple(each.values()) if isinstance(each, dict) else tuple(each) for each in _elements(value, kind)]
+    pairs = [tuple(each.values()) if isinstance(each, dict) else tuple(each) for each in _elements_of(value, kind)]
     if any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004  key and value
         raise ValueError(f"{value!r} is no {kind}")
     return pairs
@@ -111,25 +111,25 @@ def _pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
 def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Objects as an array of scalars; raises ValueError, or what Arrow raises, for one that is another in the type."""
     types = {*map(type, values)} - {type(None)}
-    if pa.types.is_integer(kind) and _any(types, FRACTIONS):
+    if pa.types.is_integer(kind) and _has_types(types, FRACTIONS):
         given = pa.array([float(value) if isinstance(value, np.floating) else value for value in values])
         return given.cast(kind)
     if pa.types.is_floating(kind) and kind != pa.float64():
         given = pa.array(values, pa.float64())
-        return _kept(given, given.cast(kind))
-    if pa.types.is_date(kind) and _any(types, (dt.datetime, np.datetime64)):
+        return _kept_exactly(given, given.cast(kind))
+    if pa.types.is_date(kind) and _has_types(types, (dt.datetime, np.datetime64)):
         given = pa.array(values)
-        return _kept(given, given.cast(kind))
+        return _kept_exactly(given, given.cast(kind))
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return _moments(values, types, kind)
+        return _moment_array(values, types, kind)
     return pa.array(values, kind, from_pandas=False)
 
 
-def _any(types: set[type], of: tuple[type, ...]) -> bool:
+def _has_types(types: set[type], of: tuple[type, ...]) -> bool:
     return any(issubclass(each, of) for each in types)
 
 
-def _kept(given: pa.Array, made: pa.Array) -> pa.Array:
+def _kept_exactly(given: pa.Array, made: pa.Array) -> pa.Array:
     """What was made of values; raises ValueError where it is not what was given."""
     back = made.cast(given.type)
     same = pc.or_(pc.equal(back, given), pc.not_equal(given, given))  # NaN is not what it is
@@ -139,21 +139,21 @@ def _kept(given: pa.Array, made: pa.Array) -> pa.Array:
     return made
 
 
-def _moments(values: list[Any], types: set[type], kind: pa.DataType) -> pa.Array:
+def _moment_array(values: list[Any], types: set[type], kind: pa.DataType) -> pa.Array:
     """Moments or durations, those of numpy in their own unit; raises ValueError for a part of a unit."""
-    if _any(types, (np.datetime64, np.timedelta64)):
+    if _has_types(types, (np.datetime64, np.timedelta64)):
         return pa.array(values).cast(kind)
-    if _any(types, (float,)):
+    if _has_types(types, (float,)):
         raise ValueError(f"a number with a point is no {kind}")
     if kind.unit == "ns":
         return pa.array(values, kind, from_pandas=False)
-    if _any(types, (pd.Timestamp, pd.Timedelta)) and any(map(_nanoseconds, values)):
+    if _has_types(types, (pd.Timestamp, pd.Timedelta)) and any(map(_past_microseconds, values)):
         raise ValueError(f"it holds nanoseconds, which {kind} does not have")
     finest = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", kind.tz)
     return pa.array(values, finest, from_pandas=False).cast(kind)
 
 
-def _nanoseconds(value: Any) -> int:
+def _past_microseconds(value: Any) -> int:
     """Those past the microsecond."""
     if isinstance(value, pd.Timestamp):
         return value.nanosecond

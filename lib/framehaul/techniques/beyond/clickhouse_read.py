@@ -348,7 +348,7 @@ def query_for_driver(table: Table) -> str:
 
 UNIX_UNITS = {"ms": "Milli", "us": "Micro", "ns": "Nano"}
 """Of https://clickhouse.com/docs/sql-reference/functions/type-conversion-functions#tounixtimestamp64milli"""
-MOMENTS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.arrow)}
+TIMESTAMPS = {kind for kind in ColumnType if pa.types.is_timestamp(kind.value.arrow)}
 NOT_DRIVEN = {ColumnType.TIME, ColumnType.FIXED_BYTES, ColumnType.DURATION, *NESTED}
 
 
@@ -357,9 +357,9 @@ def polars_clickhouse_driver_query_arrow(client: clickhouse_driver.Client, table
     """The native protocol's blocks, which clickhouse-driver since 0.2.11 decodes into Arrow."""
     no_arrow = "which clickhouse-driver does not make Arrow of: read it over HTTP"
     refuse(table, NOT_DRIVEN, no_arrow, "clickhouse", inside=True)
-    refuse_inside(table, MOMENTS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse")
+    refuse_inside(table, TIMESTAMPS, "whose moments clickhouse-driver rounds: read it over HTTP", "clickhouse")
     content: Any = client.query_arrow(query_for_driver(table), settings=NATIVE)
-    for name in table.columns_of(*MOMENTS):
+    for name in table.columns_of(*TIMESTAMPS):
         at = content.column_names.index(name)
         content = content.set_column(at, name, content.column(name).cast(table.arrow_schema.field(name).type))
     return to_polars(content, table)
