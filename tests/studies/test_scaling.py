@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
 from framehaul.harness.children import ChildError, ended_with_the_block
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
@@ -214,7 +215,7 @@ GROWTH = """
 import json, sys
 from pathlib import Path
 from framehaul import servers
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
 from framehaul.harness.meter import give_back_memory, peak_rss_growth, reset_peak_rss
 from framehaul.settings import load_settings
 from framehaul.techniques import streaming
@@ -288,6 +289,35 @@ def test_a_read_that_fails_leaves_no_file_and_the_one_that_was_there(servers: Se
         with pytest.raises(ValueError, match="the server is gone"):
             streaming.write_batches(batches(), TABLE, file)
         assert [one.read_bytes() for one in tmp_path.iterdir()] == [before] * bool(before)
+
+
+@pytest.mark.parametrize(
+    ("given", "types", "kept"),
+    [
+        (pa.array([[2]]), list_types(ColumnType.BOOL.value), False),
+        (pa.array([[1, 0, None]]), list_types(ColumnType.BOOL.value), True),
+        (pa.array([[dt.datetime(2026, 1, 2, 3)]]), list_types(ColumnType.DATE.value), False),
+        (pa.array([[dt.datetime(2026, 1, 2), None], []]), list_types(ColumnType.DATE.value), True),
+        (pa.array([[0.1]]), list_types(ColumnType.FLOAT32.value), False),
+        (pa.array([[0.5, float("nan"), None], []]), list_types(ColumnType.FLOAT32.value), True),
+        (pa.array([{"a": 0.1}]), struct_types({"a": ColumnType.FLOAT32.value}), False),
+        (pa.array([["a"]], pa.large_list(pa.large_string())), list_types(ColumnType.TEXT.value), True),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)  # fmt: skip
+def test_nothing_in_a_list_or_struct_is_rounded_on_the_way(given: pa.Array, types: Types, kept: bool) -> None:
+    kind = ColumnType.LIST if types.element else ColumnType.STRUCT
+    table = Table("framehaul_nested_batches", (Column("nested", kind, exactly=types),), ())
+    batch = pa.record_batch({"nested": given})
+
+    def conforming() -> list[pa.RecordBatch]:
+        return [*streaming.in_table_schema(iter([batch]), table, lambda *_: None)]
+
+    if kept:
+        assert pa.Table.from_batches(conforming()).num_rows == len(given)
+    else:
+        with pytest.raises(ValueError, match=r"column nested holds .* does not have .*begins with row 0"):
+            conforming()
 
 
 def test_batches_go_together_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

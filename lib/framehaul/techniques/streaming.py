@@ -37,7 +37,7 @@ from framehaul.data.frames import (
     in_table_order,
     validated,
 )
-from framehaul.data.schema import ColumnType, Table
+from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_read, postgres_write
 from framehaul.techniques.beyond.postgres_write import picked
@@ -68,7 +68,7 @@ def in_table_schema(
             given = validated(pa.Table.from_batches([in_table_order(batch, table)]))
             content = given.cast(table.arrow_schema)
             for column in table.columns:
-                if column.type in ROUNDED:
+                if column.type in (*ROUNDED, *ARRAYS, *NESTED):
                     check_kept(*(pl.Series(column.name, of.column(column.name)) for of in (given, content)))
                 check_enum(content.column(column.name), column)
                 check_wide(content.column(column.name), column)
