@@ -461,7 +461,9 @@ def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> Iterator[sql
         # It says that clickhouse:// is the other dialect's: neither is asked for by that name.
         warnings.filterwarnings("ignore", "The 'clickhouse://' URL remains registered", UserWarning)
         secure = {"secure": "True"} if server.secure else {}
-        engine = _clickhouse_engine("clickhousedb", server, server.http_port, secure)
+        # Its clients share one pool of connections, which outlives them all.
+        query = secure | {"dedicated_pool": "True"}
+        engine = _clickhouse_engine("clickhousedb", server, server.http_port, query)
     with _connected(engine) as connection:
         yield connection
 
