@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 import time
 from pathlib import Path
@@ -125,6 +126,17 @@ def test_a_log_has_whole_lines_and_what_a_bar_ends_with(tmp_path: Path, capsys: 
     lines = [line.split(" ", 1)[1] for line in (tmp_path / "run.log").read_text().splitlines()]
     assert lines == ["== 01", "100%", "trouble"]
     assert capsys.readouterr().out == "== 01\n\r10%\r50%\r100%\nunfinishedafterwards\n"
+
+
+def test_who_forgets_the_terminal_of_a_log_does_not_write_to_one_that_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with logged(tmp_path / "run.log"):
+        taken = sys.stdout
+    terminal.close()
+    taken.close()  # as is done when nothing holds it any more: that it fails there is a warning, of whatever runs then
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(8, "8 s"), (89, "89 s"), (720, "12 min"), (12_600, "3.5 h")])

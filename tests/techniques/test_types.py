@@ -23,11 +23,13 @@ from framehaul.data.schema import (
     Column,
     ColumnType,
     Table,
+    Types,
     decimal_types,
     enum_types,
     fixed_list_types,
     list_types,
     map_types,
+    nested_list_types,
     struct_types,
 )
 from framehaul.harness.measure import IN_FRAMES
@@ -374,6 +376,29 @@ def test_a_wider_value_is_kept_or_refused_and_never_rounded(
         from_pandas(pd.DataFrame({"v": does_not}), table)
     with pytest.raises((ValueError, TypeError)):
         batches(does_not)
+
+
+POINT = struct_types({"x": ColumnType.INT64.value, "y": ColumnType.FLOAT32.value})
+
+
+@pytest.mark.parametrize(
+    ("types", "kind", "value"),
+    [
+        (POINT, ColumnType.STRUCT, {"x": 1}),
+        (struct_types({"at": POINT}), ColumnType.STRUCT, {"at": {"x": 1}}),
+        (nested_list_types(POINT), ColumnType.NESTED_LIST, [{"x": 1}, {"x": 2}]),
+    ],
+)
+def test_a_field_that_streamed_structs_do_not_have_is_null(types: Types, kind: ColumnType, value: Any) -> None:
+    table = Table("t", (Column("v", kind, exactly=types),), ())
+    filled = pa.array([value]).cast(table.arrow_schema.field("v").type).to_pylist()
+    (batch,) = in_table_schema(iter([pa.RecordBatch.from_pydict({"v": [value]})]), table, lambda *_: None)
+    assert batch.to_pydict() == {"v": filled}
+    assert "'y': None" in str(filled)
+    of_points = Table("t", (Column("v", ColumnType.STRUCT, exactly=POINT),), ())
+    rounded = pa.RecordBatch.from_pydict({"v": pa.array([{"x": 1, "y": 0.1}])})
+    with pytest.raises(ValueError, match=r"values that .* does not have"):
+        [*in_table_schema(iter([rounded]), of_points, lambda *_: None)]
 
 
 def test_a_moment_among_dates_keeps_its_hours_or_is_refused() -> None:

@@ -144,8 +144,12 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
     if given.dtype in (stored.dtype, pl.Null):
         return
     try:
-        kept = stored.cast(given.dtype).equals(given, null_equal=True)
-    except pl.exceptions.PolarsError:
+        if given.dtype.is_nested():  # Arrow takes structs by their fields' names, and those that are missing for NULL
+            back = pl.Series(stored.to_arrow().cast(given.to_arrow().type))
+        else:
+            back = stored.cast(given.dtype)
+        kept = back.equals(given, null_equal=True)
+    except (pl.exceptions.PolarsError, pa.ArrowException):
         kept = False
     if not kept:
         raise ValueError(f"column {given.name} holds {given.dtype} values that {stored.dtype} does not have")

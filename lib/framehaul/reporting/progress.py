@@ -230,3 +230,6 @@ class _Both(io.TextIOBase):
 
     def isatty(self) -> bool:
         return self._terminal.isatty()
+
+    def close(self) -> None:
+        """Neither is its to close, nor to flush when it is forgotten: the terminal may be closed by then."""
