@@ -346,10 +346,10 @@ def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, 
 
     By as many of the first bytes that differ as tell random values apart; what is equal then goes on by those behind.
     """
-    top = 7
+    top, lowest = 7, int(np.int64(0))  # for a plain 0 all that it is given to would be compiled once more
     while (differ >> np.uint64(8 * top)) & LAST_BYTE == 0:
         top -= 1
-    bottom = max(top - (1 if end - at <= TOLD_BY_TWO_BYTES else 2), 0)
+    bottom = max(top - (1 if end - at <= TOLD_BY_TWO_BYTES else 2), lowest)
     sort_by_bytes(keys, rows, room, other, at, end, bottom, top)
     shift, first = np.uint64(8 * bottom), at
     for place in range(at + 1, end + 1):
@@ -357,14 +357,14 @@ def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, 
             if place - first <= SHORT_RUN:
                 sort_by_insertion(keys, rows, first, place)
             else:
-                sort_by_bytes(keys, rows, room, other, first, place, 0, bottom - 1)
+                sort_by_bytes(keys, rows, room, other, first, place, lowest, bottom - 1)
             first = place
 
 
 @compiled
 def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
     """Sort rows by their values within each run, keeping the order of equal ones, and mark where new runs start."""
-    count, at = len(rows), 0
+    count, at = len(rows), int(np.int64(0))
     keys, room, other = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.int64)
     while at < count:
         end = at + 1

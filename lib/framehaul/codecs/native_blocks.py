@@ -40,7 +40,7 @@ from framehaul.codecs.native_format import (
 )
 from framehaul.data.frames import check_enum, enum_values, in_clickhouse_order, text_buffers
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.data.text import WORD_SLACK, words_of_eight
+from framehaul.data.text import WORD_SLACK, for_reading, words_of_eight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -246,7 +246,7 @@ class Texts:
         places = np.empty(len(offsets), np.int64)
         words, near_words = words_of_eight(data), words_of_eight(near)
         group_texts(data, words, offsets, partitions.each, partitions.firsts, near, near_words, places)
-        return cls(kind, near, places)
+        return cls(kind, for_reading(near), for_reading(places))
 
     def of(self, rows: Int64s) -> list[Buffer]:
         """Each text behind its length."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from framehaul.data.objects import exact_objects
 from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, whole_numbers
-from framehaul.data.text import NotTextError, first_invalid_text, rows_in_place
+from framehaul.data.text import NotTextError, first_invalid_text, for_reading, rows_in_place
 
 BATCH_ROWS = 65_536
 """Rows per record batch where nothing speaks for another number: large enough to amortise, small enough for caches."""
@@ -487,10 +487,10 @@ def text_buffers(array: pa.Array) -> tuple[Any, Any]:
     """The bytes of an array of strings, and where each begins and the last one ends; its validity is not looked at."""
     _, offsets, data = array.buffers()
     if not len(array):
-        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+        return for_reading(np.empty(0, np.uint8)), for_reading(np.zeros(1, np.int32))
     wide = array.type in (pa.large_string(), pa.large_binary())
     places = np.frombuffer(offsets, np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1]
-    return np.frombuffer(data or b"", np.uint8), places
+    return for_reading(np.frombuffer(data or b"", np.uint8)), for_reading(places)
 
 
 def uuid_text(series: pl.Series) -> pl.Series:

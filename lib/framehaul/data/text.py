@@ -77,9 +77,22 @@ def compiled[F: Callable[..., Any]](function: F) -> F:
     return cast("F", dispatcher)
 
 
-def words_of_eight(data: Bytes) -> NDArray[np.uint64]:
+def for_reading[A: NDArray[Any]](array: A) -> A:
+    """The same array as one that is not written to: loops are compiled for each kind of array that they are given."""
+    seen = array.view()
+    seen.flags.writeable = False
+    return seen
+
+
+NO_WORDS = as_strided(np.zeros(16, np.uint8)[:8].view(np.uint64), (2,), (1,))
+"""What nobody looks at, of the kind that words are of."""
+
+
+def words_of_eight(data: Bytes) -> Keys:
     """The eight bytes from each byte on as one number; what is written there is written to the data."""
-    return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,)) if len(data) > 7 else np.empty(0, np.uint64)  # noqa: PLR2004
+    if len(data) <= 7:  # noqa: PLR2004  there is not one word
+        return NO_WORDS if data.flags.writeable else for_reading(NO_WORDS)
+    return as_strided(data[:8].view(np.uint64), (len(data) - 7,), (1,))
 
 
 def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
@@ -87,6 +100,7 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], I
 
     The first buffer holds the views, the second the text that is not in them.
     """
+    data = for_reading(data)
     views, kept = np.empty((len(starts), 2), np.uint64), int(np.maximum(lengths, 0).sum(dtype=np.int64))
     texts, rows = np.empty(kept + int(WORD_SLACK), np.uint8), np.empty(len(starts), np.int32)
     suspects = view_texts(words_of_eight(data), starts, lengths, views, words_of_eight(texts), rows)
@@ -95,6 +109,7 @@ def views_of(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], I
 
 def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int32s]:
     """The two buffers of an array of strings with large offsets, of the texts in the data; and rows as `views_of`."""
+    data = for_reading(data)
     kept = int(np.maximum(lengths, 0).sum(dtype=np.int64))
     offsets, texts = np.empty(len(starts) + 1, np.int64), np.empty(kept + int(WORD_SLACK), np.uint8)
     rows = np.empty(len(starts), np.int32)
@@ -104,7 +119,8 @@ def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int
 
 def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
     """The first row of an Arrow array of strings, whose offsets are in place, that is not UTF-8; -1 where all are."""
-    return find_invalid_text(data, words_of_eight(data), offsets)
+    data = for_reading(data)
+    return find_invalid_text(data, words_of_eight(data), for_reading(offsets))
 
 
 @compiled
