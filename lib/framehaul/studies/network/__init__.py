@@ -8,7 +8,7 @@ STUDY = Study(
     "23_network",
     "What do distance, bandwidth, encryption and a pooler change?",
     (
-        ROWS.at(20_000, reference=300_000),
+        ROWS.at(12_000, reference=300_000),
         PASSES.at(3, reference=6),
         WARMUP,
         SEED,

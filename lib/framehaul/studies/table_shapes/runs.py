@@ -40,38 +40,33 @@ SHAPES_OF = {
 }
 """Shapes that techniques are measured on."""
 FEW: dict[Path, tuple[str, ...]] = {
-    ("postgres", "write"): (
-        "polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_copy_binary", "polars_pgpq_presorted",
-    ),
-    ("postgres", "read"): (
-        "polars_psycopg_copy_text", "polars_psycopg_row_fetch", "polars_adbc_fetch", "polars_psycopg_copy_decoded",
-    ),
+    ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted"),
+    ("postgres", "read"): ("polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded"),
     ("clickhouse", "write"): (
-        "polars_httpx_parquet", "polars_clickhouse_driver_native_columnar", "polars_http_client_arrow_stream",
-        "polars_http_client_native_presorted",
+        "polars_httpx_parquet", "polars_http_client_arrow_stream", "polars_http_client_native_presorted",
     ),
     ("clickhouse", "read"): (
-        "polars_urllib_csv", "polars_clickhouse_driver_native_columnar", "polars_http_client_arrow_stream",
-        "polars_http_client_native_decoded",
+        "polars_urllib_csv", "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
     ),
 }  # fmt: skip
-"""Of each direction the best published technique of the default run, a usual one, and the best others."""
+"""Of each direction the best published technique of the default run, the one to take without codecs, and the best."""
 MORE: dict[Path, tuple[str, ...]] = {
     ("postgres", "write"): (
-        "polars_psycopg_copy_binary", "polars_adbc_ingest", "polars_pgpq_presorted_two_connections",
+        "polars_pgpq_copy_binary", "polars_psycopg_copy_binary", "polars_adbc_ingest", "polars_pgpq_presorted_two_connections",
         "polars_pgpq_key_last", "polars_duckdb_insert", "pandas_pgpq_presorted",
     ),
     ("postgres", "read"): (
-        "polars_psycopg_copy_text_typed", "polars_asyncpg_copy_decoded", "polars_asyncpg_copy_decoded_two_connections",
+        "polars_psycopg_row_fetch", "polars_psycopg_copy_text_typed", "polars_asyncpg_copy_decoded", "polars_asyncpg_copy_decoded_two_connections",
         "polars_connectorx_read", "pandas_sqlalchemy_read_sql_query", "pandas_psycopg_copy_decoded",
     ),
     ("clickhouse", "write"): (
+        "polars_clickhouse_driver_native_columnar",
         "polars_http_client_parquet_zstd", "polars_http_client_arrow_by_partition",
         "polars_http_client_arrow_two_connections", "polars_clickhouse_connect_insert_arrow",
         "pandas_clickhouse_connect_insert_df", "pandas_http_client_native_presorted",
     ),
     ("clickhouse", "read"): (
-        "polars_httpx_parquet", "polars_urllib_parquet", "polars_http_client_arrow_file",
+        "polars_clickhouse_driver_native_columnar", "polars_httpx_parquet", "polars_urllib_parquet", "polars_http_client_arrow_file",
         "polars_clickhouse_connect_query_arrow", "pandas_clickhouse_connect_query_df",
         "pandas_http_client_native_decoded",
     ),
@@ -117,7 +112,7 @@ WIDE_ROWS = 100
 
 def chosen(points: str, path: Path) -> list[Technique]:
     """The techniques of a direction, everyday statements after them."""
-    names = {"least": FEW[path][::3], "few": FEW[path], "all": FEW[path] + MORE[path]}[points]
+    names = {"least": FEW[path][::2], "few": FEW[path], "all": FEW[path] + MORE[path]}[points]
     few = {"least": FEW_STATEMENTS[-2:], "few": FEW_STATEMENTS}.get(points)
     known = {one.name: one for one in techniques(*path)}
     statements = [known[name] for name in EVERYDAY.get(path, ())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from framehaul.reporting.study import PASSES, SEED, TRIED, WARMUP, Parameter, Study
 
 TARGETS = Parameter(
-    "targets", [10_000, 50_000], "of upserts: rows of the table", least=1, smoke=[300],
+    "targets", [10_000, 30_000], "of upserts: rows of the table", least=1, smoke=[300],
     reference=[10_000, 1_000_000, 10_000_000],
 )  # fmt: skip
 INCOMING = Parameter(

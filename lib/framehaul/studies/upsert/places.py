@@ -91,11 +91,11 @@ class PostgresPlace:
 
     def excess(self, table: Table, rows: int) -> dict[str, int]:  # noqa: ARG002  PostgreSQL counts them itself
         # ANALYZE counts dead rows, and estimates them from 30,000 pages on. What the session of the upsert counted may
-        # be added afterwards, when that ends: not twice.
+        # be added afterwards, when that ends: not twice. Of one column, for the rows are counted whatever it looks at.
         name = quote_postgres_text(table.postgres_name)
 
         def dead() -> int:
-            self._tables.run(f"ANALYZE {table.postgres_name}")
+            self._tables.run(f"ANALYZE {table.postgres_name} ({table.postgres_key})")
             ((found,),) = self._tables.run(_of_parts("pg_stat_get_dead_tuples", name))
             return int(found)
 
