@@ -7,7 +7,7 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
 STUDY = Study(
     "16_noise",
     "How far can these figures be trusted?",
-    (ROWS.at(60_000), PASSES, WARMUP, SEED),
+    (ROWS.at(40_000), PASSES, WARMUP, SEED),
     "framehaul.studies.noise.study:Result",
     "variant",
     "framehaul.studies.noise.study:writeup_blocks",

@@ -12,7 +12,7 @@ WORKLOAD = Parameter(
 SERVICES = Parameter(
     "services",
     "few",
-    "names of the services to run under pgbench; `few` or `fewest`: of the embedded examples four or "
+    "names of the services to run under pgbench; `few` or `fewest`: of the embedded examples three or "
     "two, and all others; empty: all",
     smoke="fewest",
     reference="",
