@@ -27,7 +27,7 @@ from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBL
 SERVICES, PRICES = "FRAMEHAUL_PGBENCH_SERVICES", "FRAMEHAUL_PGBENCH_PRICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 EXAMPLES_OF = {
-    "few": ("default", "async_commit", "limited_iops"), "fewest": ("default", "limited_iops"),
+    "few": ("default", "small_buffers", "limited_iops"), "fewest": ("default", "limited_iops"),
 }  # fmt: skip
 """What stands for several services: these examples, where there are any, and all services that are none."""
 SPARE_CONNECTIONS = 20
