@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
+from types import NoneType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -227,18 +229,14 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
     """As `_values`, of Python objects: those of each Python type are a column of one dtype."""
     if column.type in ARRAYS:
         return _of_lists(values, column)
-    rows_by_type, has_nan = defaultdict[type, list[int]](list), column.type in FLOATS and not nan_is_null
-    for row, value in enumerate(values):
-        nan = isinstance(value, float) and value != value  # noqa: PLR0124
-        if not (value is None or value is pd.NaT or value is pd.NA or (nan and not has_nan)):
-            rows_by_type[type(value)].append(row)
     typed = pl.repeat(None, len(values), dtype=_dtype(column), eager=True)
     odd: dict[int, object] = {}
-    groups = list(rows_by_type.values())
+    groups = _rows_by_type(values, has_nan=column.type in FLOATS and not nan_is_null)
     while groups:
         rows = groups.pop()
         try:
-            series, others = _values(_series([values[row] for row in rows], column), column, nan_is_null=nan_is_null)
+            some = values if len(rows) == len(values) else [values[row] for row in rows]
+            series, others = _values(_series(some, column), column, nan_is_null=nan_is_null)
         except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError, OverflowError, RuntimeError):
             if len(rows) == 1:
                 odd[rows[0]] = values[rows[0]]
@@ -247,6 +245,19 @@ def _of_objects(values: list[Any], column: Column, *, nan_is_null: bool) -> tupl
             typed = series if len(rows) == len(values) else typed.scatter(rows, series)
             odd |= {rows[at]: value for at, value in others.items()}
     return typed, odd
+
+
+def _rows_by_type(values: list[Any], *, has_nan: bool) -> list[list[int]]:
+    """The rows of each Python type, without those of missing values; NaN is one unless the column has it."""
+    kinds = {*map(type, values)}
+    if len(kinds) == 1 and not issubclass(next(iter(kinds)), (NoneType, type(pd.NaT), type(pd.NA), float)):
+        return [[*range(len(values))]]  # mostly: and to look at each value takes as long as to convert them
+    found = defaultdict[type, list[int]](list)
+    for row, value in enumerate(values):
+        nan = isinstance(value, float) and value != value  # noqa: PLR0124
+        if not (value is None or value is pd.NaT or value is pd.NA or (nan and not has_nan)):
+            found[type(value)].append(row)
+    return list(found.values())
 
 
 def _of_lists(values: list[Any], column: Column) -> tuple[pl.Series, dict[int, object]]:
@@ -283,6 +294,8 @@ def _series(values: list[Any], column: Column) -> pl.Series:
             return texts if column.type in (ColumnType.DECIMAL, *LONG_NUMBERS) else _of_text(texts, pl.Decimal(38, 0))
         case pd.Timestamp():  # has nanoseconds, which Polars would cut off
             return pl.Series(values=pa.array(pd.Series(values)))
+        case dt.date() if not isinstance(values[0], dt.datetime):
+            return pl.Series(values=pa.array(values, pa.date32()))  # in a fifth of the time that Polars takes
         case int() if column.type in LONG_NUMBERS:
             values = [str(value) for value in values]
         case bytearray() | memoryview():

@@ -52,12 +52,14 @@ FEW: dict[Path, tuple[str, ...]] = {
 """Of each direction the best published technique of the default run, the one to take without codecs, and the best."""
 MORE: dict[Path, tuple[str, ...]] = {
     ("postgres", "write"): (
-        "polars_pgpq_copy_binary", "polars_psycopg_copy_binary", "polars_adbc_ingest", "polars_pgpq_presorted_two_connections",
-        "polars_pgpq_key_last", "polars_duckdb_insert", "pandas_pgpq_presorted",
+        "polars_pgpq_copy_binary", "polars_psycopg_copy_binary", "polars_adbc_ingest",
+        "polars_pgpq_presorted_two_connections", "polars_pgpq_key_last", "polars_duckdb_insert",
+        "pandas_pgpq_presorted",
     ),
     ("postgres", "read"): (
-        "polars_psycopg_row_fetch", "polars_psycopg_copy_text_typed", "polars_asyncpg_copy_decoded", "polars_asyncpg_copy_decoded_two_connections",
-        "polars_connectorx_read", "pandas_sqlalchemy_read_sql_query", "pandas_psycopg_copy_decoded",
+        "polars_psycopg_row_fetch", "polars_psycopg_copy_text_typed", "polars_asyncpg_copy_decoded",
+        "polars_asyncpg_copy_decoded_two_connections", "polars_connectorx_read", "pandas_sqlalchemy_read_sql_query",
+        "pandas_psycopg_copy_decoded",
     ),
     ("clickhouse", "write"): (
         "polars_clickhouse_driver_native_columnar",
@@ -66,9 +68,9 @@ MORE: dict[Path, tuple[str, ...]] = {
         "pandas_clickhouse_connect_insert_df", "pandas_http_client_native_presorted",
     ),
     ("clickhouse", "read"): (
-        "polars_clickhouse_driver_native_columnar", "polars_httpx_parquet", "polars_urllib_parquet", "polars_http_client_arrow_file",
-        "polars_clickhouse_connect_query_arrow", "pandas_clickhouse_connect_query_df",
-        "pandas_http_client_native_decoded",
+        "polars_clickhouse_driver_native_columnar", "polars_httpx_parquet", "polars_urllib_parquet",
+        "polars_http_client_arrow_file", "polars_clickhouse_connect_query_arrow",
+        "pandas_clickhouse_connect_query_df", "pandas_http_client_native_decoded",
     ),
 }  # fmt: skip
 """Measured as well where all points are."""
