@@ -103,7 +103,7 @@ class Meter:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cores = cores_cpu()
         peak_growth = peak_rss_growth(self._rss_bytes)
-        if peak_growth is not None:  # the pass took pages that were free, and counted as the process's all the same
+        if peak_growth is not None and self._lazy_bytes:  # it may have taken pages that were free, and counted anyhow
             peak_growth += max(0, self._lazy_bytes - lazily_freed_bytes())
         servers = [
             max(0.0, after - before)
