@@ -299,18 +299,10 @@ def test_a_failing_notebook_is_kept_apart_and_said_wherever_temporary_files_lie(
     assert 'href="../index.html"' in (tmp_path / "reports" / "failed" / "05_summary.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "studies",
-    [
-        pytest.param(["03_clickhouse_write"], id="one"),
-        pytest.param(["01_postgres_write", "03_clickhouse_write"], id="two at once", marks=pytest.mark.slow),
-    ],
-)
-def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(
-    studies: list[str], open_dir: Path, tmp_path: Path
-) -> None:
-    """Two at once, too: only in a smoke run are they."""
-    state = open_dir / f"interrupted{len(studies)}"
+@pytest.mark.slow
+def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_dir: Path, tmp_path: Path) -> None:
+    """Two notebooks at once, which only a smoke run has."""
+    studies, state = ["01_postgres_write", "03_clickhouse_write"], open_dir / "interrupted"
     partials = [tmp_path / "results" / f"{name.partition('_')[2]}.partial.csv" for name in studies]
     command = [
         sys.executable, "-m", "framehaul", "run", f"--notebooks={' '.join(name[:2] for name in studies)}",

@@ -167,6 +167,15 @@ def test_what_others_have_prepared_helps_nobody_through_a_pooler(inside: Inside)
                 inside.measure(task)
 
 
+@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="the package pgbouncer is not installed")
+def test_temporary_tables_reach_through_a_pooler_within_a_transaction(inside: Inside) -> None:
+    upsert = Task("postgres", "write", "polars_pgpq_temporary_on_conflict", "none", LOOPBACK.name, via="pgbouncer")
+    assert inside.measure(upsert)["rows_per_s"] > 0
+    prepared = replace(upsert, technique="polars_psycopg_unnest_on_conflict")
+    with pytest.raises(UnavailableError, match=r"works once, but does not .* used again.*prepare_threshold=None$"):
+        inside.measure(prepared)
+
+
 def test_without_pgbouncer_it_is_said_what_to_install(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     postgres, server = EmbeddedPostgres(state, 1), PostgresServer("127.0.0.1", 1, "u", "p", "d")

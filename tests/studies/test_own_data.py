@@ -48,6 +48,7 @@ from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import fitted, read_json_lines
+from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
 from framehaul.techniques.contract import Contract
@@ -1236,14 +1237,14 @@ def test_an_upsert_finds_keys_with_other_values_and_rows_that_it_leaves() -> Non
     frame = mine.open_frame(rows=100, key="order_id", mode=modes.UPSERT)
     sent, kept = modes.parted(frame.derived.content)
     server = ClickHouseServer("nowhere", 0, 0, "me", "secret", "db")
-    found = modes.before_upsert(sent, kept, frame.table, server)
+    found = before_upsert(sent, kept, frame.table, server)
     assert (sent.num_rows, kept.num_rows, found.rows.num_rows) == (90, 10, 55)
     assert found.after is not None
     assert found.after.equals(frame.derived.content)
     keys = found.rows["order_id"].to_pylist()
     assert keys == [*sent["order_id"].to_pylist()[::2], *kept["order_id"].to_pylist()]
     assert found.rows["placed_at"].to_pylist()[:45] != sent["placed_at"].to_pylist()[::2]
-    tiny = modes.before_upsert(*modes.parted(sent.slice(0, 1)), frame.table, server)
+    tiny = before_upsert(*modes.parted(sent.slice(0, 1)), frame.table, server)
     assert tiny.rows.num_rows == 1
 
 

@@ -37,6 +37,7 @@ from framehaul.studies.own_data import STUDY, addresses, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
+from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import check_each, lacks, mostly_slow, run_command
@@ -226,21 +227,13 @@ def test_the_code_of_every_technique_runs_without_framehaul(
 
 
 REPLACING = [found for found in modes.competing(SHOWN, modes.REPLACE) if found.direction == "write"]
-REPLACING_OFTEN = {"polars_pgpq_copy_binary", "polars_http_client_arrow_exchange"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", DATABASES)
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(REPLACING_OFTEN, id="some"),
-        pytest.param({found.name for found in REPLACING} - REPLACING_OFTEN, id="others", marks=pytest.mark.slow),
-    ],
-)
 def test_the_code_that_replaces_rows_leaves_none_of_them(
-    database: Database, names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    database: Database, hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
+) -> None:
     data, derived = hostile
     chosen = [found for found in SHOWN if found.key in {one.key for one in REPLACING if one.database == database}]
     runner = Runner(servers, data, set(), tmp_path)
@@ -254,24 +247,17 @@ def test_the_code_that_replaces_rows_leaves_none_of_them(
             assert "UniqueViolation" in said
 
     try:
-        check_each((found for found in chosen if found.name in names), check)
+        check_each(chosen, check)
     finally:
         runner.close()
 
 
 UPSERTING = [one for database in DATABASES for one in upserts(database)]
-UPSERTING_OFTEN = {"polars_pgpq_temporary_on_conflict", "polars_http_client_collapsing"}
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(UPSERTING_OFTEN, id="some"),
-        pytest.param({found.name for found in UPSERTING} - UPSERTING_OFTEN, id="others", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
 def test_the_code_of_upserts_changes_what_is_there_and_leaves_the_rest(
-    names: set[str], hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
+    hostile: tuple[Path, Derived], loaded: dict[str, Expected], servers: Servers, tmp_path: Path
 ) -> None:
     table = hostile[1].table
     sent, kept = modes.parted(hostile[1].content)
@@ -282,7 +268,7 @@ def test_the_code_of_upserts_changes_what_is_there_and_leaves_the_rest(
 
     def check(one: Technique) -> None:
         server = servers.of(one.database)
-        found, tables = modes.before_upsert(sent, kept, table, server), tables_of(server)
+        found, tables = before_upsert(sent, kept, table, server), tables_of(server)
         made = found.made(one, table)
         tables.create(made)
         tables.load(made, found.rows)
@@ -292,7 +278,7 @@ def test_the_code_of_upserts_changes_what_is_there_and_leaves_the_rest(
         assert loaded[one.database].difference_on_server(found.read(one, tables)) is None
 
     try:
-        check_each((one for one in UPSERTING if one.name in names), check)
+        check_each(UPSERTING, check)
     finally:
         runner.close()
 

@@ -187,8 +187,9 @@ def technique[F: Callable[..., Any]](
 
 
 def named(database: Database, direction: Direction, name: str) -> Technique:
-    """The technique of this name; raises KeyError where there is none."""
-    return {one.name: one for one in techniques(database, direction)}[name]
+    """The technique of this name, an upsert as well; raises KeyError where there is none."""
+    known = [*techniques(database, direction), *(upserts(database) if direction == "write" else [])]
+    return {one.name: one for one in known}[name]
 
 
 MODULES = ("postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read")

@@ -15,7 +15,7 @@ from framehaul.data.schema import Table
 from framehaul.results import measured
 from framehaul.servers.network import Link
 from framehaul.studies.network.queries import QUERIES
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
 from framehaul.techniques.clients import HttpConnection
@@ -191,13 +191,16 @@ def pooled(roads: str, link: Link) -> list[Task]:
     """What is tried through PgBouncer, over this network: at the effort `all` every technique that needs no file.
 
     Else the first technique of Polars of each direction, driver, family and number of connections, for two that read
-    share a snapshot; of the least effort, of reads with COPY over one.
+    share a snapshot, and of upserts, which make tables that are temporary; of the least effort, of reads with COPY
+    over one.
     """
     chosen: dict[tuple[str, ...], Technique] = {}
-    for one in techniques("postgres"):
+    for one in (*techniques("postgres"), *upserts("postgres")):
         # Everyday ones take long for many rows, and prepare and set no other way than these.
-        if one.origin in ("published", "beyond") and "pg_parquet" not in one.requires:
-            kind = (one.name,) if roads == "all" else (one.direction, one.driver, one.family, str(one.connections))
+        if one.origin in ("published", "beyond", "upsert") and "pg_parquet" not in one.requires:
+            kind: tuple[str, ...] = (one.name,)
+            if roads != "all":
+                kind = (one.direction, one.driver, one.family, str(one.connections), str(one.origin == "upsert"))
             if roads == "all" or one.frame == "polars":
                 chosen.setdefault(kind, one)
     few = [*chosen.values()]

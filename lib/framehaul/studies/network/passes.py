@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Literal, Self
 
+import pyarrow as pa
+
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError, WrongResultError
@@ -17,6 +19,7 @@ from framehaul.studies.network.catalog import UNVERIFIED, Task
 from framehaul.studies.network.queries import CALLS as QUERY_CALLS
 from framehaul.studies.network.queries import QUERIES
 from framehaul.studies.network.roads import Roads
+from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques.registry import Database, Direction
 
 CALLS, REUSED_ROWS = 7, 700
@@ -28,7 +31,9 @@ NOT_PREPARED = {
 }  # fmt: skip
 """What each driver's documentation advises before PgBouncer, by driver.
 https://magicstack.github.io/asyncpg/current/faq.html and the page above."""
-type Kind = Direction | Literal["query"]
+KEPT = 10
+"""Beside so many rows that an upsert sends one is in the table that stays as it is."""
+type Kind = Direction | Literal["query", "upsert"]
 CARRIED = ("wire_bytes", "packets", "dropped", "round_trips")
 
 
@@ -39,8 +44,11 @@ class Passes:
         self, roads: Roads, rows: int, seed: int, frames: Sequence[str], databases: Sequence[Database],
         table: Table = ANALYTICS_METRICS,
     ) -> None:  # fmt: skip
-        content = generator.arrow_table(table, rows, seed)
+        whole = generator.arrow_table(table, rows + rows // KEPT + 1, seed)
+        self._content, self._kept = whole.slice(0, rows), whole.slice(rows)
+        content = self._content
         self._roads, self._rows, self._stack = roads, rows, ExitStack()
+        self._upserted, self._frames = table.renamed(f"{table.name}_upserted"), frames
         self._again, self._few = table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS)
         self._reused: set[Task] = set()
         self._of: dict[tuple[Database, Kind], measure.Passes] = {}
@@ -92,10 +100,26 @@ class Passes:
         postgres, way = self._roads.both.postgres, measure.Way(self._roads.server(task), Meter())
         if self._roads.pooler:
             fill(self._roads.pooler.server)
-        again = measure.Passes(postgres, self._again, self._few, [task.direction], [task.of.frame], calls=CALLS)
+        found = self._found(self._few) if task.of.origin == "upsert" else None
+        again = measure.Passes(
+            postgres, self._again, self._few, [task.direction], [task.of.frame], calls=CALLS, found=found
+        )  # fmt: skip
         with again as passes:
             await passes.one(task.of, 1, lambda: nullcontext(way))
         self._reused.add(task)
+
+    def _found(self, sent: pa.Table) -> measure.Found:
+        """What an upsert of these rows finds: some of them as they were, and rows that it leaves."""
+        return before_upsert(sent, self._kept, self._upserted, self._roads.both.postgres)
+
+    def _with_upserts(self) -> None:
+        """Make ready for upserts, which few efforts try."""
+        if ("postgres", "upsert") not in self._of:
+            passes = measure.Passes(
+                self._roads.both.postgres, self._upserted, self._content, ["write"], self._frames,
+                found=self._found(self._content),
+            )  # fmt: skip
+            self._of["postgres", "upsert"] = self._stack.enter_context(passes)
 
     async def _one(self, task: Task) -> dict[str, Any]:
         roads, technique = self._roads, task.of
@@ -118,6 +142,9 @@ class Passes:
                 yield measure.Way(server, Meter(*roads.server_processes(task)), counting)
 
         kind: Kind = "query" if task.technique in QUERIES else task.direction
+        if technique.origin == "upsert":
+            kind = "upsert"
+            self._with_upserts()
         rows = QUERY_CALLS if kind == "query" else self._rows
         moved = await self._of[task.database, kind].one(technique, 1, way)
         measured = {"seconds": moved.seconds, "rows_per_s": rows / moved.seconds, "dtypes": moved.dtypes}

@@ -44,13 +44,14 @@ class Result(store.Result):
 def placed(directory: Path) -> pl.DataFrame:
     """The passes of a results directory, with the road and the codec of each as `results.measured.PLACE` has them.
 
-    Queries of one row are not among them: they are no techniques.
+    Queries of one row are not among them, for they are no techniques, nor upserts, which find rows in their table.
     A codec that a technique has of its own is no variant of it: its label names none.
     """
     tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
     pooled = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
     named = pl.concat_str(pl.lit(", "), "codec")
-    passes = store.read(directory / STUDY.results, Result).filter(~pl.col("technique").is_in([*QUERIES]))
+    passes = store.read(directory / STUDY.results, Result)
+    passes = passes.filter(~pl.col("technique").is_in([*QUERIES]), pl.col("origin") != "upsert")
     return passes.with_columns(
         road=pl.concat_str("network", tls, pooled), label=pl.col("label").str.strip_suffix(named),
         variant=pl.when(pl.col("label").str.ends_with(named)).then("codec").otherwise(pl.lit("")),

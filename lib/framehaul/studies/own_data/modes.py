@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from framehaul.data.schema import FLOATS, Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import Found
-from framehaul.servers import ClickHouseServer, PostgresServer
-from framehaul.servers.tables import Tables
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.upsert.places import FinalTables
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import named
 from framehaul.techniques.replacing import making_room, replacing
-from framehaul.techniques.upsert.rows import target
 
 APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
 THERE_ROWS = 1_000
@@ -81,9 +76,6 @@ def _can_replace(technique: Technique) -> bool:
 
 def as_measured(row: Mapping[str, Any]) -> tuple[Technique, Technique]:
     """The technique of a row as it is registered, and as it was measured in the row's mode."""
-    if row["contract"] == UPSERT:
-        one = next(one for one in upserts(row["database"]) if one.name == row["technique"])
-        return one, one
     plain = named(row["database"], row["direction"], row["technique"])
     return plain, replacing(plain) if row["contract"] == REPLACE else plain
 
@@ -97,16 +89,3 @@ def parted(content: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The rows that an upsert sends, and those that it finds and leaves as they are."""
     sent = content.num_rows - content.num_rows // KEPT
     return content.slice(0, sent), content.slice(sent)
-
-
-def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer) -> Found:
-    """Every second key of those that are sent, with the values of another row, and the rows that are kept."""
-    known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
-    moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
-    changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
-
-    def read(technique: Technique, tables: Tables) -> Tables:
-        return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables
-
-    there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
-    return Found(there, pa.concat_tables([sent, kept]), target, read)

@@ -24,6 +24,7 @@ from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.studies.own_data import STUDY, modes
 from framehaul.studies.own_data.files import DataError
+from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction
 
@@ -114,7 +115,7 @@ class Racing:
     def _found(self, database: Database, content: pa.Table) -> Found | None:
         """What writes of these rows find in the table."""
         if self.mode == modes.UPSERT:
-            return modes.before_upsert(content, self.kept[database], self.tables[database], self.both.of(database))
+            return before_upsert(content, self.kept[database], self.tables[database], self.both.of(database))
         return modes.before_replacing(content) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:

@@ -22,8 +22,7 @@ from framehaul.harness.children import context
 from framehaul.servers import Server
 from framehaul.studies.upsert.passes import BOTH
 from framehaul.studies.upsert.places import Read, opened, place_of
-from framehaul.techniques import upserts
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import Database, named
 
 LOOKS = 3
 """How often a query over the whole table is made to know how long it takes."""
@@ -45,7 +44,7 @@ def writes(
     database: Database, name: str, server: Server, table: Table, come: pl.DataFrame, ready: Event, go: Event
 ) -> None:
     """A client that says when it is connected, and begins its upsert when it is told to."""
-    technique = next(one for one in upserts(database) if one.name == name)
+    technique = named(database, "write", name)
     with opened(technique, server) as client:
         ready.set()
         while not go.wait(1):

@@ -1,0 +1,27 @@
+"""What an upsert of any frame finds in its table, made of the frame itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from framehaul.data.schema import Table
+from framehaul.harness.measure import Found
+from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers.tables import Tables
+from framehaul.studies.upsert.places import FinalTables
+from framehaul.techniques import Technique
+from framehaul.techniques.upsert.rows import target
+
+
+def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer) -> Found:
+    """Every second key of those that are sent, with the values of another row, and the rows that are kept."""
+    known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
+    moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
+    changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
+
+    def read(technique: Technique, tables: Tables) -> Tables:
+        return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables
+
+    there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
+    return Found(there, pa.concat_tables([sent, kept]), target, read)
