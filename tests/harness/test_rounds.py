@@ -79,6 +79,15 @@ def test_a_reason_does_not_say_where_files_lie(tmp_path: Path) -> None:
     assert attempt(damaged, tmp_path) == Failed("x.parquet is cut off")
 
 
+def test_a_reason_can_be_written_whatever_it_quotes() -> None:
+    assert attempt(lambda: int("\ud800")) == Failed("ValueError: invalid literal for int() with base 10: '\\ud800'")
+
+    def half_of_a_pair() -> None:
+        raise ValueError("half of a pair: \ud800")
+
+    assert attempt(half_of_a_pair) == Failed("ValueError: half of a pair: \\ud800")
+
+
 def test_what_a_pass_came_to_is_said_in_columns() -> None:
     assert columns_of(Ok({"seconds": 1.5})) == {"seconds": 1.5, "status": "ok", "reason": None}
     assert columns_of(Skipped("x")) == {"status": "skipped", "reason": "x"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.error import HTTPError
 
@@ -13,6 +14,7 @@ import pytest
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
+from framehaul.studies.faults.breakable import numbers, run_on
 from framehaul.techniques import Technique, techniques
 from tests.conftest import call, lacks, mostly_slow, one_for_each_driver
 
@@ -73,3 +75,17 @@ def test_the_same_query_without_the_failure_gives_all_rows(found: Technique, ser
     except UnavailableError as error:
         assert lacks(found), "it was named and is not there"
         pytest.skip(str(error))
+
+
+def test_a_time_limit_of_those_who_are_tried_is_none_of_who_looks(servers: Servers) -> None:
+    limited = replace(servers.postgres, user="framehaul_limited", password="of a test")
+    run_on(
+        servers.postgres, "CREATE ROLE framehaul_limited LOGIN PASSWORD 'of a test'",
+        "ALTER ROLE framehaul_limited SET statement_timeout = '1ms'",
+    )  # fmt: skip
+    try:
+        with psycopg.connect(limited.dsn()) as connection, pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute("SELECT pg_sleep(0.1)")
+        assert numbers(limited, "SELECT count(pg_sleep(0.1)), 2") == [1, 2]
+    finally:
+        run_on(servers.postgres, "DROP ROLE framehaul_limited")

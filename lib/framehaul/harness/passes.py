@@ -80,13 +80,14 @@ def last_line(written: str, otherwise: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """One line of what went wrong, with the server's own words when it sent some."""
+    """One line of what went wrong, with the server's own words when it sent some; what no file can hold is escaped."""
     text: Any = str(error)
     if isinstance(error, urllib.error.HTTPError):
         text = error.read().decode(errors="replace") or text
     elif isinstance(error, httpx.HTTPStatusError):
         text = error.response.text or text
-    return " ".join(f"{type(error).__name__}: {text}".split())[:400]
+    line = " ".join(f"{type(error).__name__}: {text}".split())[:400]
+    return line.encode(errors="backslashreplace").decode()  # some quote a text with half a surrogate pair
 
 
 class PanicError(RuntimeError):
