@@ -401,6 +401,16 @@ def test_a_field_that_streamed_structs_do_not_have_is_null(types: Types, kind: C
         [*in_table_schema(iter([rounded]), of_points, lambda *_: None)]
 
 
+def test_streamed_lists_of_one_size_may_be_missing_in_a_slice() -> None:
+    table = Table("t", (Column("v", ColumnType.FIXED_LIST, nullable=True),), ())
+    wanted = table.arrow_schema.field("v").type
+    values = [[size] * wanted.list_size if size else None for size in (1, 0, 3)]
+    for kind in (wanted, pa.list_(pa.float64(), wanted.list_size)):
+        batch = pa.RecordBatch.from_pydict({"v": pa.array(values, kind)}).slice(1)
+        (kept,) = in_table_schema(iter([batch]), table, lambda *_: None)
+        assert kept.to_pydict() == {"v": values[1:]}
+
+
 def test_a_moment_among_dates_keeps_its_hours_or_is_refused() -> None:
     table = Table("t", (Column("v", ColumnType.DATE),), ())
     with pytest.raises(ValueError, match="column v, row 1: 2020-01-01 05:00:00 is no date"):

@@ -139,6 +139,12 @@ def check_midnights(values: pd.Series[Any]) -> None:
             raise ValueError(f"column {values.name}, row {row:,}: {value} is no date: make a date of it")
 
 
+def in_polars(values: pa.ChunkedArray, name: str) -> pl.Series:
+    """The values as Polars has them; lists of one size as lists: with NULL, Polars 2.1.0 takes none out of a slice."""
+    fixed = pa.types.is_fixed_size_list(values.type)
+    return pl.Series(name, values.cast(pa.list_(values.type.value_type)) if fixed else values)
+
+
 def check_kept(given: pl.Series, stored: pl.Series) -> None:
     """Raises ValueError for a value that is another in the dtype that it is stored in."""
     if given.dtype in (stored.dtype, pl.Null):

@@ -34,6 +34,7 @@ from framehaul.data.frames import (
     check_wide,
     encode_stream,
     from_polars,
+    in_polars,
     in_table_order,
     validated,
 )
@@ -69,7 +70,7 @@ def in_table_schema(
             content = given.cast(table.arrow_schema)
             for column in table.columns:
                 if column.type in (*ROUNDED, *ARRAYS, *NESTED):
-                    check_kept(*(pl.Series(column.name, of.column(column.name)) for of in (given, content)))
+                    check_kept(*(in_polars(of.column(column.name), column.name) for of in (given, content)))
                 check_enum(content.column(column.name), column)
                 check_wide(content.column(column.name), column)
                 check_addresses(content.column(column.name), column)

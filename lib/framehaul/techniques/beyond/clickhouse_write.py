@@ -418,8 +418,9 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     # The driver cuts off, or makes a zero of, what is in another dtype than the table's, and asks nothing of addresses.
     others = tuple(
         column for column in table.columns
-        if str(frame[column.name].dtype) not in (column.types.pandas, column.types.pandas_nullable)
-        or column.type in (ColumnType.DATE, *ADDRESSES)
+        if column.type in (ColumnType.DATE, *ADDRESSES)
+        or (column.type is not ColumnType.TEXT  # which bytes are as well
+            and str(frame[column.name].dtype) not in (column.types.pandas, column.types.pandas_nullable))
     )  # fmt: skip
     from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
