@@ -27,7 +27,7 @@ from framehaul.studies.network.queries import CALLS, QUERIES
 from framehaul.studies.network.rows import Result, placed
 from framehaul.studies.network.wanted import NAMESPACES, RELAY, Wanted
 from framehaul.studies.summary.across_networks import best_across
-from framehaul.techniques import techniques
+from framehaul.techniques import techniques, upserts
 from framehaul.techniques.registry import DATABASES, Direction
 from tests.conftest import numbers_of
 from tests.servers.test_network import in_namespace
@@ -208,7 +208,7 @@ def test_servers_end_with_the_process_even_when_it_is_killed(inside: Inside, sta
 def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind(roads: str) -> None:
     planned = catalog.tasks(roads, catalog.chosen_links(roads, "embedded"))
     assert len(planned) == len(set(planned)) == len({task.words for task in planned})
-    known = {one.key for one in techniques()}
+    known = {one.key for one in (*techniques(), *upserts("postgres"))}
     moves = [task for task in planned if task.technique not in QUERIES]
     assert {(task.database, task.direction, task.technique) for task in moves} <= known
     queried = {(task.technique, task.network) for task in planned if task not in moves}
