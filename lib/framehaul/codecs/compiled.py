@@ -364,7 +364,7 @@ def sort_long_run(keys: Keys, rows: Int64s, room: Keys, other: Int64s, at: int, 
 @compiled
 def sort_runs(values: Keys, rows: Int64s, starts: Any) -> None:
     """Sort rows by their values within each run, keeping the order of equal ones, and mark where new runs start."""
-    count, at = len(rows), int(np.int64(0))
+    count, at = len(rows), int(np.int64(0))  # no plain 0, as above
     keys, room, other = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.int64)
     while at < count:
         end = at + 1

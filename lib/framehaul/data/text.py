@@ -119,8 +119,7 @@ def joined(data: Bytes, starts: Int32s, lengths: Int32s) -> tuple[list[Any], Int
 
 def first_invalid_text(data: Bytes, offsets: Int32s | Int64s) -> int:
     """The first row of an Arrow array of strings, whose offsets are in place, that is not UTF-8; -1 where all are."""
-    data = for_reading(data)
-    return find_invalid_text(data, words_of_eight(data), for_reading(offsets))
+    return find_invalid_text(data, words_of_eight(data), offsets)
 
 
 @compiled

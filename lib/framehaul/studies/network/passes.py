@@ -45,9 +45,8 @@ class Passes:
         table: Table = ANALYTICS_METRICS,
     ) -> None:  # fmt: skip
         whole = generator.arrow_table(table, rows + rows // KEPT + 1, seed)
-        self._content, self._kept = whole.slice(0, rows), whole.slice(rows)
-        content = self._content
-        self._roads, self._rows, self._stack = roads, rows, ExitStack()
+        content, self._kept = whole.slice(0, rows), whole.slice(rows)
+        self._roads, self._rows, self._content, self._stack = roads, rows, content, ExitStack()
         self._upserted, self._frames = table.renamed(f"{table.name}_upserted"), frames
         self._again, self._few = table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS)
         self._reused: set[Task] = set()

@@ -165,7 +165,7 @@ SHAPES = (
 
 LONG_NAME = "{:_<" + str(POSTGRES_NAME_BYTES) + "}"
 """With the number first: PostgreSQL calls the constraint of each NOT NULL after as much of the name as has room, and
-looks for another name among all there are where that one is taken, for 7 s in a table of a thousand columns."""
+looks for another where that one is taken: a table of a thousand columns took 0.9 s to make, and takes 0.1 s."""
 BALANCED = Shape("balanced", "300 columns with long names, behind a load balancer", narrow(300, LONG_NAME))
 """Whose names are too long together for the address of a request, as load balancers take them."""
 WIDE = (
