@@ -76,7 +76,7 @@ def compiled_once(plain, known={}):
     def around(value):
         return id(value) if hasattr(value, "py_func") else getattr(value, "tobytes", lambda: repr(value))()
 
-    def njit(**options):
+    def njit(*loops, **options):
         def compiled(loop):
             code = loop.__code__
             outside = tuple(around(loop.__globals__.get(name)) for name in code.co_names)
@@ -84,7 +84,7 @@ def compiled_once(plain, known={}):
             if key not in known:
                 known[key] = plain(**options)(loop)
             return known[key]
-        return compiled
+        return compiled(*loops) if loops else compiled  # @njit and @njit(nogil=True)
     return njit
 
 for line in sys.stdin:
