@@ -721,7 +721,7 @@ def test_a_candidate_that_keeps_memory_is_found(
     monkeypatch.setattr(pairs, "LOOKS", (3,))
     monkeypatch.setattr(pairs, "CASES_SHARE", 0)
     monkeypatch.setattr(pairs, "COUNTING_SHARE", 0)
-    code, found = guarded(settings, tmp_path, "keeps", capsys, budget="5m", rows="10000")
+    code, found = guarded(settings, tmp_path, "keeps", capsys, budget="30m", rows="10000")
     grown = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded)["growth_bytes"].to_list()
     assert (code, found["verdict"]) == (1, "leaks"), (found["findings"], grown)
 

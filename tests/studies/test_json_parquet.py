@@ -74,9 +74,12 @@ def test_a_tool_writes_the_table(converter: Converter, codec: str, files: Files,
 
 
 @pytest.mark.slow
-def test_json2parquet_writes_the_table(files: Files, settings: Settings) -> None:
+def test_json2parquet_writes_the_table(files: Files, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (shutil.which("cargo") or shutil.which("json2parquet")):
         pytest.skip("there is no cargo on PATH")
+    # What it writes is the same, and a build takes a third: https://doc.rust-lang.org/cargo/reference/profiles.html
+    for name, value in {"OPT_LEVEL": "0", "LTO": "off", "CODEGEN_UNITS": "16", "DEBUG": "false"}.items():
+        monkeypatch.setenv(f"CARGO_PROFILE_RELEASE_{name}", value)
     catalog.json2parquet_program(settings, patient=True)
     for codec in CODECS:
         check_tool(CONVERTERS[-1], codec, files, settings)

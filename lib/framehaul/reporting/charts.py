@@ -381,13 +381,20 @@ def outcome_map(
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
         figure.legend(
             handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8, alignment="left",
-            title=f"{heading}; names in grey: published", title_fontproperties={"weight": "bold", "size": 10},
+            title=heading + _inks_of(origins.values()), title_fontproperties={"weight": "bold", "size": 10},
         )  # fmt: skip
     return figure
 
 
 def _name_ink(origin: str) -> str:
     return NAME_INKS.get(origin, INK)
+
+
+def _inks_of(origins: Collection[str]) -> str:
+    """What the colours of names say, of those that are there."""
+    said = {"published": "in grey: published", "everyday": "in purple: called without a choice"}
+    named = [words for origin, words in said.items() if origin in origins]
+    return f"; names {', '.join(named)}" if named else ""
 
 
 def _title(summary: pl.DataFrame) -> str:

@@ -25,6 +25,8 @@ from framehaul.techniques import Technique
 
 LAST_TURNS = 5
 """Of the messages of a client, before how many of the last ones the connection is cut, each in a trial of its own."""
+LAST_TURNS_IN_A_LOOK = 2
+"""Before what commits, and what comes before that."""
 MIDDLE = 0.5
 """Of the bytes, after which it is cut as well."""
 DONE, NOTHING = "all", "nothing"
@@ -97,15 +99,15 @@ def sent_twice(bench: Bench, technique: Technique, come: pl.DataFrame, _: Road) 
     return right({"again": "right"}, bench.difference(technique))
 
 
-def stops(turns: list[int], size: int) -> list[int]:
+def stops(turns: list[int], size: int, last: int = LAST_TURNS) -> list[int]:
     """After how many bytes of the client something breaks: in the midst, and before each of the last messages.
 
     It does when a byte more than those before a message comes.
     """
-    return sorted({int(size * MIDDLE), *(turn + 1 for turn in turns[-LAST_TURNS:] if turn)})
+    return sorted({int(size * MIDDLE), *(turn + 1 for turn in turns[-last:] if turn)})
 
 
-def cut(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> dict[str, Any]:
+def cut(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road, last: int = LAST_TURNS) -> dict[str, Any]:
     """The connection ends in the midst, and before each of the last messages: what is left each time, and sent again.
 
     Raises WrongResultError where sending it again leaves something else than the update.
@@ -114,7 +116,7 @@ def cut(bench: Bench, technique: Technique, come: pl.DataFrame, road: Road) -> d
     left: collections.Counter[str] = collections.Counter()
     beside = 0
     wrong: list[str] = []
-    for after in stops(turns, size):
+    for after in stops(turns, size, last):
         table = bench.fresh(technique)
         # Whatever it raises: what counts is what is left.
         with quiet_drivers(), contextlib.suppress(Exception), opened_counting(technique, road) as (client, relay):

@@ -151,9 +151,11 @@ def _trials(
             return together(bench, technique, two_frames(bench.there, case, rounds.seed + number))
 
         _rounds(this_run, "writers", ways, case, two, passes, stop)
+        last = faults.LAST_TURNS if rounds.passes >= LEAST_ROUNDS else faults.LAST_TURNS_IN_A_LOOK
+        tried = FAULTS | {"connection cut": partial(faults.cut, last=last)}
         with relayed(place.server, TurnsRelay) as road:
             for part in broken:
-                _rounds(this_run, part, ways, case, partial(_broken, FAULTS[part], bench, come, road), once, stop)
+                _rounds(this_run, part, ways, case, partial(_broken, tried[part], bench, come, road), once, stop)
 
 
 def _crashes(
