@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from framehaul.__main__ import main
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import called, opened
+from framehaul.harness.meter import settle, settled
 from framehaul.reporting.study import Study
 from framehaul.servers import Servers, running
 from framehaul.servers.postgres import TEMPLATE
@@ -185,6 +187,21 @@ def within(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_objects_to_walk() -> Iterator[None]:
+    """What pytest and the libraries hold is collected once, not before each technique that is measured."""
+    with settled():
+        yield
+
+
+@pytest.fixture
+def unsettled(few_objects_to_walk: None) -> Iterator[None]:
+    """As in a process where nothing has been kept from the garbage collector."""
+    gc.unfreeze()
+    yield
+    settle()
 
 
 @pytest.fixture(scope="session")

@@ -201,7 +201,7 @@ def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypat
     assert ended.values.seconds <= times.seconds["clock"] + 1e-3
 
 
-def test_garbage_is_collected_again_after_a_run(servers: Servers) -> None:
+def test_garbage_is_collected_again_after_a_run(servers: Servers, unsettled: None) -> None:
     run([named("postgres", "write", "polars_psycopg_copy_text")], servers.postgres, Rounds(1))
     assert gc.get_freeze_count() == 0
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -269,15 +270,52 @@ def test_another_process_of_the_same_number_is_not_taken_for_the_server(
 @pytest.mark.parametrize("burner", [ENDING_CHILD], indirect=True)
 def test_a_child_that_ends_while_it_is_looked_at_counts_once(burner: Burner, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the list, and has no clock any more: it is counted with its parent, when that is read again."""
-    listed = iter([[ended_process()], []])
-    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: next(listed))
+    listed = iter([[ended_process().pid], []])
+    monkeypatch.setattr(meter, "_descendants", lambda _: next(listed))
     assert family_cpu_s(psutil.Process(burner.process.pid)) is not None
     assert next(listed, None) is None
 
 
 def test_children_that_end_all_the_time_do_not_keep_the_meter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [ended_process()])
+    monkeypatch.setattr(meter, "_descendants", lambda _: [ended_process().pid])
     assert family_cpu_s(psutil.Process()) is not None
+
+
+NESTED = """
+import subprocess, sys
+inner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(inner.pid, flush=True)
+input()
+inner.stdin.close()
+inner.wait()
+"""
+
+
+@pytest.mark.parametrize("lists", ["of the kernel", "of psutil"])
+def test_all_descendants_are_found_whatever_thread_has_started_them(
+    lists: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lists == "of psutil":
+
+        def no_such_file(process_id: int) -> list[int]:
+            raise FileNotFoundError(process_id)
+
+        monkeypatch.setattr(meter, "_listed", no_such_file)
+    before = meter._descendants(psutil.Process())
+    with ThreadPoolExecutor(1) as pool:  # as a kernel runs its cells
+
+        def started() -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [sys.executable, "-c", NESTED], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+
+        with pool.submit(started).result() as child:
+            assert child.stdout is not None
+            assert child.stdin is not None
+            inner = int(child.stdout.readline())
+            assert {*meter._descendants(psutil.Process())} - {*before} == {child.pid, inner}
+            child.stdin.write("\n")
+    assert not {child.pid, inner} & {*meter._descendants(psutil.Process())}
 
 
 def ended_process() -> psutil.Process:

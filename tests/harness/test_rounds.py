@@ -200,7 +200,7 @@ def test_other_terms_or_fresh_start_anew(results: Path, monkeypatch: pytest.Monk
     assert len(study({"rows": 1})) == 12
 
 
-def test_what_there_is_before_a_pass_is_not_walked_and_rounds_within_rounds_leave_it_so() -> None:
+def test_what_there_is_before_a_pass_is_not_walked_and_rounds_within_rounds_leave_it_so(unsettled: None) -> None:
     seen: list[bool] = []
 
     def measure(*_: object) -> None:

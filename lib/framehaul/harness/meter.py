@@ -137,17 +137,41 @@ def family_cpu_s(parent: psutil.Process) -> float | None:
             if not parent.is_running():  # or its number is another process's by now
                 return None
             # What ends after the list was made has no clock any more: then all is read again.
-            children, times = parent.children(recursive=True), parent.cpu_times()
+            children, times = _descendants(parent), parent.cpu_times()
             known = [times.children_user + times.children_system, cpu_s(parent)]
         except psutil.Error:
             return None
         alive = []
         for child in children:
             with contextlib.suppress(psutil.Error):
-                alive.append(cpu_s(child))
+                alive.append(cpu_s(psutil.Process(child)))
         if len(alive) == len(children):
             break
     return sum(known) + sum(alive)
+
+
+def _descendants(parent: psutil.Process) -> list[int]:
+    """The numbers of all that a process has started and of what those have; raises psutil.NoSuchProcess without it.
+
+    The kernel's own lists, where it keeps them, are read until two readings agree: from one of them a child may be
+    missing while another ends. psutil looks at every process of the machine, before and after each pass.
+    https://man7.org/linux/man-pages/man5/proc_pid_task_tid_children.5.html
+    """
+    try:
+        before, now = None, _listed(parent.pid)
+        while before != now:
+            before, now = now, _listed(parent.pid)
+    except OSError:  # not Linux, a kernel without these lists, or a process that has ended
+        return [one.pid for one in parent.children(recursive=True)]
+    return now
+
+
+def _listed(process_id: int) -> list[int]:
+    found = []
+    for thread in Path(f"/proc/{process_id}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            found += [int(child), *_listed(int(child))]
+    return found
 
 
 def cpu_s(process: psutil.Process) -> float:

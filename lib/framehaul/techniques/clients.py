@@ -606,7 +606,7 @@ async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClien
 
     async with httpx.AsyncClient(
         base_url=server.url, auth=(server.user, server.password), params={"database": server.database},
-        timeout=TIMEOUT_SECONDS, trust_env=False,
+        timeout=TIMEOUT_SECONDS, trust_env=False, verify=server.secure,  # without TLS no certificates have to be read
     ) as client:  # fmt: skip
         (await client.post("/", params={"query": "SELECT 1"})).raise_for_status()
         yield client

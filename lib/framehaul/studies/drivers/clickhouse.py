@@ -127,7 +127,7 @@ async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
         base_url=server.url, auth=(server.user, server.password), timeout=TIMEOUT_SECONDS,
         params={"database": server.database, "output_format_json_quote_decimals": 1,
                 "output_format_json_quote_64bit_integers": 0},
-        headers={"Accept-Encoding": "identity"}, trust_env=False,
+        headers={"Accept-Encoding": "identity"}, trust_env=False, verify=server.secure,
     )  # fmt: skip
 
 
