@@ -365,13 +365,40 @@ def test_integers_that_arrow_does_not_read_are_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_json_of_clickhouse_changes_documents(servers: Servers, document: str, becomes: str) -> None:
-    """Why a document is a String there."""
+    """Why a document is a String there, unless JSON=native asks for its own type."""
     query = f"SELECT CAST('{document}', 'JSON') FORMAT TSVRaw"
     if becomes.startswith("{"):
         assert ClickHouseTables(servers.clickhouse).run(query).decode().strip() == becomes
     else:
         with pytest.raises(ServerError, match=becomes):
             ClickHouseTables(servers.clickhouse).run(query)
+
+
+def test_documents_are_of_clickhouses_own_type_where_that_is_asked_for() -> None:
+    content = pa.table({"id": [1, 2], "it": documents_of('{"b": 1, "a": [2.5]}', None), "was": [{"x": [1]}, None]})
+    found = derive(content, "x", json="native")
+    assert [column.clickhouse_type for column in found.table.columns] == ["Int64", "Nullable(JSON)", "Nullable(JSON)"]
+    assert [column.types.postgres for column in found.table.columns] == ["bigint", "jsonb", "jsonb"]
+    assert found.content["it"].to_pylist() == ['{"b": 1, "a": [2.5]}', None]
+    assert "JSON=native: keys in another order" in found.mappings[1].notes[-1]
+    assert derive(content, "x").table.columns[1].clickhouse_type == "Nullable(String)"
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "said"),
+    [
+        ('{"a": null}', {"json": "native"}, "JSON='native': column it, row 1: .*the key 'a' is null.*: JSON=text"),
+        ('{"a": "2026-01-02 03:04:05"}', {"json": "native"}, "column it, row 1: .*'2026-01-02 03:04:05'.*: JSON=text"),
+        ('{"a": 1}', {"json": "native", "sort": "it"}, "SORT='it': column it is of ClickHouse's type JSON.* JSON=text"),
+        ('{"a": 1}', {"json": "jsonb"}, "JSON='jsonb': choose from text, native"),
+    ],
+)
+def test_a_document_that_clickhouses_own_type_does_not_keep_is_refused_with_the_remedy(
+    document: str, options: dict[str, str], said: str
+) -> None:
+    content = pa.table({"id": [1, 2], "it": documents_of('{"b": 1}', document)})
+    with pytest.raises(DataError, match=said):
+        derive(content, "x", **options)
 
 
 @pytest.mark.parametrize(
@@ -959,6 +986,19 @@ def test_types_that_fewer_techniques_carry_are_carried_exactly_in_every_directio
     values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items()}
     found = derive(pa.table({"id": pa.array([1, 2, 3]), **values}), "fewer", key="id")
     for name, outcome in measured(path, FEWER[path], found, servers).items():
+        assert isinstance(outcome, Ok), (name, outcome)
+        assert outcome.values.dtypes == EXACT, (name, outcome)
+
+
+@pytest.mark.parametrize("path", FEWER, ids=" ".join)
+def test_documents_of_clickhouses_own_type_are_carried_exactly(
+    path: tuple[Database, Direction], servers: Servers
+) -> None:
+    content = pa.table({"id": [1, 2, 3], "it": documents_of('{"b": {"c": [1.5, null]}, "a": "x"}', None, "{}")})
+    found = derive(content, "native documents", key="id", json="native")
+    decoders = {"polars_http_client_native_decoded", "pandas_http_client_native_decoded"}
+    names = FEWER[path] | (decoders if path == ("clickhouse", "read") else set())
+    for name, outcome in measured(path, names, found, servers).items():
         assert isinstance(outcome, Ok), (name, outcome)
         assert outcome.values.dtypes == EXACT, (name, outcome)
 

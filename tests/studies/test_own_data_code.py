@@ -607,6 +607,7 @@ def test_code_connects_where_the_usual_variables_say(
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
         (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
         (["--data={data}", "--nanoseconds=round"], "NANOSECONDS='round': choose from refuse, split"),
+        (["--data={data}", "--json=jsonb"], "JSON='jsonb': choose from text, native"),
         (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
         (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULLs, the first in row 1"),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from functools import partial
+from types import NoneType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,6 +27,15 @@ MANY_DIGITS = re.compile(r"\.\d{7}")
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, which is not itself escaped."""
+MOST_EXACT = 2**53
+"""The most that all whole numbers up to it are floats."""
+MOST_DIGITS = 20
+"""Of a whole number of 64 bits, with its sign."""
+MOMENT = re.compile(r"[0-9]{8}|[0-9]{4}\D[0-9]{1,2}\D[0-9]{1,2}(\D[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]*)?)?")
+"""What ClickHouse may take for a moment or a day, and more that looks alike."""
+DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
+"""Of ClickHouse's `Date`; others are moments to it."""
 
 
 def check_document(text: str) -> None:
@@ -39,6 +50,96 @@ def check_document(text: str) -> None:
         written = json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
         if ESCAPED_NUL.search(written):
             raise ValueError("it holds \\u0000, which jsonb does not have: take it out")
+
+
+def check_native_document(text: str) -> None:
+    """Raises ValueError for a document that ClickHouse's own type `JSON` refuses, or gives back as another one.
+
+    What becomes of a value there may depend on the rows beside it: the server tries the types that it has found so far
+    under the same keys, and of a new list takes the first that holds it, whole numbers as floats, NULL as an empty list
+    or object, eight digits as a day. What any row could do to a value is refused whatever the others are.
+    https://github.com/ClickHouse/ClickHouse/blob/master/src/Formats/JSONExtractTree.cpp (DynamicNode), tried with 26.9.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=each_key_once, parse_int=_whole_number, parse_float=_double,
+            parse_constant=no_number,
+        )  # fmt: skip
+        if not isinstance(value, dict):
+            raise ValueError("it is no object, and the type has nothing else")  # noqa: TRY004  as of other documents
+        _check_native_object(value)
+    except RecursionError as error:
+        raise ValueError("nested too deeply to be read") from error
+
+
+def _check_native_object(value: dict[str, Any]) -> None:
+    for key, each in value.items():
+        if "." in key or "%2E" in key:  # which stands for a dot, where a session has dots escaped
+            raise ValueError(f"the key {key!r} has a dot, of which the type makes an object in an object")
+        if each is None or each == {}:
+            raise ValueError(f"the key {key!r} is {'null' if each is None else '{}'}, and the type drops such keys")
+        _check_native_value(each)
+
+
+def _check_native_value(value: Any) -> None:
+    if isinstance(value, dict):
+        _check_native_object(value)
+    elif isinstance(value, list):
+        _check_native_list(value)
+    elif isinstance(value, str) and _may_become_a_moment(value):
+        raise ValueError(f"it holds {value!r}, which the type may take for a moment or a day and write otherwise")
+
+
+def _check_native_list(values: list[Any]) -> None:
+    kinds = {*map(type, values)}
+    if NoneType in kinds and (len(kinds) == 1 or kinds & {list, dict}):
+        raise ValueError(
+            f"it holds the list {json.dumps(values):.60} with null that no number, text or boolean is beside, and the "
+            "type may make an empty list or object of it"
+        )
+    if bool in (scalars := {*_kinds_inside(values)}) and len(scalars - {NoneType}) > 1:
+        raise ValueError(f"it holds the list {json.dumps(values):.60} of booleans and others, which become alike")
+    for value in values:
+        if type(value) is int and abs(value) > MOST_EXACT:
+            raise ValueError(f"it holds a list with {value}, and the type may make floats of a list: 2^53 is the most")
+        _check_native_value(value)
+
+
+def _kinds_inside(values: list[Any]) -> Iterator[type]:
+    """The types of what is in a list, and in lists in it."""
+    for value in values:
+        if isinstance(value, list):
+            yield from _kinds_inside(value)
+        else:
+            yield type(value)
+
+
+def _may_become_a_moment(text: str) -> bool:
+    """Whether the type may store a text as a moment or a day that is written otherwise, in some session.
+
+    Days that `Date` has come back as they are, moments with their zone are text; others are in the session's zone.
+    """
+    if not MOMENT.fullmatch(text):
+        return False
+    try:
+        return not (DAY.fullmatch(text) and FIRST_DAY <= dt.date.fromisoformat(text) <= LAST_DAY)
+    except ValueError:
+        return True
+
+
+def _whole_number(text: str) -> int:
+    """Raises ValueError for one that is past 64 bits, of which ClickHouse's type makes text."""
+    if len(text) > MOST_DIGITS or not -(2**63) <= int(text) < 2**64:
+        raise ValueError(f"it holds {text:.60}, and the type has whole numbers of 64 bits")
+    return int(text)
+
+
+def _double(text: str) -> float:
+    """Raises ValueError for a number that is another one as a float."""
+    number = float(text)
+    if math.isinf(number) or Decimal(text) != Decimal(repr(number)):
+        raise ValueError(f"it holds {text:.60}, and the type has floats of 64 bits")
+    return number
 
 
 def each_key_once(pairs: list[tuple[str, object]]) -> dict[str, object]:

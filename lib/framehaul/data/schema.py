@@ -245,9 +245,8 @@ class ColumnType(Enum):
     `datetime.date` in pandas, as every PostgreSQL driver and pyarrow give it; decimals and bytes are objects, too.
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
 
-    JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse's `JSON` would
-    make floats of long fractions and drop keys that are null, so it is a String there. Kinds that take parameters, such
-    as lists, stand for all of theirs.
+    JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse has a String for
+    it, or its own type (`NATIVE_JSON`). Kinds that take parameters, such as lists, stand for all of theirs.
     """
 
     UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})")
@@ -313,6 +312,14 @@ NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION
 """The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
 """Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
+NATIVE_JSON = replace(
+    ColumnType.JSON.value, clickhouse="JSON", clickhouse_select="toString({0})",
+    clickhouse_form="JSON: the document, not its text",
+)  # fmt: skip
+"""Documents that ClickHouse's own type keeps: https://clickhouse.com/docs/sql-reference/data-types/newjson
+
+Which these are, `documents.check_native_document` says.
+"""
 
 
 @dataclass(frozen=True)

@@ -340,8 +340,9 @@ class ClickHouseTables:
     def content(self, table: Table) -> pl.DataFrame:
         answer = self.run(
             f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream",
-            output_format_arrow_string_as_string=0,
-        )
+            output_format_arrow_string_as_string=0, output_format_json_quote_64bit_integers=0,
+            output_format_json_quote_64bit_floats=0,
+        )  # fmt: skip
         frame = pl.from_arrow(pa.ipc.open_stream(answer).read_all())
         assert isinstance(frame, pl.DataFrame)
         return _with_text(frame, table)

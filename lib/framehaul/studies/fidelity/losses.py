@@ -23,6 +23,35 @@ class Loss:
 
 LOSSES: tuple[Loss, ...] = (
     Loss(
+        r"clickhouse write .*asynch_native", r"native json", r"became",
+        "asynch writes its own form of the types that it finds in a list, and the server takes it for text.",
+    ),
+    Loss(
+        r"clickhouse write .*(driver_(native|rows|numpy)|_sqlalchemy_to_sql)", r"native json: (nested|paths)", "became",
+        "clickhouse-driver makes paths and types of documents by itself: a list with text in it is of text, and an "
+        "empty key falls away. Send text, as Arrow or over HTTP.",
+    ),
+    Loss(
+        r"clickhouse write", r"native json: nested", r"became",
+        "What parses text takes a moment with its zone for one in the session's (`input_format_try_infer_datetimes`).",
+    ),
+    Loss(
+        r"clickhouse write", r"native json", r"became",
+        "ClickHouse's `JSON` has no key that is null or an empty object, makes objects of keys with a dot and days or "
+        "moments of text, and takes a list as what it has found before under the same key: floats, lists, text. Check "
+        "before sending, or keep documents in a `String`.",
+    ),
+    Loss(
+        r" read polars_", r"native json", r"became",
+        "Polars makes structs of dictionaries, of all keys that any of them has: one that is not there is NULL, as one "
+        "whose value is. Ask for `toString` of the column.",
+    ),
+    Loss(
+        r"clickhouse read pandas_", r"native json: nested", r"became",
+        "The driver makes Python's dates of text that ClickHouse's `JSON` has taken for a day. Ask for `toString` of "
+        "the column.",
+    ),
+    Loss(
         r"copy_text|_csv", r"text: NULL", r"'\\\\N' became NULL",
         r"The path marks NULL as `\N`, and the text `\N` looks the same. Leave NULL empty and quote empty text.",
     ),
@@ -181,7 +210,7 @@ LOSSES: tuple[Loss, ...] = (
         "ClickHouse has no NULL of an Array, and stores an empty one.",
     ),
     Loss(
-        r"clickhouse write .*_tsv", r"json", r"became",
+        r"clickhouse write .*_tsv", r"^json", r"became",
         "TabSeparated takes a backslash for the begin of an escape; the path escapes those in text, and in JSON there "
         "are some as well.",
     ),

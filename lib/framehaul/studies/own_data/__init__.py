@@ -16,6 +16,8 @@ STUDY = Study(
                   choices=("append", "replace", "upsert")),
         Parameter("nanoseconds", "refuse", "timestamps with nanoseconds, which PostgreSQL does not have: refuse them, "
                   "or split off what is left over into a column of its own there", choices=("refuse", "split")),
+        Parameter("json", "text", "documents of JSON in ClickHouse: a String, which keeps each as it is, or its own "
+                  "type JSON, which does not keep all: others are refused", choices=("text", "native")),
         PASSES.at(5), WARMUP, SEED, RACE, SECONDS,
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from framehaul.data.documents import check_document, document
 from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
     DATE32,
+    NATIVE_JSON,
     POSTGRES_NAME_BYTES,
     Column,
     ColumnType,
@@ -42,7 +43,7 @@ from framehaul.studies.own_data.loading import (
     unwrapped,
     with_plain_dictionaries,
 )
-from framehaul.techniques.beyond.clickhouse_write import DATES, FIRST_MOMENT, LAST_MOMENT, check_nested
+from framehaul.techniques.beyond.clickhouse_write import DATES, FIRST_MOMENT, LAST_MOMENT, check_documents, check_nested
 from framehaul.techniques.registry import Database
 
 MOST_COLUMNS = 1600
@@ -60,6 +61,8 @@ TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 STEM_CHARACTERS = 40
 REFUSE, SPLIT = NANOSECONDS = ("refuse", "split")
 """What becomes of nanoseconds, which PostgreSQL does not have: an error, or a column of their own there."""
+TEXT, NATIVE = JSON = ("text", "native")
+"""What documents are in ClickHouse: a String, or its own type `JSON`, which does not keep all of them."""
 DAY_MS = 86_400_000
 ZONES = zoneinfo.available_timezones()
 
@@ -150,20 +153,24 @@ class Derived:
 
 
 def derive(
-    content: pa.Table, stem: str, key: str = "", sort: str = "", nanoseconds: str = REFUSE
+    content: pa.Table, stem: str, key: str = "", sort: str = "", nanoseconds: str = REFUSE, json: str = TEXT
 ) -> Derived:  # fmt: skip
     """The table for a frame that comes from a file of this name, without its suffix.
 
     `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
-    `columns_named` reads them; `nanoseconds` is what becomes of timestamps that have some. Raises DataError, naming
-    column, type and remedy, for what cannot be carried.
+    `columns_named` reads them; `nanoseconds` is what becomes of timestamps that have some, `json` what documents are in
+    ClickHouse. Raises DataError, naming column, type and remedy, for what cannot be carried.
     """
     if nanoseconds not in NANOSECONDS:
         raise DataError(f"NANOSECONDS={nanoseconds!r}: choose from {', '.join(NANOSECONDS)}")
+    if json not in JSON:
+        raise DataError(f"JSON={json!r}: choose from {', '.join(JSON)}")
     _check_names(content.column_names)
     mappings = tuple(
         _mapping(name, values, nanoseconds) for name, values in zip(content.column_names, content.columns, strict=True)
     )
+    if json == NATIVE:
+        mappings = tuple(_native(mapping) for mapping in mappings)
     split = frozenset(mapping.column.name for mapping in mappings if mapping.is_split)
     columns = tuple(mapping.column for mapping in mappings)
     keys = columns_named("KEY", key, content.column_names)
@@ -174,8 +181,32 @@ def derive(
         carried = fitted(content, table)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"a value does not fit its column: {error}") from error
+    _check_native(table, carried)
     _check_key(table, carried)
     return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)), split)
+
+
+def _native(mapping: Mapping) -> Mapping:
+    """A column of documents in ClickHouse's own type for such; others as they are."""
+    if mapping.column.type is not ColumnType.JSON:
+        return mapping
+    note = "in ClickHouse a document as well, JSON=native: keys in another order, 1.0 as 1"
+    return replace(mapping, column=replace(mapping.column, exactly=NATIVE_JSON), notes=(*mapping.notes, note))
+
+
+def _check_native(table: Table, content: pa.Table) -> None:
+    """Raises DataError for documents that ClickHouse's own type does not keep, and for such columns in an order."""
+    try:
+        check_documents(content, table)
+    except ValueError as error:
+        raise DataError(f"JSON={NATIVE!r}: {error}: JSON={TEXT}") from error
+    for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
+        for column in table.columns:
+            if column.name in names and column.types == NATIVE_JSON:
+                raise DataError(
+                    f"{variable}={' '.join(names)!r}: column {column.name} is of ClickHouse's type JSON, by which it "
+                    f"does not sort: leave it out, or give JSON={TEXT}"
+                )
 
 
 def table_name(stem: str) -> str:
@@ -341,7 +372,7 @@ def _documents(values: pa.ChunkedArray) -> Found:
                 f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make {fields}text of it, "
                 f"or change it ({error})"
             ) from error
-    return ColumnType.JSON, None, "carried as JSON: text in a frame, jsonb in PostgreSQL, String in ClickHouse"
+    return ColumnType.JSON, None, "carried as JSON: text in a frame"
 
 
 def _types_inside(kind: pa.DataType) -> Types | None:

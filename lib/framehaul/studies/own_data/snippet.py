@@ -18,7 +18,7 @@ from importlib.metadata import packages_distributions, version
 import polars as pl
 import pyarrow as pa
 
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, Types, kind_of, timestamp_types
+from framehaul.data.schema import DATE32, NATIVE_JSON, Column, ColumnType, Table, Types, kind_of, timestamp_types
 from framehaul.techniques import Technique
 from framehaul.techniques.beyond.clickhouse_write import exchanged
 from framehaul.techniques.clients import CLIENTS, open_http_client
@@ -196,7 +196,7 @@ from framehaul.studies.own_data.addresses import {_server_function(technique)}
 from framehaul.studies.own_data.loading import {READERS[kind]}
 from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, enum_types, fixed_types, list_types
 from framehaul.data.schema import timestamp_types, fixed_list_types, nested_list_types, struct_types, map_types
-from framehaul.data.schema import wide_decimal_types
+from framehaul.data.schema import wide_decimal_types, NATIVE_JSON
 from {technique.function.__module__} import {technique.name}
 """
 
@@ -217,8 +217,8 @@ def _column_code(column: Column) -> str:
 
 
 def _types_code(types: Types) -> str:  # noqa: PLR0911  one for each function that makes types
-    if types == DATE32:
-        return "DATE32"
+    if types in (DATE32, NATIVE_JSON):
+        return "DATE32" if types == DATE32 else "NATIVE_JSON"
     kind = kind_of(types)
     if types == kind.value:
         return f"ColumnType.{kind.name}.value"

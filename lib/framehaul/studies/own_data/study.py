@@ -40,7 +40,7 @@ from framehaul.results.store import EXACT
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files, modes
-from framehaul.studies.own_data.derive import REFUSE, Derived, derive
+from framehaul.studies.own_data.derive import REFUSE, TEXT, Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import Snippet, snippet
@@ -98,13 +98,14 @@ class Frame:
 
 def open_frame(
     data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND,
-    nanoseconds: str = REFUSE,
+    nanoseconds: str = REFUSE, json: str = TEXT,
 ) -> Frame:  # fmt: skip
     """The first `rows` rows of a file, or all for 0, with the table that follows from them.
 
     Without `data` the file that `make mine` was given is taken, else a small example. `key` and `sort` name columns, as
     `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, and for a `mode`
-    that there is not, or that wants a key. `nanoseconds` says what becomes of those in PostgreSQL: `refuse` or `split`.
+    that there is not, or that wants a key. `nanoseconds` says what becomes of those in PostgreSQL: `refuse` or `split`;
+    `json` what documents are in ClickHouse: `text` or `native`.
     """
     modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
@@ -116,7 +117,7 @@ def open_frame(
     else:
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
-    derived = derive(content, name.partition(".")[0], key, sort, nanoseconds)
+    derived = derive(content, name.partition(".")[0], key, sort, nanoseconds, json)
     modes.check_key(derived.table, mode)
     return Frame(name, kind, derived, (*notes, *derived.notes, modes.said(mode)), mode)
 

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_blocks import native_blocks
+from framehaul.data.documents import check_native_document
 from framehaul.data.frames import (
     ADDRESSES,
     BATCH_ROWS,
@@ -41,7 +42,18 @@ from framehaul.data.frames import (
     in_table_order,
 )
 from framehaul.data.objects import exact_objects
-from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse, refuse_inside
+from framehaul.data.schema import (
+    ARRAYS,
+    FLOATS,
+    LONG_NUMBERS,
+    NATIVE_JSON,
+    NESTED,
+    Column,
+    ColumnType,
+    Table,
+    refuse,
+    refuse_inside,
+)
 from framehaul.techniques.clients import ChdbRemote, HttpConnection, adbc_settings
 from framehaul.techniques.contract import IDEMPOTENT, REPLACED
 from framehaul.techniques.registry import technique
@@ -59,6 +71,10 @@ INSERT: dict[str, str | int] = {
     "async_insert": 0,
     "wait_for_async_insert": 1,
     "input_format_null_as_default": 0,
+    # In documents text is text, as far as a setting says so; where text is cast to JSON, it is as by default.
+    "input_format_try_infer_dates": 0,
+    "input_format_try_infer_datetimes": 0,
+    "input_format_json_try_infer_numbers_from_strings": 0,
 }
 ARROW = INSERT | {
     "input_format_arrow_allow_missing_columns": 0,
@@ -94,6 +110,20 @@ def check_nested(content: pa.Table, table: Table) -> None:
         if column.type in NULL_IS:
             for chunk in content.column(column.name).chunks:
                 check_inside(column, column, chunk)
+
+
+def check_documents(content: pa.Table, table: Table) -> None:
+    """Raises ValueError for a document that ClickHouse's own type for such would refuse or change."""
+    for column in table.columns:
+        for row, text in enumerate(content.column(column.name).to_pylist() if column.types == NATIVE_JSON else ()):
+            if text is not None:
+                try:
+                    check_native_document(text)
+                except ValueError as error:
+                    raise ValueError(
+                        f"column {column.name}, row {row:,}: ClickHouse's JSON would not keep the document: {error}; "
+                        "make the column a String"
+                    ) from error
 
 
 def check_inside(column: Column, part: Column, values: pa.Array) -> None:
@@ -153,6 +183,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_dates(frame, table)
     check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
+    check_documents(frame.select(table.columns_of(ColumnType.JSON)).to_arrow(), table)
     return frame
 
 
@@ -191,6 +222,7 @@ def check(content: pa.Table, table: Table) -> None:
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
     check_nested(content, table)
+    check_documents(content, table)
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -425,6 +457,8 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
     check_nested(pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()}), table)
+    documents = table.columns_of(ColumnType.JSON)
+    check_documents(pa.table({name: pa.array(frame[name], from_pandas=True) for name in documents}), table)
     return frame
 
 
@@ -435,6 +469,11 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
         table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", inside=True
     )
     frame = without_lost_nulls(frame, table)
+    for column in table.columns:
+        if column.types == NATIVE_JSON and frame[column.name].hasnans:
+            raise ValueError(
+                f"column {column.name} is JSON, whose NULL the driver sends as the document null: use Arrow"
+            )
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
 
 
