@@ -43,7 +43,13 @@ from framehaul.studies.own_data.loading import (
     unwrapped,
     with_plain_dictionaries,
 )
-from framehaul.techniques.beyond.clickhouse_write import DATES, FIRST_MOMENT, LAST_MOMENT, check_documents, check_nested
+from framehaul.techniques.beyond.clickhouse_write import (
+    DATES,
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    check_native_documents,
+    check_nested,
+)
 from framehaul.techniques.registry import Database
 
 MOST_COLUMNS = 1600
@@ -197,7 +203,7 @@ def _native(mapping: Mapping) -> Mapping:
 def _check_native(table: Table, content: pa.Table) -> None:
     """Raises DataError for documents that ClickHouse's own type does not keep, and for such columns in an order."""
     try:
-        check_documents(content, table)
+        check_native_documents(content, table)
     except ValueError as error:
         raise DataError(f"JSON={NATIVE!r}: {error}: JSON={TEXT}") from error
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):

@@ -112,7 +112,7 @@ def check_nested(content: pa.Table, table: Table) -> None:
                 check_inside(column, column, chunk)
 
 
-def check_documents(content: pa.Table, table: Table) -> None:
+def check_native_documents(content: pa.Table, table: Table) -> None:
     """Raises ValueError for a document that ClickHouse's own type for such would refuse or change."""
     for column in table.columns:
         for row, text in enumerate(content.column(column.name).to_pylist() if column.types == NATIVE_JSON else ()):
@@ -183,7 +183,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_dates(frame, table)
     check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
-    check_documents(frame.select(table.columns_of(ColumnType.JSON)).to_arrow(), table)
+    check_native_documents(frame.select(table.columns_of(ColumnType.JSON)).to_arrow(), table)
     return frame
 
 
@@ -222,7 +222,7 @@ def check(content: pa.Table, table: Table) -> None:
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
     check_nested(content, table)
-    check_documents(content, table)
+    check_native_documents(content, table)
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -458,7 +458,7 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
     check_nested(pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()}), table)
     documents = table.columns_of(ColumnType.JSON)
-    check_documents(pa.table({name: pa.array(frame[name], from_pandas=True) for name in documents}), table)
+    check_native_documents(pa.table({name: pa.array(frame[name], from_pandas=True) for name in documents}), table)
     return frame
 
 
