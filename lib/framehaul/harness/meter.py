@@ -153,17 +153,19 @@ def family_cpu_s(parent: psutil.Process) -> float | None:
 def _descendants(parent: psutil.Process) -> list[int]:
     """The numbers of all that a process has started and of what those have; raises psutil.NoSuchProcess without it.
 
-    The kernel's own lists, where it keeps them, are read until two readings agree: from one of them a child may be
-    missing while another ends. psutil looks at every process of the machine, before and after each pass.
+    The kernel's own lists, where it keeps them, are read until two readings agree, a few times at most: in one a child
+    may be missing while another ends. psutil looks at every process of the machine, before and after each pass.
     https://man7.org/linux/man-pages/man5/proc_pid_task_tid_children.5.html
     """
     try:
-        before, now = None, _listed(parent.pid)
-        while before != now:
-            before, now = now, _listed(parent.pid)
+        found = _listed(parent.pid)
+        for _ in range(READINGS):
+            before, found = found, _listed(parent.pid)
+            if found == before:
+                break
     except OSError:  # not Linux, a kernel without these lists, or a process that has ended
         return [one.pid for one in parent.children(recursive=True)]
-    return now
+    return found
 
 
 def _listed(process_id: int) -> list[int]:
