@@ -44,6 +44,7 @@ FAMILY_COLOURS = {
 INK, FAINT = "#222222", "#767676"
 NAME_INKS = {"published": "#6a6a6a", "everyday": "#8a3ab9"}
 """Of names, by origin; others are black."""
+COLOURS_SAID = {"published": "grey", "everyday": "purple"}
 STATUS_INK = {"ok": INK, "skipped": FAINT, "failed": "#B00020"}
 
 MEDIANS = "median of passes (whiskers: slowest and fastest; ±: they vary by more than 10%)"
@@ -381,7 +382,8 @@ def outcome_map(
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
         figure.legend(
             handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8, alignment="left",
-            title=heading + _inks_of(origins.values()), title_fontproperties={"weight": "bold", "size": 10},
+            title="; ".join([heading, *name_inks(origins.values())]),
+            title_fontproperties={"weight": "bold", "size": 10},
         )  # fmt: skip
     return figure
 
@@ -390,11 +392,10 @@ def _name_ink(origin: str) -> str:
     return NAME_INKS.get(origin, INK)
 
 
-def _inks_of(origins: Collection[str]) -> str:
-    """What the colours of names say, of those that are there."""
-    said = {"published": "in grey: published", "everyday": "in purple: called without a choice"}
-    named = [words for origin, words in said.items() if origin in origins]
-    return f"; names {', '.join(named)}" if named else ""
+def name_inks(origins: Collection[str]) -> list[str]:
+    """What the colours of names say, of those that are there: one text, or none."""
+    named = [f"in {colour}: {origin}" for origin, colour in COLOURS_SAID.items() if origin in origins]
+    return [f"names {', '.join(named)}"] if named else []
 
 
 def _title(summary: pl.DataFrame) -> str:

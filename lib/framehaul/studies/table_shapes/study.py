@@ -309,7 +309,7 @@ def rank_figure(page: Page, database: str, direction: str) -> Figure:
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        marks = "~: not told apart from the fastest; names in grey: published, in purple: everyday"
+        marks = "; ".join(["~: not told apart from the fastest", *charts.name_inks(origins.values())])
         figure.suptitle(
             f"{DATABASES[database]} {direction}: rank, and rows/s over the fastest's ({marks})", x=0.01, ha="left",
             fontweight="bold", fontsize=10,
