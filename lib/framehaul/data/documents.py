@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from framehaul.data.schema import NESTED, Table, TimeUnit
+from framehaul.data.schema import FIRST_DAY, LAST_DAY, NESTED, Table, TimeUnit
 
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 MANY_DIGITS = re.compile(r"\.\d{7}")
@@ -34,8 +34,17 @@ MOST_DIGITS = 20
 MOMENT = re.compile(r"[0-9]{8}|[0-9]{4}\D[0-9]{1,2}\D[0-9]{1,2}(\D[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]*)?)?")
 """What ClickHouse may take for a moment or a day, and more that looks alike."""
 DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
-"""Of ClickHouse's `Date`; others are moments to it."""
+
+
+def first_refused[T](column: Iterable[T | None], check: Callable[[T], object]) -> tuple[int, ValueError] | None:
+    """The row of the first document that a check raises ValueError for, and that; None where it takes all."""
+    for row, one in enumerate(column):
+        if one is not None:
+            try:
+                check(one)
+            except ValueError as error:
+                return row, error
+    return None
 
 
 def check_document(text: str) -> None:
@@ -117,7 +126,8 @@ def _kinds_inside(values: list[Any]) -> Iterator[type]:
 def _may_become_a_moment(text: str) -> bool:
     """Whether the type may store a text as a moment or a day that is written otherwise, in some session.
 
-    Days that `Date` has come back as they are, moments with their zone are text; others are in the session's zone.
+    Days that `Date` has come back as they are, moments with their zone are text; others, and other days, are moments in
+    the session's zone.
     """
     if not MOMENT.fullmatch(text):
         return False

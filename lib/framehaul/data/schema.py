@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -310,6 +311,8 @@ LONG_NUMBERS = (ColumnType.INT128, ColumnType.UINT128, ColumnType.INT256, Column
 """Numbers that are text in a dataframe."""
 NO_CSV = {ColumnType.BYTES, *ARRAYS, ColumnType.FIXED_BYTES, ColumnType.DURATION}
 """The types that dataframes neither write as CSV nor parse from what PostgreSQL writes of them."""
+FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
+"""Of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
 """Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
 NATIVE_JSON = replace(

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import check_document, document
+from framehaul.data.documents import check_document, document, first_refused
 from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
     DATE32,
@@ -49,6 +49,7 @@ from framehaul.techniques.beyond.clickhouse_write import (
     LAST_MOMENT,
     check_native_documents,
     check_nested,
+    native_documents,
 )
 from framehaul.techniques.registry import Database
 
@@ -207,10 +208,10 @@ def _check_native(table: Table, content: pa.Table) -> None:
     except ValueError as error:
         raise DataError(f"JSON={NATIVE!r}: {error}: JSON={TEXT}") from error
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
-        for column in table.columns:
-            if column.name in names and column.types == NATIVE_JSON:
+        for name in native_documents(table):
+            if name in names:
                 raise DataError(
-                    f"{variable}={' '.join(names)!r}: column {column.name} is of ClickHouse's type JSON, by which it "
+                    f"{variable}={' '.join(names)!r}: column {name} is of ClickHouse's type JSON, by which it "
                     f"does not sort: leave it out, or give JSON={TEXT}"
                 )
 
@@ -340,15 +341,12 @@ def _no_enum(texts: list[str | None]) -> str:
 
 def _json(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for what is no document, or one that PostgreSQL would change."""
-    for row, text in enumerate(unwrapped(values).to_pylist()):
-        if text is not None:
-            try:
-                check_document(text)
-            except ValueError as error:
-                raise ValueError(
-                    f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make the column text, "
-                    f"which keeps it, or change it ({error})"
-                ) from error
+    if found := first_refused(unwrapped(values).to_pylist(), check_document):
+        row, error = found
+        raise ValueError(
+            f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make the column text, "
+            f"which keeps it, or change it ({error})"
+        ) from error
     return ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"
 
 
@@ -369,15 +367,13 @@ def _is_in_documents(kind: pa.DataType) -> bool:
 
 def _documents(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for NaN, for keys that are there twice, and for what jsonb does not have."""
-    for row, value in enumerate(values):
-        try:
-            document(value)
-        except ValueError as error:
-            fields = "a column of each field (Polars: `unnest`), or " if pa.types.is_struct(values.type) else ""
-            raise ValueError(
-                f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make {fields}text of it, "
-                f"or change it ({error})"
-            ) from error
+    if found := first_refused(values, document):
+        row, error = found
+        fields = "a column of each field (Polars: `unnest`), or " if pa.types.is_struct(values.type) else ""
+        raise ValueError(
+            f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make {fields}text of it, "
+            f"or change it ({error})"
+        ) from error
     return ColumnType.JSON, None, "carried as JSON: text in a frame"
 
 

@@ -201,6 +201,10 @@ from {technique.function.__module__} import {technique.name}
 """
 
 
+NAMED = {DATE32: "DATE32", NATIVE_JSON: "NATIVE_JSON"}
+"""Types that a constant of the schema holds."""
+
+
 def _table_code(table: Table) -> str:
     columns = "".join(f"        {_column_code(column)},\n" for column in table.columns)
     sort = f"    sort={table.sort!r},\n" if table.sort is not None else ""
@@ -217,8 +221,8 @@ def _column_code(column: Column) -> str:
 
 
 def _types_code(types: Types) -> str:  # noqa: PLR0911  one for each function that makes types
-    if types in (DATE32, NATIVE_JSON):
-        return "DATE32" if types == DATE32 else "NATIVE_JSON"
+    if types in NAMED:
+        return NAMED[types]
     kind = kind_of(types)
     if types == kind.value:
         return f"ColumnType.{kind.name}.value"

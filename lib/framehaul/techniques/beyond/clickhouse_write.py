@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.native_blocks import native_blocks
-from framehaul.data.documents import check_native_document
+from framehaul.data.documents import check_native_document, first_refused
 from framehaul.data.frames import (
     ADDRESSES,
     BATCH_ROWS,
@@ -44,7 +44,9 @@ from framehaul.data.frames import (
 from framehaul.data.objects import exact_objects
 from framehaul.data.schema import (
     ARRAYS,
+    FIRST_DAY,
     FLOATS,
+    LAST_DAY,
     LONG_NUMBERS,
     NATIVE_JSON,
     NESTED,
@@ -60,7 +62,7 @@ from framehaul.techniques.registry import technique
 
 # What they hold: https://clickhouse.com/docs/sql-reference/data-types/date and .../date32
 DATES = {
-    "Date": (dt.date(1970, 1, 1), dt.date(2149, 6, 6), "make it a Date32"),
+    "Date": (FIRST_DAY, LAST_DAY, "make it a Date32"),
     "Date32": (dt.date(1900, 1, 1), dt.date(2299, 12, 31), "ClickHouse has no type for them"),
 }
 
@@ -112,18 +114,20 @@ def check_nested(content: pa.Table, table: Table) -> None:
                 check_inside(column, column, chunk)
 
 
+def native_documents(table: Table) -> list[str]:
+    """The columns of ClickHouse's own type for documents."""
+    return [column.name for column in table.columns if column.types == NATIVE_JSON]
+
+
 def check_native_documents(content: pa.Table, table: Table) -> None:
     """Raises ValueError for a document that ClickHouse's own type for such would refuse or change."""
-    for column in table.columns:
-        for row, text in enumerate(content.column(column.name).to_pylist() if column.types == NATIVE_JSON else ()):
-            if text is not None:
-                try:
-                    check_native_document(text)
-                except ValueError as error:
-                    raise ValueError(
-                        f"column {column.name}, row {row:,}: ClickHouse's JSON would not keep the document: {error}; "
-                        "make the column a String"
-                    ) from error
+    for name in native_documents(table):
+        if found := first_refused(content.column(name).to_pylist(), check_native_document):
+            row, error = found
+            raise ValueError(
+                f"column {name}, row {row:,}: ClickHouse's JSON would not keep the document: {error}; "
+                "make the column a String"
+            ) from error
 
 
 def check_inside(column: Column, part: Column, values: pa.Array) -> None:
@@ -183,7 +187,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_dates(frame, table)
     check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
-    check_native_documents(frame.select(table.columns_of(ColumnType.JSON)).to_arrow(), table)
+    check_native_documents(frame.select(native_documents(table)).to_arrow(), table)
     return frame
 
 
@@ -457,8 +461,8 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
     check_nested(pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()}), table)
-    documents = table.columns_of(ColumnType.JSON)
-    check_native_documents(pa.table({name: pa.array(frame[name], from_pandas=True) for name in documents}), table)
+    texts = {name: pa.array(frame[name], from_pandas=True) for name in native_documents(table)}
+    check_native_documents(pa.table(texts), table)
     return frame
 
 
@@ -469,11 +473,9 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
         table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", inside=True
     )
     frame = without_lost_nulls(frame, table)
-    for column in table.columns:
-        if column.types == NATIVE_JSON and frame[column.name].hasnans:
-            raise ValueError(
-                f"column {column.name} is JSON, whose NULL the driver sends as the document null: use Arrow"
-            )
+    for name in native_documents(table):
+        if frame[name].hasnans:
+            raise ValueError(f"column {name} is JSON, whose NULL the driver sends as the document null: use Arrow")
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
 
 

@@ -31,7 +31,7 @@ from psycopg.types.json import Jsonb
 
 from framehaul.codecs.binary_form import in_binary_form, with_uuid_bytes
 from framehaul.codecs.key_order import STRETCH_ROWS, rows_near_key_order, stretched
-from framehaul.data.documents import check_document, documents, with_documents
+from framehaul.data.documents import check_document, documents, first_refused, with_documents
 from framehaul.data.frames import (
     BATCH_ROWS,
     check_text,
@@ -68,12 +68,9 @@ def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
 def check_documents(frame: pl.DataFrame, table: Table) -> None:
     """Raises ValueError for JSON that jsonb would change, as it keeps the last of equal keys, or does not take."""
     for name in table.columns_of(ColumnType.JSON):
-        for row, text in enumerate(frame[name]):
-            if text is not None:
-                try:
-                    check_document(text)
-                except ValueError as error:
-                    raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}; or make it text") from error
+        if found := first_refused(frame[name], check_document):
+            row, error = found
+            raise ValueError(f"column {name}, row {row:,} is no jsonb: {error}; or make it text") from error
 
 
 def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
