@@ -54,7 +54,7 @@ CHANGES = {
     ),
     "asks more": "await arguments[0]._connection.execute('SELECT 1'); return await fetch(*arguments, **named)",
     "works more": "sum(range(100_000)); return await fetch(*arguments, **named)",
-    "keeps": "rows = await fetch(*arguments, **named); kept.append(bytes([len(kept) % 256]) * 4_000_000); return rows",
+    "keeps": "rows = await fetch(*arguments, **named); kept.append(bytes([len(kept) % 256]) * 1_000_000); return rows",
 }
 """What is done to a driver, as the body of the function that takes the place of its fetch."""
 

@@ -47,7 +47,7 @@ from framehaul.studies.own_data import ddl, files, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, table_name
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import fitted, read_json_lines
+from framehaul.studies.own_data.loading import fitted, read_json_lines, unwrapped
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
@@ -128,6 +128,15 @@ CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
 }  # fmt: skip
 
 MOMENTS = pa.list_(pa.timestamp("us"))
+
+
+def inside_lists(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Three lists of them: one value, none, and the rest."""
+    stored = pa.array(values, getattr(kind, "storage_type", kind))
+    extended = pa.ExtensionArray.from_storage(kind, stored) if isinstance(kind, pa.BaseExtensionType) else stored
+    return pa.ListArray.from_arrays([0, 1, 1, len(values)], extended)
+
+
 # As those, of types that not every technique that carries the others has heard of.
 CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "time of seconds": (pa.array([0, 86_399, None], pa.time32("s")), "time", "Nullable(Time64(6))", "units of s"),
@@ -200,6 +209,19 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
                      "jsonb", "Array(Map(String, Nullable(Float64)))", ""),
     "map of numbers": (pa.array([[(1, "x")], [], [(-1, None), (2, "é")]], pa.map_(pa.int32(), pa.string())), "jsonb",
                        "Map(Int32, Nullable(String))", ""),
+    "list of uuids": (inside_lists(pa.uuid(), [bytes(16), None, bytes(range(16))]), "text[]",
+                      "Array(Nullable(String))", "inside, UUIDs as text"),
+    "struct of times": (pa.array([{"at": dt.time(1, 2, 3, 4), "for": dt.timedelta(-1, 2)}, {"at": None}, {}]), "jsonb",
+                        "Tuple(at Nullable(String), for Nullable(Int64))",
+                        "inside, times of day as text, durations as whole numbers of us"),
+    "list of durations": (inside_lists(pa.duration("ns"), [-1, None, 2**63 - 1]), "bigint[]", "Array(Nullable(Int64))",
+                          "durations as whole numbers of ns"),
+    "map of documents": (pa.MapArray.from_arrays([0, 1, 2, 2], ["a", "b"], documents_of('{"a": [1]}', None)), "jsonb",
+                         "Map(String, Nullable(String))", "inside, documents as text"),
+    "list of longest decimals": (inside_lists(pa.decimal256(76, 20), [Decimal("-1E-20"), None, Decimal(10**55)]),
+                                 "text[]", "Array(Nullable(String))", "decimals of more than 38 digits as text"),
+    "lists at an offset": (pa.array([[[0, None]], [], [[]]], pa.list_(pa.list_(pa.timestamp("s", "+01:00")))), "jsonb",
+                           "Array(Array(Nullable(DateTime64(3, 'UTC'))))", "of a zone that is only an offset in UTC"),
     "map of structs": (pa.array([[("a", {"x": True, "y": [1, None]})], [], []],
                                 pa.map_(pa.string(), pa.struct({"x": pa.bool_(), "y": pa.list_(pa.int8())}.items()))),
                        "jsonb", "Map(String, Tuple(x Nullable(Bool), y Array(Nullable(Int16))))", ""),
@@ -241,10 +263,10 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (pa.array([{"a": [dt.date(1899, 1, 1)]}]), r"struct<.*holds dates outside 1900-01-01 to 2299-12-31"),
         (pa.array([[dt.datetime(1899, 12, 31)]]), r"list<.*holds moments .* DateTime64 .* from 1900 to 2299.*by NULL"),
         (pa.array([{"a": dt.datetime(2300, 1, 1)}]), r"struct<.*holds moments .* DateTime64 .* from 1900 to 2299"),
-        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), r"list<.*not carried.*timestamps of micro- or milliseconds"),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), r"list<.*holds nanoseconds inside.*numbers.*int64.*or cut"),
         (pa.array([{"a": dt.date(2020, 1, 1)}, None]), r"struct<.*holds 1 NULLs in place of a struct.*Tuple"),
-        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans, text, dates.*explode"),
-        (pa.array([{"a": dt.time(1)}]), r"struct<.*not carried.*unnest"),
+        (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans, text, UUIDs.*explode"),
+        (pa.array([{"a": b"bytes"}]), r"struct<.*not carried.*to text.*unnest"),
         (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*structs, lists and maps are"),
         (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 what PostgreSQL's jsonb does not take.*: make a "
          r"column of each field .*`unnest`.*, or text of it, or .*NaN or infinity, and JSON, so jsonb.*: make it NULL"),
@@ -346,6 +368,61 @@ def test_what_comes_back_as_text() -> None:
     assert [column.types.clickhouse for column in found.table.columns] == ["String", "String", "String", "UUID"]
     assert {*found.table.polars_schema.values()} == {pl.String()}
     assert {*found.content.schema.types} == {pa.string()}
+
+
+NESTS = st.recursive(
+    st.just(pa.duration("us")),
+    lambda inner: st.one_of(
+        inner.map(pa.list_), inner.map(pa.large_list), inner.map(lambda kind: pa.list_(kind, 2)),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        inner.map(lambda kind: pa.struct({"a": kind, "b": pa.dictionary(pa.int8(), pa.string())})),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+"""Types with durations inside, at any depth."""
+CENTURY = dt.timedelta(36_525)
+
+
+def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Values of such a type as Python has them, None in every place but that of a map's key."""
+    if pa.types.is_map(kind):
+        some: st.SearchStrategy[Any] = st.lists(
+            st.tuples(st.text("xy", max_size=1), values_of(kind.item_type)), max_size=2
+        )
+    elif pa.types.is_struct(kind):
+        some = st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
+    elif pa.types.is_nested(kind):
+        size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+        some = st.lists(values_of(kind.value_type), min_size=size or 0, max_size=size or 2)
+    elif pa.types.is_duration(kind):
+        some = st.timedeltas(-CENTURY, CENTURY)
+    else:
+        some = st.sampled_from(["", "text"])
+    return st.none() | some
+
+
+def counted(value: Any) -> Any:
+    """The same with whole numbers of microseconds for durations."""
+    match value:
+        case dict():
+            return {name: counted(one) for name, one in value.items()}
+        case list() | tuple():
+            return type(value)(map(counted, value))
+        case dt.timedelta():
+            return value // dt.timedelta(microseconds=1)
+    return value
+
+
+@given(st.data())
+def test_what_is_inside_is_changed_wherever_it_stands(data: st.DataObject) -> None:
+    kind = data.draw(NESTS.filter(pa.types.is_nested))
+    chunks = data.draw(st.lists(st.lists(values_of(kind), max_size=4), min_size=1, max_size=3))
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, 4), st.integers(0, 4))))
+    values = pa.chunked_array([pa.array(chunk, kind)[start:stop] for chunk in chunks], kind)
+    found = unwrapped(values)
+    found.validate(full=True)
+    assert found.to_pylist() == [counted(value) for value in values.to_pylist()]
+    assert unwrapped(found).equals(found)
 
 
 def test_integers_that_arrow_does_not_read_are_refused(tmp_path: Path) -> None:
@@ -988,6 +1065,20 @@ def test_types_that_fewer_techniques_carry_are_carried_exactly_in_every_directio
     for name, outcome in measured(path, FEWER[path], found, servers).items():
         assert isinstance(outcome, Ok), (name, outcome)
         assert outcome.values.dtypes == EXACT, (name, outcome)
+
+
+def test_lists_of_moments_in_a_zone_are_written_by_adbc_and_refused_by_pgpq(servers: Servers) -> None:
+    moments = inside_lists(pa.timestamp("s", "+01:00"), [0, None, -1])
+    found = derive(pa.table({"id": [1, 2, 3], "value": moments}), "moments", key="id")
+    assert found.table.columns[1].types.postgres == "timestamp with time zone[]"
+    for path, names in FEWER.items():
+        for name, outcome in measured(path, names, found, servers).items():
+            if "pgpq" in name:
+                assert isinstance(outcome, Failed), outcome
+                assert "column value is timestamp with time zone[], which pgpq does not write: use" in outcome.reason
+            else:
+                assert isinstance(outcome, Ok), (name, outcome)
+                assert outcome.values.dtypes == EXACT, (name, outcome)
 
 
 @pytest.mark.parametrize("path", FEWER, ids=" ".join)

@@ -69,6 +69,9 @@ SAMPLES = 2
 SAMPLE_SECONDS = 0.06
 """So much CPU time a sample takes at least, if need be by several calls."""
 MOST_CALLS = 20
+GROWTH_CALLS = 4
+"""Over so many calls at least it is looked whether a side grows, after all samples: memory is given back for it, and
+who has none left is slower for a while."""
 COUNTING_SHARE = 0.3
 """Of the budget that is kept for counting instructions, where they can be counted."""
 COUNTED_CALLS = 8
@@ -517,7 +520,7 @@ class Guarding:
                 raise
 
     def _observed(self, kept: Kept, workers: dict[Side, Worker], number: int, order: random.Random) -> None:
-        """One round of a technique: samples of both sides, one after the other, and a call of each on the server."""
+        """One round of a technique: samples of both sides in turn, a call of each on the server, then growth."""
         replays = {} if kept.no_replay else self._replays(kept, workers, order)
         clocks: dict[Side, dict[str, Any]] = {}
         clocked = ("seconds", "dtypes", *(["server_cpu_s"] if self._of_servers else []))
@@ -532,41 +535,47 @@ class Guarding:
                     self._break(kept, side, answer["status"], answer["reason"])
                     return
                 clocks[side] = answer  # the second's: what is done once has been done
+        grown = {} if kept.no_replay else self._grown(kept, workers)
         for side in SIDES:
-            told = {name: clocks[side][name] for name in clocked} | replays.get(side, {})
+            told = {name: clocks[side][name] for name in clocked} | replays.get(side, {}) | grown.get(side, {})
             self._keep(kept.path, number, side, **told)
 
     def _replays(self, kept: Kept, workers: dict[Side, Worker], order: random.Random) -> dict[Side, dict[str, Any]]:
-        """What calls that a recording answers took of each side; nothing where they cannot be had again.
+        """What calls that a recording answers took of each side; nothing where they cannot be had again."""
+        # The first finds nothing imported, and nothing in a cache.
+        turns = [order.sample(SIDES, len(SIDES)) for _ in range(SAMPLES + 1)]
+        samples = self._asked_replays(kept, workers, "replay", turns, kept.calls)
+        return {
+            side: {"cpu_s": median(one["client_cpu_s"] for one in counted) / kept.calls}
+            for side, (_, *counted) in samples.items()
+        }
+
+    def _grown(self, kept: Kept, workers: dict[Side, Worker]) -> dict[Side, dict[str, Any]]:
+        """By how much each side grows with a call that a recording answers; nothing where it cannot be had again."""
+        answers = self._asked_replays(kept, workers, "growth", [SIDES], max(GROWTH_CALLS, kept.calls))
+        return {side: {"growth_bytes": answer["growth_bytes"]} for side, (answer,) in answers.items()}
+
+    def _asked_replays(
+        self, kept: Kept, workers: dict[Side, Worker], do: str, turns: Sequence[Sequence[Side]], calls: int
+    ) -> dict[Side, list[dict[str, Any]]]:
+        """What each side answers, turn by turn; nothing of either where a recording cannot be had again.
 
         That is no fault of a side: a client may take its connections in another order each time.
         """
-        samples: dict[Side, list[dict[str, Any]]] = {"a": [], "b": []}
-        patience = kept.patience * (1 + kept.calls / MOST_CALLS)
+        answers: dict[Side, list[dict[str, Any]]] = {side: [] for side in SIDES}
+        patience = kept.patience * (1 + calls / MOST_CALLS)
         with ExitStack() as stack:
             try:
                 ports = {side: stack.enter_context(self._replayed(kept, side)).ports for side in SIDES}
-                for _ in range(SAMPLES + 1):
-                    for side in order.sample(SIDES, len(SIDES)):
-                        answer = workers[side].ask(
-                            "replay", patience, key=self._key(kept.path, side), ports=ports[side], calls=kept.calls
-                        )
-                        samples[side].append(_had(answer))
+                for side in itertools.chain.from_iterable(turns):
+                    asked = {"key": self._key(kept.path, side), "ports": ports[side], "calls": calls}
+                    answers[side].append(_had(workers[side].ask(do, patience, **asked)))
             except (ReplayError, GoneError) as error:
                 kept.no_replay = str(error)
                 if isinstance(error, GoneError):
                     raise
                 return {}
-
-        def told(of: list[dict[str, Any]]) -> dict[str, Any]:
-            first, *counted = of  # the first finds nothing imported, and nothing in a cache
-            grown = of[-1]["rss_bytes"] - first["rss_bytes"]
-            return {
-                "cpu_s": median(one["client_cpu_s"] for one in counted) / kept.calls,
-                "growth_bytes": max(0, grown) // (kept.calls * SAMPLES),
-            }
-
-        return {side: told(samples[side]) for side in SIDES}
+        return answers
 
     def _replayed(self, kept: Kept, side: Side) -> AbstractContextManager[Replayer]:
         """A side's own conversations, had again."""

@@ -47,7 +47,7 @@ class Guarded(Tried):
     seconds: float | None = None
     """Of one call on the server."""
     growth_bytes: int | None = None
-    """By which the process grew with each further call."""
+    """By which the process grew with each call that a recording answers, without what it holds for later."""
     dtypes: str | None = None
     status: Status = "ok"
     reason: str | None = None

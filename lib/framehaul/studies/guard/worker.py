@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import queue
@@ -25,7 +26,7 @@ from framehaul import servers
 from framehaul.data import generator
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness.measure import Passes, Returned, Way
-from framehaul.harness.meter import Meter, Moved, Usage, settle, settled
+from framehaul.harness.meter import Meter, Moved, Usage, give_back_memory, settle, settled
 from framehaul.harness.passes import attempt, columns_of
 from framehaul.harness.trials import Trials
 from framehaul.servers import Server, Servers
@@ -61,8 +62,7 @@ class Worker:
         """What a request comes to, with its status and the reason."""
         known: dict[str, Callable[..., dict[str, Any]]] = {
             "open": self._open, "open_shapes": self._open_shapes, "one": self._one, "replay": self._replay,
-            "allocations": self._allocations,
-            "cells": self._cells,
+            "growth": self._growth, "allocations": self._allocations, "cells": self._cells,
         }  # fmt: skip
         work = known[do]
         wrong: list[WrongResultError] = []
@@ -100,8 +100,16 @@ class Worker:
     def _replay(self, key: list[Any], ports: list[int], calls: int) -> dict[str, Any]:
         """Client CPU seconds of calls that a recording answers; frames that come of them are verified."""
         path = self._path(key)
-        seconds = sum(path.replayed(ports) for _ in range(calls))
-        return {"client_cpu_s": seconds, "rss_bytes": psutil.Process().memory_info().rss}
+        return {"client_cpu_s": sum(path.replayed(ports) for _ in range(calls))}
+
+    def _growth(self, key: list[Any], ports: list[int], calls: int) -> dict[str, Any]:
+        """By how many bytes the process grows with each of these calls, apart from what allocators hold for later."""
+        path = self._path(key)
+        path.replayed(ports)
+        before = _kept_bytes()
+        for _ in range(calls):
+            path.replayed(ports)
+        return {"growth_bytes": max(0, _kept_bytes() - before) // calls}
 
     def _allocations(self, key: list[Any], ports: list[int]) -> dict[str, Any]:
         """What Python's own allocator gave to a call at most, in bytes; that of a library in Rust or C is not in it."""
@@ -221,6 +229,12 @@ class _Shape:
         with slowed(self._slower) if self._slower else nullcontext():
             yield
         self._took = time.perf_counter() - begun, self._meter.stop()
+
+
+def _kept_bytes() -> int:
+    gc.collect()
+    give_back_memory()
+    return int(psutil.Process().memory_info().rss)
 
 
 @contextmanager

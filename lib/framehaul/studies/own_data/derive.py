@@ -38,6 +38,8 @@ from framehaul.data.schema import (
 )
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import (
+    MOST_DIGITS,
+    changed_inside,
     fitted,
     is_list,
     unwrapped,
@@ -61,7 +63,6 @@ MOST_DISTINCT, REPEATED = 10_000, 10
 
 The first is ClickHouse's own rule: https://clickhouse.com/docs/sql-reference/data-types/lowcardinality
 """
-MOST_DIGITS = 38
 MOST_OF_ENUM = 2**15 - 1
 """Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
@@ -113,9 +114,9 @@ REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
     (
         pa.types.is_nested,
-        "numbers, booleans, text, dates and timestamps of micro- or milliseconds in structs, lists and maps are: cast "
-        "what else is in it to these, or make a column of each field (Polars: `unnest`) or a row of each element "
-        "(`explode`)",
+        "numbers, booleans, text, UUIDs, dates, moments, times and durations in structs, lists and maps are, text and "
+        "whole numbers as keys: cast what else is in it to text, or make a column of each field (Polars: `unnest`) or "
+        "a row of each element (`explode`)",
     ),
 )
 """Types that the paths do not carry alike, and what to do; the first that fits."""
@@ -263,6 +264,8 @@ def _mapping(name: str, values: pa.ChunkedArray, nanoseconds: str) -> Mapping:
         plain = unwrapped(values)
     except pa.ArrowException as error:
         raise DataError(f"column {name} ({arrow}) cannot be unpacked: {error}") from error
+    except ValueError as error:
+        raise DataError(f"column {name} ({arrow}) {error}") from error
     rule = next((rule for fits, rule in WRAPPED if fits(arrow)), None)
     found, rule = (values, rule) if rule else (plain, next((rule for fits, rule in RULES if fits(plain.type)), None))
     if rule is None:
@@ -273,7 +276,8 @@ def _mapping(name: str, values: pa.ChunkedArray, nanoseconds: str) -> Mapping:
         kind, exactly, why = _split(name, plain) if split else rule(found)
     except (ValueError, pa.ArrowException) as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
-    notes = [note for note in (_wrapping(arrow), why) if note]
+    inside = ", ".join(filter(None, dict.fromkeys(changed_inside(arrow))))
+    notes = [note for note in (_wrapping(arrow), inside and f"inside, {inside}", why) if note]
     low_cardinality = False
     if kind is ColumnType.TEXT and plain.type == pa.string():
         if pc.any(pc.match_substring(plain, "\0")).as_py():

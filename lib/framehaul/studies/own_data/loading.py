@@ -6,7 +6,8 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
@@ -19,12 +20,65 @@ from framehaul.data.documents import ESCAPED_NUL, documents
 from framehaul.data.frames import check_fields, uuid_text, without_views_of_null
 from framehaul.data.schema import ColumnType, Table
 
+MOST_DIGITS = 38
+"""Of decimals that Polars has."""
 MOST_SCALE = 76
 """Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
 
 LINES_BYTES = 1 << 26
 """Of JSON lines that are parsed at once."""
 FRACTION = re.compile(r'"\\u0000([^"]+)"')
+
+
+def _whole_microseconds(values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(pa.timestamp("us", values.type.tz))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            "holds nanoseconds inside, which PostgreSQL does not have: make them numbers, which keeps them (cast to "
+            "int64), or cut them off"
+        ) from error
+
+
+def _digits(values: pa.Array) -> pa.Array:
+    return pa.array([None if value is None else f"{value:f}" for value in values.to_pylist()], pa.string())
+
+
+@dataclass(frozen=True)
+class Innermost:
+    """What becomes of a type inside of what is nested, and how that is said, if at all; `{unit}` is the type's."""
+
+    fits: Callable[[pa.DataType], bool]
+    convert: Callable[[pa.Array], pa.Array]
+    said: str
+
+
+INNERMOST = (
+    Innermost(pa.uuid().equals, lambda of: uuid_text(pl.Series(values=of.storage)).to_arrow(), "UUIDs as text"),
+    Innermost(lambda kind: isinstance(kind, pa.JsonType), lambda of: of.storage, "documents as text"),
+    Innermost(pa.types.is_time, lambda of: of.cast(pa.string()), "times of day as text"),
+    Innermost(pa.types.is_duration, lambda of: of.cast(pa.int64()), "durations as whole numbers of {unit}"),
+    Innermost(
+        lambda kind: pa.types.is_decimal(kind) and (kind.precision > MOST_DIGITS or not 0 <= kind.scale <= MOST_DIGITS),
+        _digits, "decimals of more than 38 digits as text",
+    ),
+    Innermost(pa.types.is_decimal256, lambda of: of.cast(pa.decimal128(of.type.precision, of.type.scale)), ""),
+    Innermost(lambda kind: kind == pa.float16(), lambda of: of.cast(pa.float32()), "floats of 16 bits in 32"),
+    Innermost(pa.types.is_date64, lambda of: of.cast(pa.timestamp("ms")), "date64 as timestamps"),
+    Innermost(
+        lambda kind: pa.types.is_timestamp(kind) and (kind.tz or "").startswith(("+", "-")),
+        lambda of: of.cast(pa.timestamp(of.type.unit, "UTC")), "moments of a zone that is only an offset in UTC",
+    ),
+    Innermost(
+        lambda kind: pa.types.is_timestamp(kind) and kind.unit == "s",
+        lambda of: of.cast(pa.timestamp("ms", of.type.tz)), "seconds as milliseconds",
+    ),
+    Innermost(
+        lambda kind: pa.types.is_timestamp(kind) and kind.unit == "ns",
+        _whole_microseconds, "nanoseconds, all of them whole microseconds, as such",
+    ),
+)  # fmt: skip
+"""Both servers have these as columns, and what is nested has them in few of its paths, or in none."""
 
 PLAIN = {
     pa.string_view(): pa.string(), pa.large_string(): pa.string(), pa.binary_view(): pa.binary(),
@@ -49,22 +103,50 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return unwrapped(values.cast(kind.storage_type))
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
-    plain = plain_type(kind)
+    if pa.types.is_nested(kind):
+        made = [_with_plain_innermost(chunk) for chunk in (values.chunks or [pa.array([], kind)])]
+        return pa.chunked_array(made)
+    plain = PLAIN.get(kind, kind)
     return values if plain == kind else values.cast(plain)
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without what is wrapped around values, and around those inside of it at any depth."""
-    if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+def _with_plain_innermost(array: pa.Array) -> pa.Array:
+    """Nested values with what is inside of them unwrapped, and in types that both servers have there."""
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.num_fields:
+        parts = [
+            _with_plain_innermost(part) for part in array.flatten()
+        ]  # NULL where the struct is: what it hides is any
+        fields = [kind.field(at).with_type(part.type) for at, part in enumerate(parts)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
     if pa.types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+        entries = _with_plain_innermost(array.values)
+        return _around(entries, array, pa.map_(entries.field(0).type, entries.field(1).type))
     if is_list(kind):
-        size = kind.list_size if pa.types.is_fixed_size_list(kind) else -1  # any
-        return pa.list_(plain_type(kind.value_type), size)
-    return PLAIN.get(kind, kind)
+        values = _with_plain_innermost(array.values)
+        if pa.types.is_fixed_size_list(kind):
+            return _around(values, array, pa.list_(values.type, kind.list_size))
+        make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return _around(values, array, make(values.type)).cast(pa.list_(values.type))
+    if pa.types.is_nested(kind):  # a union, or a struct of nothing
+        return array
+    convert = next((one.convert for one in INNERMOST if one.fits(kind)), None)
+    return _with_plain_innermost(convert(array)) if convert else unwrapped(pa.chunked_array([array])).combine_chunks()
+
+
+def _around(inner: pa.Array, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists or maps as they are, of other values."""
+    own = array.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]  # validity and offsets
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])
+
+
+def changed_inside(kind: pa.DataType) -> Iterator[str]:
+    """What is to be said of the types inside of a nested one that become others."""
+    if not pa.types.is_nested(kind):
+        return
+    for part in (kind.field(at).type for at in range(kind.num_fields)):
+        yield from changed_inside(part)
+        yield from (one.said.format(unit=getattr(part, "unit", "")) for one in INNERMOST if one.fits(part))
 
 
 def with_plain_dictionaries(values: pa.ChunkedArray) -> pa.ChunkedArray:

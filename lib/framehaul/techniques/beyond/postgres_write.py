@@ -122,8 +122,12 @@ def copy_batches(
     """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before.
 
     Their values are in PostgreSQL's binary form and the columns go by their place; the transaction is the caller's, and
-    its text is UTF-8.
+    its text is UTF-8. Raises ValueError for lists of moments in a zone: an array says of what type its elements are,
+    and pgpq's have no zone.
     """
+    for column in table.columns:
+        if column.type in ARRAYS and getattr(column.element.types.arrow, "tz", None):
+            raise ValueError(f"column {column.name} is {column.types.postgres}, which pgpq does not write: use ADBC")
     encoder = pgpq.ArrowToPostgresBinaryEncoder(schema)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH ({options})"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
