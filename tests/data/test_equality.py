@@ -30,6 +30,7 @@ UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 DAY = dt.date(2026, 1, 2)
 TIME = dt.time(23, 59, 59, 999_999)
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901)
+DEEP = "[" * 2_000 + "{}" + "]" * 2_000
 BERLIN = "Europe/Berlin"
 
 SAME: list[tuple[ColumnType, list[Any], Any]] = [
@@ -65,6 +66,7 @@ SAME: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.JSON, ['{"a": 1.50, "b": [null]}', None], pl.Series(['{"b":[null],"a":1.5}', None])),
     (ColumnType.JSON, ["[1e2, 9007199254740993]"], pd.Series([[100, 2**53 + 1]], dtype=object)),
     (ColumnType.JSON, ["[0.0]"], pd.Series([[0.0]], dtype=object)),
+    (ColumnType.JSON, [DEEP.format("1.0")], pl.Series([DEEP.format("1e0")])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}, None], pl.Series(['{"b":"x","a":1}', None])),
     (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([(1, None)], dtype=object)),
     (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([{"a": np.int64(1)}], dtype=object)),
@@ -112,6 +114,9 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.JSON, ["9007199254740993"], pl.Series(["9007199254740992"])),
     (ColumnType.JSON, ["0.0"], pl.Series(["-0.0"])),
     (ColumnType.JSON, ["[1, 2]"], pl.Series(["[2, 1]"])),
+    (ColumnType.JSON, ["[[1], 2]"], pl.Series(["[[1, 2]]"])),
+    (ColumnType.JSON, ['{"a": "b"}'], pl.Series(['["a", "b"]'])),
+    (ColumnType.JSON, [DEEP.format("1")], pl.Series([DEEP.format("2")])),
     (ColumnType.JSON, ["null"], pl.Series([None], dtype=pl.String)),
     (ColumnType.JSON, ["1"], pl.Series(["NaN"])),
     (ColumnType.STRUCT, [None], pl.Series([{"a": None, "b": None}], dtype=ColumnType.STRUCT.value.polars)),

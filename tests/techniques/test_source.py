@@ -17,7 +17,7 @@ import pytest
 
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
-from framehaul.techniques.source import source
+from framehaul.techniques.source import bound, names_in, source
 from framehaul.techniques.streaming import MOVES
 from tests.conftest import check_each
 
@@ -103,3 +103,29 @@ def test_showing_code_imports_no_driver() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "used"),
+    [
+        ("def f(documents, *rest, named=limit): return documents(rest, named)", {"limit"}),
+        ("def f(x):\n    documents = x\n    def inner(): return documents\n    return inner", set()),
+        ("def f(x): return [documents for documents in x if g(documents)]", {"g"}),
+        ("def f(x): return [documents(one) for one in x]", {"documents"}),
+        ("class C[T](Base):\n    documents: T = first\n    def f(self) -> D: return documents",
+         {"Base", "first", "D", "documents"}),
+        ("@cache\ndef f(x: Kind) -> None: documents[x].y = 1", {"cache", "Kind", "documents"}),
+        ("@technique(family=documents)\ndef f(x): return lambda documents: g", {"g"}),
+        ("type A[T] = dict[T, documents]", {"dict", "documents"}),
+        ("LIMIT: Final = least + sum(one.size for one in parts)", {"Final", "least", "sum", "parts"}),
+    ],
+)  # fmt: skip
+def test_a_parameter_is_not_taken_for_what_is_named_like_it(text: str, used: set[str]) -> None:
+    (statement,) = ast.parse(text).body
+    own = {*bound(statement)} if not isinstance(statement, ast.FunctionDef) else set()
+    assert {name for name, member in names_in(statement) if not member} - own == used
+
+
+def test_a_member_is_one_of_what_is_no_parameter() -> None:
+    (statement,) = ast.parse("def f(documents): return documents.text + names.text").body
+    assert {*names_in(statement)} == {("names", ""), ("names", "text")}

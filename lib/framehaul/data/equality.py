@@ -533,17 +533,33 @@ def _document(text: str) -> str | None:
     return _written(value)
 
 
-def _written(value: Any) -> str:
-    match value:
-        case Decimal():
-            sign, digits, exponent = value.normalize(EXACTLY).as_tuple()
-            return f"{'-' * sign}{''.join(map(str, digits))}e{exponent}"
-        case _Pairs():
-            pairs = sorted(value, key=lambda pair: pair[0])
-            return "{" + ",".join(f"{json.dumps(key)}:{_written(each)}" for key, each in pairs) + "}"
-        case list():
-            return "[" + ",".join(map(_written, value)) + "]"
-    return json.dumps(value)
+class _Sign(str):
+    """What stands between values."""
+
+
+def _written(document: Any) -> str:
+    """Without recursion, as documents may have more levels than Python has frames."""
+    written, left = list[str](), [document]
+    while left:
+        match left.pop():
+            case _Sign(between):
+                written.append(between)
+            case Decimal() as number:
+                sign, digits, exponent = number.normalize(EXACTLY).as_tuple()
+                written.append(f"{'-' * sign}{''.join(map(str, digits))}e{exponent}")
+            case _Pairs(pairs):
+                left.append(_Sign("}"))
+                for key, value in sorted(pairs, key=lambda pair: pair[0], reverse=True):
+                    left += [_Sign(","), value, _Sign(f"{json.dumps(key)}:")]
+                left.append(_Sign("{"))
+            case list(values):
+                left.append(_Sign("]"))
+                for value in reversed(values):
+                    left += [_Sign(","), value]
+                left.append(_Sign("["))
+            case scalar:
+                written.append(json.dumps(scalar))
+    return "".join(written)
 
 
 def _wide(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:

@@ -9,11 +9,13 @@ import ast
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
+from symtable import SymbolTable, symtable
 
 from framehaul.techniques import contract
 from framehaul.techniques.registry import CLIENTS_OF_DRIVERS, REQUIREMENTS, asked_for, terms_of
@@ -145,16 +147,35 @@ def registration(statement: ast.stmt) -> ast.Call | None:
 
 @cache
 def names_in(statement: ast.stmt) -> list[tuple[str, str]]:
-    """The names that a statement uses, and those of which it uses a member, with that; what registers it aside."""
+    """The names of its module that a statement uses, and those of which it uses a member, with that.
+
+    What registers it is left aside, and so are parameters and variables of functions, whatever else is named like them.
+    """
     found: dict[tuple[str, str], None] = {}
     registered = registration(statement)
-    for node in ast.iter_child_nodes(statement):
-        for inner in ast.walk(node) if node is not registered else ():
-            if isinstance(inner, ast.Name):
-                found[inner.id, ""] = None
-            elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
-                found[inner.value.id, inner.attr] = None
+    parts = [node for node in ast.iter_child_nodes(statement) if node is not registered]
+    used = _names_of_module(symtable(_without(statement, registered), "", "exec"))
+    for inner in (inner for node in parts for inner in ast.walk(node)):
+        if isinstance(inner, ast.Name) and inner.id in used:
+            found[inner.id, ""] = None
+        elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in used:
+            found[inner.value.id, inner.attr] = None
     return [*found]
+
+
+def _without(statement: ast.stmt, registered: ast.Call | None) -> str:
+    """The statement's text without this decorator."""
+    plain = copy(statement)
+    if isinstance(plain, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        plain.decorator_list = [one for one in plain.decorator_list if one is not registered]
+    return ast.unparse(plain)
+
+
+def _names_of_module(table: SymbolTable) -> set[str]:
+    """The names that are used in a scope, or in one inside of it, and are the module's."""
+    at_top = table.get_type() == "module"
+    names = {symbol.get_name() for symbol in table.get_symbols() if at_top or symbol.is_global()}
+    return names.union(*map(_names_of_module, table.get_children()))
 
 
 class Uses:

@@ -70,7 +70,7 @@ SAMPLE_SECONDS = 0.06
 """So much CPU time a sample takes at least, if need be by several calls."""
 MOST_CALLS = 20
 GROWTH_CALLS = 4
-"""Over so many calls at least it is looked whether a side grows, after all samples: memory is given back for it, and
+"""Over so many calls it is looked whether a side grows, after all samples: memory is given back for it, and
 who has none left is slower for a while."""
 COUNTING_SHARE = 0.3
 """Of the budget that is kept for counting instructions, where they can be counted."""
@@ -552,7 +552,7 @@ class Guarding:
 
     def _grown(self, kept: Kept, workers: dict[Side, Worker]) -> dict[Side, dict[str, Any]]:
         """By how much each side grows with a call that a recording answers; nothing where it cannot be had again."""
-        answers = self._asked_replays(kept, workers, "growth", [SIDES], max(GROWTH_CALLS, kept.calls))
+        answers = self._asked_replays(kept, workers, "growth", [SIDES], GROWTH_CALLS)
         return {side: {"growth_bytes": answer["growth_bytes"]} for side, (answer,) in answers.items()}
 
     def _asked_replays(

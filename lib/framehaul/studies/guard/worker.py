@@ -186,7 +186,7 @@ class _Moves:
         return done
 
     def _way(self, ports: list[int]) -> Callable[[], AbstractContextManager[Way]]:
-        return lambda: nullcontext(Way(_through(self._server, ports), Meter(self._server.process_id)))
+        return lambda: nullcontext(Way(_through(self._server, ports), Meter()))  # what answers is no server of ours
 
 
 class _Shape:
@@ -194,12 +194,11 @@ class _Shape:
 
     def __init__(self, shapes: Shapes, name: str, server: Server, slower: float) -> None:
         self._shapes, self._name, self._server, self._slower = shapes, name, server, slower
-        self._meter = Meter(server.process_id)
         self._took: tuple[float, Usage] | None = None
 
     def one(self, ports: list[int] | None) -> dict[str, Any]:
         """A call."""
-        returned = self._sent(ports, self._clock)
+        returned = self._sent(ports, partial(self._clock, Meter(self._server.process_id)))
         self._shapes.verified(self._name, returned, stored=True)
         assert self._took is not None
         seconds, usage = self._took
@@ -208,7 +207,7 @@ class _Shape:
 
     def replayed(self, ports: list[int]) -> float:
         """What the last query gave is verified."""
-        self._shapes.verified(self._name, self._sent(ports, self._clock), stored=False)
+        self._shapes.verified(self._name, self._sent(ports, partial(self._clock, Meter())), stored=False)
         assert self._took is not None
         return self._took[1].client_cpu_s
 
@@ -223,12 +222,12 @@ class _Shape:
             raise UnavailableError(str(error)) from error
 
     @contextmanager
-    def _clock(self) -> Iterator[None]:
-        self._meter.start()
+    def _clock(self, meter: Meter) -> Iterator[None]:
+        meter.start()
         begun = time.perf_counter()
         with slowed(self._slower) if self._slower else nullcontext():
             yield
-        self._took = time.perf_counter() - begun, self._meter.stop()
+        self._took = time.perf_counter() - begun, meter.stop()
 
 
 def _kept_bytes() -> int:
