@@ -219,7 +219,7 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "map of documents": (pa.MapArray.from_arrays([0, 1, 2, 2], ["a", "b"], documents_of('{"a": [1]}', None)), "jsonb",
                          "Map(String, Nullable(String))", "inside, documents as text"),
     "list of longest decimals": (inside_lists(pa.decimal256(76, 20), [Decimal("-1E-20"), None, Decimal(10**55)]),
-                                 "text[]", "Array(Nullable(String))", "decimals of more than 38 digits as text"),
+                                 "text[]", "Array(Nullable(String))", "decimals that Polars does not have as text"),
     "lists at an offset": (pa.array([[[0, None]], [], [[]]], pa.list_(pa.list_(pa.timestamp("s", "+01:00")))), "jsonb",
                            "Array(Array(Nullable(DateTime64(3, 'UTC'))))", "of a zone that is only an offset in UTC"),
     "map of structs": (pa.array([[("a", {"x": True, "y": [1, None]})], [], []],
@@ -266,6 +266,8 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
         (pa.array([[1]], pa.list_(pa.timestamp("ns"))), r"list<.*holds nanoseconds inside.*numbers.*int64.*or cut"),
         (pa.array([{"a": dt.date(2020, 1, 1)}, None]), r"struct<.*holds 1 NULLs in place of a struct.*Tuple"),
         (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, booleans, text, UUIDs.*explode"),
+        (inside_lists(pa.time64("us"), [0, None, 86_400_000_000]), r"column value \(list<.*times that no day has"),
+        (pa.array([0, -1], pa.int32()).view(pa.time32("s")), r"column value \(time32.*times that no day has: make"),
         (pa.array([{"a": b"bytes"}]), r"struct<.*not carried.*to text.*unnest"),
         (pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())), r"map<.*not carried.*structs, lists and maps are"),
         (pa.array([{"a": math.nan}]), r"column value \(struct<.*row 0 what PostgreSQL's jsonb does not take.*: make a "
@@ -423,6 +425,25 @@ def test_what_is_inside_is_changed_wherever_it_stands(data: st.DataObject) -> No
     found.validate(full=True)
     assert found.to_pylist() == [counted(value) for value in values.to_pylist()]
     assert unwrapped(found).equals(found)
+
+
+def test_what_arrow_wraps_around_values_inside_is_taken_off_first() -> None:
+    times = pa.array([1, None, 3], pa.time64("us"))
+    ends = pa.array([2, 3], pa.int32())
+    wrapped = {
+        "dictionary": pa.ListArray.from_arrays([0, 2, 3], times.dictionary_encode()),
+        "runs": pa.ListArray.from_arrays([0, 2, 3], pa.RunEndEncodedArray.from_arrays(ends, times[:2])),
+    }
+    found = derive(pa.table(wrapped), "x")
+    first, last = "00:00:00.000001", "00:00:00.000003"
+    assert found.content["dictionary"].to_pylist() == [[first, None], [last]]
+    assert found.content["runs"].to_pylist() == [[first, first], [None]]
+    assert all("inside, times of day as text" in mapping.notes for mapping in found.mappings)
+
+
+def test_a_file_of_no_row_has_its_types() -> None:
+    found = derive(pa.table({"x": pa.chunked_array([], pa.list_(pa.uuid()))}), "x")
+    assert found.table.columns[0].types.postgres == "text[]"
 
 
 def test_integers_that_arrow_does_not_read_are_refused(tmp_path: Path) -> None:

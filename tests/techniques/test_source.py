@@ -90,6 +90,14 @@ def test_what_several_techniques_share_is_shown_once() -> None:
     assert shown.calls.count("with open_psycopg(server) as connection:") == 3
 
 
+def test_what_brings_a_dialect_is_among_the_packages() -> None:
+    found = [one for one in techniques() if "sqlalchemy" in one.client]
+    assert len(found) > 10
+    for one in found:
+        needed = source(one.database, one.direction, {one.name: one.driver}).packages
+        assert {"psycopg", "psycopg2", "clickhouse_sqlalchemy", "clickhouse_connect"} & {*needed}, one.name
+
+
 def test_code_of_no_technique_is_not_made_up() -> None:
     with pytest.raises(KeyError, match="polars_pigeon"):
         source("postgres", "write", {"polars_pigeon": "pigeon"})
@@ -116,6 +124,7 @@ def test_showing_code_imports_no_driver() -> None:
          {"Base", "first", "D", "documents"}),
         ("@cache\ndef f(x: Kind) -> None: documents[x].y = 1", {"cache", "Kind", "documents"}),
         ("@technique(family=documents)\ndef f(x): return lambda documents: g", {"g"}),
+        ("def f():\n    import documents\n    return documents.text", set()),
         ("type A[T] = dict[T, documents]", {"dict", "documents"}),
         ("LIMIT: Final = least + sum(one.size for one in parts)", {"Final", "least", "sum", "parts"}),
     ],

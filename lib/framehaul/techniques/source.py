@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from symtable import SymbolTable, symtable
 
@@ -68,14 +68,8 @@ class Module:
             match statement:
                 case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                     self._take(statement.body)
-                case ast.Import():
-                    self._imports += [
-                        Import(alias.name, "", alias.asname or alias.name.split(".")[0]) for alias in statement.names
-                    ]
-                case ast.ImportFrom(module=str(whole)):
-                    self._imports += [
-                        Import(whole, alias.name, alias.asname or alias.name) for alias in statement.names
-                    ]
+                case ast.Import() | ast.ImportFrom():
+                    self._imports += imports_by(statement)
                 case ast.Expr(value=ast.Constant()):
                     if before is not None:
                         self._documentation[before] = statement
@@ -137,6 +131,16 @@ def bound(statement: ast.stmt) -> list[str]:
     return []
 
 
+def imports_by(statement: ast.AST) -> list[Import]:
+    """What an import statement imports; nothing of another one."""
+    match statement:
+        case ast.Import(names=names):
+            return [Import(alias.name, "", alias.asname or alias.name.split(".")[0]) for alias in names]
+        case ast.ImportFrom(module=str(whole), names=names):
+            return [Import(whole, alias.name, alias.asname or alias.name) for alias in names]
+    return []
+
+
 def registration(statement: ast.stmt) -> ast.Call | None:
     """The decorator that registers a technique."""
     for decorator in getattr(statement, "decorator_list", []):
@@ -174,7 +178,7 @@ def _without(statement: ast.stmt, registered: ast.Call | None) -> str:
 def _names_of_module(table: SymbolTable) -> set[str]:
     """The names that are used in a scope, or in one inside of it, and are the module's."""
     at_top = table.get_type() == "module"
-    names = {symbol.get_name() for symbol in table.get_symbols() if at_top or symbol.is_global()}
+    names = {one.get_name() for one in table.get_symbols() if at_top or one.is_global()}
     return names.union(*map(_names_of_module, table.get_children()))
 
 
@@ -193,6 +197,8 @@ class Uses:
         if statement in kept:
             return
         kept.add(statement)
+        within = chain.from_iterable(map(imports_by, ast.walk(statement)))
+        self.imports.update(one for one in within if one.root != OURS)
         for name, member in names_in(statement):
             if member:
                 self._member(where, name, member)

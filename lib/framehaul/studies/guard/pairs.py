@@ -77,8 +77,6 @@ COUNTING_SHARE = 0.3
 COUNTED_CALLS = 8
 """So many further calls a counted program makes at least: what a start takes differs by a thousandth from one to the
 next."""
-COUNTED_MATTERS = 0.005
-"""Counts that differ by less than this are taken for the same; those of one version do by a fiftieth of that."""
 LOST_ROUNDS = 3
 """So many rounds may be lost to a side that ends: a candidate that dies each time has failed by then."""
 NUMBERS = {"bytes_sent": "bytes sent", "bytes_received": "bytes received", "round_trips": "round trips",
@@ -395,8 +393,6 @@ class Guarding:
         for what in dict.fromkeys([*a, *b]):
             before, after = a.get(what), b.get(what)
             same = before is None or after is None or before == after
-            if what == "instructions" and before and after:
-                same = abs(after / before - 1) <= COUNTED_MATTERS
             worse = "" if same else _worse(what, str(before), str(after))
             self.exact.append(
                 Exact(

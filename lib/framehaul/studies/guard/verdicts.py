@@ -32,8 +32,12 @@ rounds."""
 LEAK_TIMES = 0.5
 LEAK_SHARE = 0.8
 
+COUNTS = ("instructions", "Python bytes")
+COUNTED_MATTERS = 0.005
+"""Counts that differ by less than this are taken for the same; those of one version do by a fiftieth of that."""
+
 Verdict = Literal[
-    "fails", "wrong", "slower", "dtypes changed", "leaks", "unstable", "bytes changed", "changed", "faster",
+    "fails", "wrong", "slower", "dtypes changed", "leaks", "bytes changed", "changed", "unstable", "faster",
     "no difference", "not compared",
 ]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -159,7 +163,8 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
     found = []
     for key, one in _of_page(passes).items():
         own = passes.filter(**dict(zip(names, key, strict=True)))
-        facts = exact.filter(pl.col("worse") != "", **dict(zip(names, key, strict=True)))
+        rows = exact.filter(pl.col("worse") != "", **dict(zip(names, key, strict=True))).to_dicts()
+        facts = [row for row in rows if row["what"] not in COUNTS or _share(row) > COUNTED_MATTERS]
         verdict, findings = _of_one(own, facts, one)
         medians = [own.filter(side=side, status="ok")[_cpu_of(passes)].median() for side in ("a", "b")]
         seconds = tuple(float(each) if isinstance(each, float) else math.nan for each in medians)
@@ -172,12 +177,9 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
     return sorted(found, key=lambda one: VERDICTS.index(one.verdict))
 
 
-def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdict, list[str]]:
-    said = [
-        f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}{_by(row['before'], row['after'])}"
-        for row in facts.to_dicts()
-    ]
-    worse, leak = {*facts["worse"]}, _leak(passes)
+def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tuple[Verdict, list[str]]:
+    said = [f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}{_by(row)}" for row in facts]
+    worse, leak = {row["worse"] for row in facts}, _leak(passes)
     before, after = (
         next(iter(passes.filter(pl.col("status") != "ok", side=side)["reason"]), "") for side in ("a", "b")
     )
@@ -198,19 +200,25 @@ def _of_one(passes: pl.DataFrame, facts: pl.DataFrame, of: _Told) -> tuple[Verdi
         ("leaks", bool(leak), [leak]),
         ("faster", max(of.signs) > 0, []),
         ("not compared", by_which.rounds < ratios.LEAST_ROUNDS, [too_few]),
-        ("unstable", beyond(by_which) > UNSTABLE, [f"{by_which.rounds} rounds leave {by_which}"]),
         ("bytes changed", "bytes changed" in worse, []),
         ("changed", "changed" in worse, []),
+        ("unstable", beyond(by_which) > UNSTABLE, [f"{by_which.rounds} rounds leave {by_which}"]),
         ("no difference", True, []),
     ]
     verdict, _, reasons = next(one for one in every if one[1])
     return verdict, [*reasons, *said]
 
 
-def _by(before: str, after: str) -> str:
+def _by(fact: dict[str, str]) -> str:
     """By what share a number has changed; nothing of what is none."""
+    return "" if math.isinf(_share(fact)) else f" ({int(fact['after']) / int(fact['before']) - 1:+.1%})"
+
+
+def _share(fact: dict[str, str]) -> float:
+    """By what share a number has changed, up or down; infinite of what is none."""
+    before, after = fact["before"], fact["after"]
     numbers = before.isdecimal() and after.isdecimal() and int(before)
-    return f" ({int(after) / int(before) - 1:+.1%})" if numbers else ""
+    return abs(int(after) / int(before) - 1) if numbers else math.inf
 
 
 def _leak(passes: pl.DataFrame) -> str:

@@ -19,7 +19,7 @@ from framehaul.studies.network.catalog import UNVERIFIED, Task
 from framehaul.studies.network.queries import CALLS as QUERY_CALLS
 from framehaul.studies.network.queries import QUERIES
 from framehaul.studies.network.roads import Roads
-from framehaul.studies.upsert.found import before_upsert
+from framehaul.studies.upsert.found import KEPT, before_upsert
 from framehaul.techniques.registry import Database, Direction
 
 CALLS, REUSED_ROWS = 7, 700
@@ -31,8 +31,6 @@ NOT_PREPARED = {
 }  # fmt: skip
 """What each driver's documentation advises before PgBouncer, by driver.
 https://magicstack.github.io/asyncpg/current/faq.html and the page above."""
-KEPT = 10
-"""Beside so many rows that an upsert sends one is in the table that stays as it is."""
 type Kind = Direction | Literal["query", "upsert"]
 CARRIED = ("wire_bytes", "packets", "dropped", "round_trips")
 

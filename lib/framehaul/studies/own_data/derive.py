@@ -40,6 +40,7 @@ from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import (
     MOST_DIGITS,
     changed_inside,
+    check_times,
     fitted,
     is_list,
     unwrapped,
@@ -439,7 +440,8 @@ def _unsigned(values: pa.ChunkedArray) -> Found:
 
 
 def _time(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for nanoseconds."""
+    """Raises ValueError for nanoseconds, and for times that no day has."""
+    check_times(values)
     return ColumnType.TIME, None, _microseconds(values, "Time64(9)", "cast to int64")
 
 

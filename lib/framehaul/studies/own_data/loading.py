@@ -25,6 +25,9 @@ MOST_DIGITS = 38
 MOST_SCALE = 76
 """Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
 
+OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""So many units a day has."""
+
 LINES_BYTES = 1 << 26
 """Of JSON lines that are parsed at once."""
 FRACTION = re.compile(r'"\\u0000([^"]+)"')
@@ -38,6 +41,19 @@ def _whole_microseconds(values: pa.Array) -> pa.Array:
             "holds nanoseconds inside, which PostgreSQL does not have: make them numbers, which keeps them (cast to "
             "int64), or cut them off"
         ) from error
+
+
+def check_times(values: pa.Array | pa.ChunkedArray) -> None:
+    """Raises ValueError for a time that no day has: Arrow's are numbers, and it does not look."""
+    count = values.cast(pa.int32() if pa.types.is_time32(values.type) else pa.int64())
+    ends = pc.min_max(count).as_py()
+    if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < OF_A_DAY[values.type.unit]:
+        raise ValueError("holds times that no day has: make them durations, or numbers")
+
+
+def _times(values: pa.Array) -> pa.Array:
+    check_times(values)
+    return values.cast(pa.string())
 
 
 def _digits(values: pa.Array) -> pa.Array:
@@ -56,11 +72,11 @@ class Innermost:
 INNERMOST = (
     Innermost(pa.uuid().equals, lambda of: uuid_text(pl.Series(values=of.storage)).to_arrow(), "UUIDs as text"),
     Innermost(lambda kind: isinstance(kind, pa.JsonType), lambda of: of.storage, "documents as text"),
-    Innermost(pa.types.is_time, lambda of: of.cast(pa.string()), "times of day as text"),
+    Innermost(pa.types.is_time, _times, "times of day as text"),
     Innermost(pa.types.is_duration, lambda of: of.cast(pa.int64()), "durations as whole numbers of {unit}"),
     Innermost(
         lambda kind: pa.types.is_decimal(kind) and (kind.precision > MOST_DIGITS or not 0 <= kind.scale <= MOST_DIGITS),
-        _digits, "decimals of more than 38 digits as text",
+        _digits, "decimals that Polars does not have as text",
     ),
     Innermost(pa.types.is_decimal256, lambda of: of.cast(pa.decimal128(of.type.precision, of.type.scale)), ""),
     Innermost(lambda kind: kind == pa.float16(), lambda of: of.cast(pa.float32()), "floats of 16 bits in 32"),
@@ -104,7 +120,7 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
     if pa.types.is_nested(kind):
-        made = [_with_plain_innermost(chunk) for chunk in (values.chunks or [pa.array([], kind)])]
+        made = [_with_plain_innermost(chunk) for chunk in (values.chunks or [pa.nulls(0, kind)])]
         return pa.chunked_array(made)
     plain = PLAIN.get(kind, kind)
     return values if plain == kind else values.cast(plain)
@@ -114,9 +130,8 @@ def _with_plain_innermost(array: pa.Array) -> pa.Array:
     """Nested values with what is inside of them unwrapped, and in types that both servers have there."""
     kind = array.type
     if pa.types.is_struct(kind) and kind.num_fields:
-        parts = [
-            _with_plain_innermost(part) for part in array.flatten()
-        ]  # NULL where the struct is: what it hides is any
+        # Where the struct is NULL, whatever may lie under it is made NULL.
+        parts = [_with_plain_innermost(part) for part in array.flatten()]
         fields = [kind.field(at).with_type(part.type) for at, part in enumerate(parts)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
     if pa.types.is_map(kind):
@@ -128,10 +143,11 @@ def _with_plain_innermost(array: pa.Array) -> pa.Array:
             return _around(values, array, pa.list_(values.type, kind.list_size))
         make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
         return _around(values, array, make(values.type)).cast(pa.list_(values.type))
-    if pa.types.is_nested(kind):  # a union, or a struct of nothing
+    if pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind):  # a union, or a struct of nothing
         return array
     convert = next((one.convert for one in INNERMOST if one.fits(kind)), None)
-    return _with_plain_innermost(convert(array)) if convert else unwrapped(pa.chunked_array([array])).combine_chunks()
+    plain = convert(array) if convert else unwrapped(pa.chunked_array([array])).combine_chunks()
+    return plain if plain.type == kind else _with_plain_innermost(plain)
 
 
 def _around(inner: pa.Array, array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -145,6 +161,8 @@ def changed_inside(kind: pa.DataType) -> Iterator[str]:
     if not pa.types.is_nested(kind):
         return
     for part in (kind.field(at).type for at in range(kind.num_fields)):
+        while pa.types.is_dictionary(part) or pa.types.is_run_end_encoded(part):
+            part = part.value_type  # noqa: PLW2901  what is wrapped
         yield from changed_inside(part)
         yield from (one.said.format(unit=getattr(part, "unit", "")) for one in INNERMOST if one.fits(part))
 

@@ -11,6 +11,7 @@ from framehaul.data.schema import FLOATS, Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.measure import Found
 from framehaul.studies.own_data.files import DataError
+from framehaul.studies.upsert.found import KEPT
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import named
 from framehaul.techniques.replacing import making_room, replacing
@@ -18,8 +19,6 @@ from framehaul.techniques.replacing import making_room, replacing
 APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
 THERE_ROWS = 1_000
 """Rows that a write which replaces them finds in the table, at most."""
-KEPT = 10
-"""Of so many rows an upsert leaves one as it is."""
 
 
 def check_mode(mode: str, key: str) -> None:

@@ -13,6 +13,9 @@ from framehaul.studies.upsert.places import FinalTables
 from framehaul.techniques import Technique
 from framehaul.techniques.upsert.rows import target
 
+KEPT = 10
+"""Of so many rows one is in the table and stays as it is."""
+
 
 def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer) -> Found:
     """Every second key of those that are sent, with the values of another row, and the rows that are kept."""
