@@ -36,7 +36,7 @@ from framehaul.studies.guard.formats import FORMATS, Found, render
 from framehaul.studies.guard.parties import Wanted, both_of
 from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side, table_of
 from framehaul.studies.guard.shapes import Shapes, shape_paths, shapes_of
-from framehaul.studies.guard.verdicts import LOOKS, judged, looks_at, status, told, told_by
+from framehaul.studies.guard.verdicts import LOOKS, TOGETHER_SHARE, judged, looks_at, status, together, told, told_by
 from framehaul.techniques.registry import named
 
 NOW, THEN = "driver 2", "driver 1"
@@ -171,7 +171,8 @@ def guarded(
         (rounds("one", 1.0, 0.005), facts(("bytes sent", "1", "2", "bytes changed")), "bytes changed", 0),
         (rounds("one", 1.0, 0.005), facts(("instructions", "1000000", "1004000", "changed")), "no difference", 0),
         (rounds("one", 1.0, 0.005), facts(("instructions", "1000000", "994000", "changed")), "changed", 0),
-        (rounds("one", 1.0, 0.005), facts(("Python bytes", "14616316", "14616468", "changed")), "no difference", 0),
+        (rounds("one", 1.0, 0.005), facts(("Python bytes", "670835", "637795", "changed")), "no difference", 0),
+        (rounds("one", 1.0, 0.005), facts(("Python bytes", "1000", "1200", "changed")), "changed", 0),
         (rounds("one", 1.0, 0.6), facts(("instructions", "10", "12", "changed")), "changed", 0),
         (rounds("one", 1.0, 0.005), facts(("round trips", "1000", "1001", "changed")), "changed", 0),
         (rounds("one", 1.0, 0.005), facts(("dtypes", "exact", "a:str", "dtypes changed")), "dtypes changed", 1),
@@ -211,20 +212,40 @@ def test_a_difference_that_is_left_is_told() -> None:
 
 def test_the_worst_stands_first() -> None:
     samples = [*rounds("fast", 0.7, 0.01), *rounds("same", 1.0, 0.005), *rounds("slow", 1.4, 0.01)]
-    assert [one.key[2] for one in judged(frame(samples), facts())] == ["slow", "fast", "same"]
+    assert [one.key[2] for one in judged(frame(samples), facts())] == ["together", "slow", "fast", "same"]
 
 
 def test_of_guards_of_equals_one_in_twenty_at_most_marks_anything() -> None:
     drawn, marked = random.Random(1), 0
     for _ in range(400):
         page = [Ratio(tuple(drawn.gauss(0, noise) for _ in range(LOOKS[-1]))) for noise in (0.02, 0.05, 0.05, 0.2)]
-        marked += any(told_by(page, LOOKS[-1]))
+        marked += any(told_by(page, LOOKS[-1])) or any(told_by([together(page)], LOOKS[-1], TOGETHER_SHARE))
     assert marked <= 400 / 20
+
+
+def test_what_is_slower_in_all_paths_is_told_of_all_together_where_no_path_tells() -> None:
+    samples = [one for at in range(12) for one in rounds(f"path {at}", 1.1, 0.12, 7, at)]
+    first, *paths = judged(frame(samples), facts())
+    assert (first.label, first.verdict, status([first])) == ("all paths together", "slower", 1)
+    assert first.cpu.high < 1
+    assert {one.verdict for one in paths} <= {"unstable", "no difference"}
+
+
+def test_one_path_that_is_slower_is_not_all_of_them() -> None:
+    samples = [*rounds("slow", 1.4, 0.01), *(one for at in range(19) for one in rounds(f"{at}", 1.0, 0.01, seed=at))]
+    first, second, *_ = judged(frame(samples), facts())
+    assert first.is_together and first.verdict != "faster"
+    assert (second.key[2], second.verdict) == ("slow", "slower")
+
+
+def test_a_path_alone_has_no_line_for_all() -> None:
+    lost = sample("lost", 0, "b", status="failed", reason="dies")
+    assert [one.key[2] for one in judged(frame([*rounds("one", 1.0, 0.01), lost]), facts())] == ["lost", "one"]
 
 
 def test_what_is_told_once_stays_told() -> None:
     drawn = random.Random(2)
-    slow = Ratio(tuple(drawn.gauss(-0.2, 0.02) for _ in range(LOOKS[0])))
+    slow = Ratio(tuple(drawn.gauss(-0.3, 0.02) for _ in range(LOOKS[0])))
     loud = Ratio(tuple(drawn.gauss(0, 1.0) for _ in range(LOOKS[2])))
     assert told([slow, slow, slow]) == [-1, -1, -1]
     assert told_by([slow, slow, slow, loud], LOOKS[2])[:3] == [-1, -1, -1]
@@ -251,8 +272,10 @@ def test_every_format_says_what_became_worse(form: str) -> None:
     text = render(Found(THEN, NOW, found, ["differs as well: numpy 1 -> 2"]), form)
     if form == "junit":
         suite = ElementTree.fromstring(text)
-        assert suite.get("failures") == "2" and suite.get("tests") == "3"
-        assert [one.get("name") for one in suite if one.find("failure") is not None] == ["lost\ufffd", "slow"]
+        assert suite.get("tests") == "4"
+        failed = [one.get("name") for one in suite if one.find("failure") is not None]
+        assert [name for name in failed if name != "together"] == ["lost\ufffd", "slow"]
+        assert suite.get("failures") == str(len(failed))
     elif form == "json":
         of = {one["technique"]: one for one in json.loads(text)["techniques"]}
         assert of["slow"]["regression"] and not of["same"]["regression"]

@@ -52,8 +52,8 @@ def listing(judged: Sequence[Judged]) -> Listing:
     return Listing(
         [
             words("verdict", lambda row: row["of"].text),
-            words("direction", where),
-            words("technique", "technique"),
+            words("direction", lambda row: "" if row["of"].is_together else where(row)),
+            words("technique", lambda row: row["of"].label if row["of"].is_together else row["technique"]),
             Column("rows", "rows", "{:,}"),
             Column("CPU, ms", lambda row: seconds(row["of"])),
             Column("speed by CPU", lambda row: str(row["of"].cpu)),
@@ -82,8 +82,11 @@ def sums(found: Found) -> str:
     """How many of each verdict."""
     counts: dict[str, int] = {}
     for one in found.judged:
-        counts[one.verdict] = counts.get(one.verdict, 0) + 1
-    return f"{found.baseline} -> {found.candidate}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+        if not one.is_together:
+            counts[one.verdict] = counts.get(one.verdict, 0) + 1
+    said = [f"{one.label} {one.text}" for one in found.judged if one.is_together]
+    said += [f"{count} {name}" for name, count in counts.items()]
+    return f"{found.baseline} -> {found.candidate}: {', '.join(said)}"
 
 
 def _text(found: Found) -> str:

@@ -69,8 +69,8 @@ SAMPLES = 2
 SAMPLE_SECONDS = 0.06
 """So much CPU time a sample takes at least, if need be by several calls."""
 MOST_CALLS = 20
-GROWTH_CALLS = 4
-"""Over so many calls it is looked whether a side grows, after all samples: memory is given back for it, and
+GROWTH_CALLS = 3
+"""Over so many calls, twice, it is looked whether a side grows, after all samples: memory is given back for it, and
 who has none left is slower for a while."""
 COUNTING_SHARE = 0.3
 """Of the budget that is kept for counting instructions, where they can be counted."""
@@ -531,7 +531,7 @@ class Guarding:
                     self._break(kept, side, answer["status"], answer["reason"])
                     return
                 clocks[side] = answer  # the second's: what is done once has been done
-        grown = {} if kept.no_replay else self._grown(kept, workers)
+        grown = {} if kept.no_replay else self._grown(kept, workers, order)
         for side in SIDES:
             told = {name: clocks[side][name] for name in clocked} | replays.get(side, {}) | grown.get(side, {})
             self._keep(kept.path, number, side, **told)
@@ -546,9 +546,9 @@ class Guarding:
             for side, (_, *counted) in samples.items()
         }
 
-    def _grown(self, kept: Kept, workers: dict[Side, Worker]) -> dict[Side, dict[str, Any]]:
+    def _grown(self, kept: Kept, workers: dict[Side, Worker], order: random.Random) -> dict[Side, dict[str, Any]]:
         """By how much each side grows with a call that a recording answers; nothing where it cannot be had again."""
-        answers = self._asked_replays(kept, workers, "growth", [SIDES], GROWTH_CALLS)
+        answers = self._asked_replays(kept, workers, "growth", [order.sample(SIDES, len(SIDES))], GROWTH_CALLS)
         return {side: {"growth_bytes": answer["growth_bytes"]} for side, (answer,) in answers.items()}
 
     def _asked_replays(

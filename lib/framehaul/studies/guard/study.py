@@ -21,7 +21,16 @@ from framehaul.settings import Settings, load_settings
 from framehaul.studies.guard import STUDY
 from framehaul.studies.guard.formats import findings, listing, rule
 from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded
-from framehaul.studies.guard.verdicts import REGRESSIONS, Judged, judged, ratio_of, told_by
+from framehaul.studies.guard.verdicts import (
+    REGRESSIONS,
+    TOGETHER_SHARE,
+    Judged,
+    judged,
+    measured,
+    ratio_of,
+    together,
+    told_by,
+)
 
 COLOURS = {"faster": "#0072B2", "slower": "#D55E00"}
 LINES = 40
@@ -75,8 +84,8 @@ class Guard(Shown):
         """A table for each pair, with what is behind its verdicts."""
         parts = []
         for (baseline, candidate), found in self.pairs.items():
-            told = [one for one in found if one.verdict != "no difference"]
-            alike = [one for one in found if one.verdict == "no difference"]
+            told = [one for one in found if one.is_together or one.verdict != "no difference"]
+            alike = [one for one in found if one not in told]
             said = findings(told)
             parts += [
                 f"### {baseline} → {candidate}",
@@ -91,13 +100,13 @@ class Guard(Shown):
         """Speeds by CPU time, candidate over baseline; also saved as a figure."""
         every = [(pair, one) for pair, found in self.pairs.items() for one in found if one.cpu.logs]
         farthest = sorted(every, key=lambda row: -abs(math.log(row[1].cpu.ratio)))[:LINES]
-        rows = [row for row in every if row in farthest]
+        rows = [row for row in every if row in farthest or row[1].is_together]
         with charts.panels(1, height=1.4 + 0.31 * len(rows)) as (drawn, [axes]):
             for at, (_, one) in enumerate(rows):
                 colour = COLOURS.get(one.verdict, charts.INK)
                 axes.plot([one.cpu.low, one.cpu.high], [at, at], color=colour, linewidth=2)
                 axes.plot(one.cpu.ratio, at, "o", color=colour)
-            charts.name_lines(axes, [f"{pair[1]}: {where(_row(one))}, {one.key[2]}" for pair, one in rows])
+            charts.name_lines(axes, [f"{pair[1]}: {_named(one)}" for pair, one in rows])
             charts.part_lines(axes, (pair for pair, _ in rows))
             axes.axvline(1, color=charts.INK, linewidth=0.8)
             charts.quantities(axes.xaxis, "{:g}x".format)
@@ -121,6 +130,7 @@ class Guard(Shown):
             Column("guards", "guards"), Column("paths", "paths"), words("rounds", "rounds"),
             Column("guards that mark anything", "marked"), Column("in other orders", "any", "{:.0%}"),
             Column("of the paths are told, in other orders", "told", "{:.0%}"),
+            Column("all paths together are told, in other orders", "together", "{:.0%}"),
         ]  # fmt: skip
         return Listing(columns, self.trials)
 
@@ -133,16 +143,19 @@ class Guard(Shown):
         return Markdown(rule())
 
 
-def _row(one: Judged) -> dict[str, str]:
-    return {"database": one.key[0], "direction": one.key[1]}
+def _named(one: Judged) -> str:
+    if one.is_together:
+        return one.label
+    return f"{where({'database': one.key[0], 'direction': one.key[1]})}, {one.key[2]}"
 
 
 def _sums(pairs: dict[tuple[str, str], list[Judged]]) -> Iterator[str]:
     for (baseline, candidate), found in pairs.items():
         counts: dict[str, list[Judged]] = {}
         for one in found:
-            counts.setdefault(one.verdict, []).append(one)
-        said = []
+            if not one.is_together:
+                counts.setdefault(one.verdict, []).append(one)
+        said = [f"{one.label} {one.text}, {measured(one.cpu, one.wall)}" for one in found if one.is_together]
         for verdict, those in counts.items():
             named = verdict in REGRESSIONS or verdict == "faster"
             names = ", ".join(
@@ -162,14 +175,14 @@ def _trust(trials: list[dict[str, Any]]) -> Iterator[str]:
             )
         elif one["told"] is not None:
             yield (
-                f"**A slow-down of {one['slower']:.0%}** is told of {one['told']:.0%} of {one['paths']} paths, after "
-                f"{one['rounds']} rounds."
+                f"**A slow-down of {one['slower']:.0%}** is told of {one['told']:.0%} of {one['paths']} paths, and in "
+                f"{one['together']:.0%} of other orders of all together, after {one['rounds']} rounds."
             )
 
 
 def _tried(slower: float, guards: list[pl.DataFrame]) -> dict[str, Any]:
     """Guards as they went, and their rounds in many other orders, as if each were another guard's."""
-    marked = any_marked = told = paths = 0
+    marked = any_marked = told = paths = of_all = 0
     every: list[int] = []
     for passes in guards:
         found = [
@@ -178,19 +191,21 @@ def _tried(slower: float, guards: list[pl.DataFrame]) -> dict[str, Any]:
         ]
         found = [one for one in found if one.logs]
         rounds = min((one.rounds for one in found), default=0)
-        marked += any(_found(found, range(rounds), slower))
+        marked += any(_found(found, range(rounds), slower)) or _found_together(found, range(rounds), slower)
         paths += len(found)
         every.append(rounds)
         drawn = random.Random(0)
         for _ in range(ORDERS):
-            signs = _found(found, drawn.sample(range(rounds), rounds), slower)
+            order = drawn.sample(range(rounds), rounds)
+            signs, all_told = _found(found, order, slower), _found_together(found, order, slower)
             told += sum(signs)
-            any_marked += any(signs)
+            of_all += all_told
+            any_marked += any(signs) or all_told
     return {
         "slower": slower, "guards": len(guards), "paths": paths, "marked": marked,
         "any": any_marked / ORDERS / len(guards),
         "rounds": " to ".join(map(str, dict.fromkeys((min(every), max(every))))),
-        "told": told / ORDERS / paths if paths else None,
+        "told": told / ORDERS / paths if paths else None, "together": of_all / ORDERS / len(guards),
     }  # fmt: skip
 
 
@@ -198,6 +213,13 @@ def _found(of: list[Ratio], order: Sequence[int], slower: float) -> list[bool]:
     """Of each path whether it is told to be slower; where nothing is slower, whether anything is told of it."""
     signs = told_by([Ratio(tuple(one.logs[at] for at in order)) for one in of], len(order))
     return [sign < 0 if slower else sign != 0 for sign in signs]
+
+
+def _found_together(of: list[Ratio], order: Sequence[int], slower: float) -> bool:
+    """The same of all paths as one, where they are several."""
+    ratio = together([Ratio(tuple(one.logs[at] for at in order)) for one in of])
+    (sign,) = told_by([ratio], len(order), TOGETHER_SHARE) if len(of) > 1 else [0]
+    return sign < 0 if slower else sign != 0
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Literal, get_args
 
 import polars as pl
@@ -32,9 +32,14 @@ rounds."""
 LEAK_TIMES = 0.5
 LEAK_SHARE = 0.8
 
-COUNTS = ("instructions", "Python bytes")
-COUNTED_MATTERS = 0.005
-"""Counts that differ by less than this are taken for the same; those of one version do by a fiftieth of that."""
+COUNTS_MATTER = {"instructions": 0.005, "Python bytes": 0.1}
+"""Counts that differ by no more than this are taken for the same. Instructions of one version differ by a fiftieth of
+that. What Python allocates is the same each time in one process, and up to 5% more or less in another, by how much of
+an answer comes at once."""
+TOGETHER = ("all", "paths", "together")
+"""What stands for all paths of a guard in the place of one: what each scatters on its own is hardly in their mean."""
+TOGETHER_SHARE = 0.4
+"""Of the chance to be wrong, which it has for itself: it is one claim, and paths are many."""
 
 Verdict = Literal[
     "fails", "wrong", "slower", "dtypes changed", "leaks", "bytes changed", "changed", "unstable", "faster",
@@ -61,6 +66,11 @@ class Judged:
     rows: int | None
     findings: tuple[str, ...]
     """What is behind it, in words."""
+
+    @property
+    def is_together(self) -> bool:
+        """Whether it stands for all paths."""
+        return self.key == TOGETHER
 
     @property
     def bound(self) -> float:
@@ -104,20 +114,29 @@ def looks_at(rounds: int) -> list[int]:
     return looks if len(looks) == len(LOOKS) or rounds in looks or rounds < ratios.TOLD_FROM else [*looks, rounds]
 
 
-def told_by(of: Sequence[Ratio], rounds: int) -> list[int]:
+def together(of: Sequence[Ratio]) -> Ratio:
+    """Of each round the mean of the logarithms of those that it has: their geometric mean."""
+    rounds = max((one.rounds for one in of), default=0)
+    return Ratio(tuple(mean(one.logs[at] for one in of if at < one.rounds) for at in range(rounds)))
+
+
+def told_by(of: Sequence[Ratio], rounds: int, share: float = 1 - TOGETHER_SHARE) -> list[int]:
     """As `told`, by the first look at which each was told: what is told once is told, whatever others do after it."""
     found = [0] * len(of)
     for look in looks_at(rounds):
-        signs = told([Ratio(one.logs[:look]) for one in of])
+        signs = told([Ratio(one.logs[:look]) for one in of], share)
         found = [before or sign for before, sign in zip(found, signs, strict=True)]
     return found
 
 
-def told(of: Sequence[Ratio]) -> list[int]:
-    """Of ratios of one look: 1 where the candidate is told to be faster by more than MATTERS, -1 slower, 0 neither."""
+def told(of: Sequence[Ratio], share: float = 1 - TOGETHER_SHARE) -> list[int]:
+    """Of ratios of one look: 1 where the candidate is told to be faster by more than MATTERS, -1 slower, 0 neither.
+
+    All of them have this share of the chance to be wrong.
+    """
     enough = [at for at, one in enumerate(of) if one.rounds >= ratios.TOLD_FROM]
     page = [ratios.evidence(of[at].logs) for at in enough]
-    outside = ratios.OUTSIDE / len(LOOKS)
+    outside = ratios.OUTSIDE * share / len(LOOKS)
     slower, faster = (ratios.signs(page, [bound] * len(page), outside) for bound in (1 / MATTERS, MATTERS))
     found = [0] * len(of)
     for at, below, above in zip(enough, slower, faster, strict=True):
@@ -157,14 +176,14 @@ def clear(passes: pl.DataFrame) -> set[Key]:
 
 
 def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
-    """One for each technique of a guard, the worst first."""
+    """One for each technique of a guard, the worst first; before them, where they are several, one for all together."""
     names = ["database", "direction", "technique"]
     labels: dict[Key, str] = {tuple(row[:3]): row[3] for row in passes.select(*names, "label").unique().rows()}
-    found = []
-    for key, one in _of_page(passes).items():
+    found, page = [], _of_page(passes)
+    for key, one in page.items():
         own = passes.filter(**dict(zip(names, key, strict=True)))
         rows = exact.filter(pl.col("worse") != "", **dict(zip(names, key, strict=True))).to_dicts()
-        facts = [row for row in rows if row["what"] not in COUNTS or _share(row) > COUNTED_MATTERS]
+        facts = [row for row in rows if _share(row) > COUNTS_MATTER.get(row["what"], 0)]
         verdict, findings = _of_one(own, facts, one)
         medians = [own.filter(side=side, status="ok")[_cpu_of(passes)].median() for side in ("a", "b")]
         seconds = tuple(float(each) if isinstance(each, float) else math.nan for each in medians)
@@ -174,7 +193,20 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
                 tuple(findings),
             )
         )  # fmt: skip
-    return sorted(found, key=lambda one: VERDICTS.index(one.verdict))
+    return [*_together(list(page.values())), *sorted(found, key=lambda one: VERDICTS.index(one.verdict))]
+
+
+def _together(page: Sequence[_Told]) -> list[Judged]:
+    """All paths of a page as one; nothing of a single path, or of too few rounds."""
+    cpu, wall = together([one.cpu for one in page]), together([one.wall for one in page])
+    by_which = measured(cpu, wall)
+    paths = sum(bool((one.cpu if cpu.logs else one.wall).logs) for one in page)
+    if paths == 1 or by_which.rounds < ratios.LEAST_ROUNDS:
+        return []
+    (sign,) = told_by([by_which], by_which.rounds, TOGETHER_SHARE)
+    verdicts: dict[int, Verdict] = {-1: "slower", 1: "faster", 0: "no difference"}
+    verdict = verdicts[sign] if sign or beyond(by_which) <= UNSTABLE else "unstable"
+    return [Judged(TOGETHER, " ".join(TOGETHER), verdict, cpu, wall, (math.nan, math.nan), None, ())]
 
 
 def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tuple[Verdict, list[str]]:

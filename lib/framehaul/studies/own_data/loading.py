@@ -56,7 +56,7 @@ def _times(values: pa.Array) -> pa.Array:
     return values.cast(pa.string())
 
 
-def _digits(values: pa.Array) -> pa.Array:
+def _digits(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.array([None if value is None else f"{value:f}" for value in values.to_pylist()], pa.string())
 
 
@@ -105,7 +105,8 @@ PLAIN = {
 def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values without what Arrow wraps around them: dictionaries, runs, extension types, views, wide offsets.
 
-    Raises ArrowException where they cannot be had.
+    What is inside of nested ones is in types that both servers have there. Raises ArrowException where that cannot be
+    had, and ValueError for moments with nanoseconds and times that no day has there.
     """
     kind = values.type
     if pa.types.is_decimal(kind) and abs(kind.scale) > MOST_SCALE:
@@ -195,7 +196,7 @@ def fitted(content: pa.Table, table: Table) -> pa.Table:
         if column.type is ColumnType.JSON and pa.types.is_nested(values.type):
             values = documents(values, column.name)
         if column.type is ColumnType.WIDE_DECIMAL and pa.types.is_decimal(values.type):
-            values = pa.chunked_array([[None if value is None else f"{value:f}" for value in values.to_pylist()]])
+            values = pa.chunked_array([_digits(values)])
         check_fields(values.type, column.types.arrow, column.name)
         columns.append(values.cast(column.types.arrow))
     return pa.Table.from_arrays(columns, schema=table.arrow_schema)
