@@ -172,6 +172,8 @@ def guarded(
         (rounds("one", 1.0, 0.005), facts(("instructions", "1000000", "1004000", "changed")), "no difference", 0),
         (rounds("one", 1.0, 0.005), facts(("instructions", "1000000", "994000", "changed")), "changed", 0),
         (rounds("one", 1.0, 0.005), facts(("Python bytes", "670835", "637795", "changed")), "no difference", 0),
+        (rounds("one", 1.0, 0.005), facts(("bytes received", "475474", "475475", "bytes changed")), "no difference", 0),
+        (rounds("one", 1.0, 0.005), facts(("bytes received", "2000", "2001", "bytes changed")), "bytes changed", 0),
         (rounds("one", 1.0, 0.005), facts(("Python bytes", "1000", "1200", "changed")), "changed", 0),
         (rounds("one", 1.0, 0.6), facts(("instructions", "10", "12", "changed")), "changed", 0),
         (rounds("one", 1.0, 0.005), facts(("round trips", "1000", "1001", "changed")), "changed", 0),

@@ -32,10 +32,10 @@ rounds."""
 LEAK_TIMES = 0.5
 LEAK_SHARE = 0.8
 
-COUNTS_MATTER = {"instructions": 0.005, "Python bytes": 0.1}
+COUNTS_MATTER = {"instructions": 0.005, "Python bytes": 0.1, "bytes sent": 1e-4, "bytes received": 1e-4}
 """Counts that differ by no more than this are taken for the same. Instructions of one version differ by a fiftieth of
 that. What Python allocates is the same each time in one process, and up to 5% more or less in another, by how much of
-an answer comes at once."""
+an answer comes at once. On the wire the number of a process, or of a snapshot, may have a digit more."""
 TOGETHER = ("all", "paths", "together")
 """What stands for all paths of a guard in the place of one: what each scatters on its own is hardly in their mean."""
 TOGETHER_SHARE = 0.4
