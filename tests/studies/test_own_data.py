@@ -640,7 +640,7 @@ def test_nanoseconds_are_split_where_postgresql_would_lose_them() -> None:
         ({"a" * 60: MOMENTS_NS["at"]}, "has 72 bytes, and PostgreSQL keeps 63: shorten it"),
         ({"at": pa.array([-(2**62)], pa.timestamp("ns"))}, "column at .* holds moments from 1823.* has 1900 to 2299"),
         ({"at": pa.array([1], pa.duration("ns"))}, "duration.*holds nanoseconds"),
-        ({"at": pa.array([[1]], pa.list_(pa.timestamp("ns")))}, "not carried"),
+        ({"at": pa.array([[1]], pa.list_(pa.timestamp("ns")))}, "nanoseconds inside"),
     ],
 )  # fmt: skip
 def test_nanoseconds_that_cannot_be_split_are_refused(values: dict[str, Any], said: str) -> None:

@@ -69,7 +69,6 @@ CLICKHOUSE_SETTINGS: dict[str, str | int] = {
     "output_format_json_quote_64bit_integers": 1,
     "output_format_json_quote_64bit_floats": 1,
     "output_format_json_escape_forward_slashes": 0,
-    "output_format_json_pretty_print_indent": "\t",
     "json_type_escape_dots_in_keys": 1,
     "input_format_json_try_infer_numbers_from_strings": 1,
     "input_format_json_read_bools_as_numbers": 1,

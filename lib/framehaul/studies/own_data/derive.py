@@ -38,7 +38,7 @@ from framehaul.data.schema import (
 )
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import (
-    MOST_DIGITS,
+    POLARS_DIGITS,
     changed_inside,
     check_times,
     fitted,
@@ -397,7 +397,7 @@ def _types_inside(kind: pa.DataType) -> Types | None:
         inner = _types_inside(kind.value_type)
         make = nested_list_types if pa.types.is_nested(kind.value_type) else list_types
         return make(inner) if inner else None
-    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MOST_DIGITS:
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= POLARS_DIGITS:
         return decimal_types(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind) and kind.unit in ("ms", "us") and (kind.tz or "UTC") in ZONES:
         return timestamp_types(cast("TimeUnit", kind.unit), kind.tz)
@@ -527,16 +527,16 @@ def _date64(values: pa.ChunkedArray) -> Found:
 def _decimal(values: pa.ChunkedArray) -> Found:
     """Raises ArrowInvalid where values have more digits than Polars holds."""
     precision, scale = values.type.precision, values.type.scale
-    if precision > MOST_DIGITS and 0 <= scale <= precision:
+    if precision > POLARS_DIGITS and 0 <= scale <= precision:
         try:
-            values.cast(pa.decimal128(MOST_DIGITS, scale))
+            values.cast(pa.decimal128(POLARS_DIGITS, scale))
         except pa.ArrowInvalid:
             types = wide_decimal_types(precision, scale)
             return ColumnType.WIDE_DECIMAL, types, "text in a frame: Polars has 38 digits, pandas more only in Arrow's"
-    if precision > MOST_DIGITS or scale < 0:
-        values.cast(pa.decimal128(MOST_DIGITS, max(scale, 0)))
-        types = decimal_types(MOST_DIGITS, max(scale, 0))
-        return ColumnType.DECIMAL, types, f"its values fit into {MOST_DIGITS} digits"
+    if precision > POLARS_DIGITS or scale < 0:
+        values.cast(pa.decimal128(POLARS_DIGITS, max(scale, 0)))
+        types = decimal_types(POLARS_DIGITS, max(scale, 0))
+        return ColumnType.DECIMAL, types, f"its values fit into {POLARS_DIGITS} digits"
     return ColumnType.DECIMAL, decimal_types(max(precision, scale), scale), ""
 
 

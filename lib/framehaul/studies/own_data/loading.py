@@ -20,7 +20,7 @@ from framehaul.data.documents import ESCAPED_NUL, documents
 from framehaul.data.frames import check_fields, uuid_text, without_views_of_null
 from framehaul.data.schema import ColumnType, Table
 
-MOST_DIGITS = 38
+POLARS_DIGITS = 38
 """Of decimals that Polars has."""
 MOST_SCALE = 76
 """Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
@@ -75,7 +75,7 @@ INNERMOST = (
     Innermost(pa.types.is_time, _times, "times of day as text"),
     Innermost(pa.types.is_duration, lambda of: of.cast(pa.int64()), "durations as whole numbers of {unit}"),
     Innermost(
-        lambda kind: pa.types.is_decimal(kind) and (kind.precision > MOST_DIGITS or not 0 <= kind.scale <= MOST_DIGITS),
+        lambda kind: pa.types.is_decimal(kind) and (kind.precision > POLARS_DIGITS or not 0 <= kind.scale <= POLARS_DIGITS),
         _digits, "decimals that Polars does not have as text",
     ),
     Innermost(pa.types.is_decimal256, lambda of: of.cast(pa.decimal128(of.type.precision, of.type.scale)), ""),
