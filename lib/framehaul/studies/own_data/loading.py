@@ -75,7 +75,7 @@ INNERMOST = (
     Innermost(pa.types.is_time, _times, "times of day as text"),
     Innermost(pa.types.is_duration, lambda of: of.cast(pa.int64()), "durations as whole numbers of {unit}"),
     Innermost(
-        lambda kind: pa.types.is_decimal(kind) and (kind.precision > POLARS_DIGITS or not 0 <= kind.scale <= POLARS_DIGITS),
+        lambda kind: pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= POLARS_DIGITS,
         _digits, "decimals that Polars does not have as text",
     ),
     Innermost(pa.types.is_decimal256, lambda of: of.cast(pa.decimal128(of.type.precision, of.type.scale)), ""),
