@@ -26,6 +26,7 @@ from framehaul.studies.guard.verdicts import (
     TOGETHER_SHARE,
     Judged,
     judged,
+    looks_at,
     measured,
     ratio_of,
     together,
@@ -191,16 +192,20 @@ def _tried(slower: float, guards: list[pl.DataFrame]) -> dict[str, Any]:
         ]
         found = [one for one in found if one.logs]
         rounds = min((one.rounds for one in found), default=0)
-        marked += any(_found(found, range(rounds), slower)) or _found_together(found, range(rounds), slower)
+        marked += any(_found(found, range(rounds), slower))
         paths += len(found)
         every.append(rounds)
-        drawn = random.Random(0)
+        drawn, known = random.Random(0), dict[tuple[frozenset[int], ...], list[bool]]()
         for _ in range(ORDERS):
             order = drawn.sample(range(rounds), rounds)
-            signs, all_told = _found(found, order, slower), _found_together(found, order, slower)
-            told += sum(signs)
-            of_all += all_told
-            any_marked += any(signs) or all_told
+            # What a look finds depends on which rounds it has, and not on their order.
+            looked_at = tuple(frozenset(order[:look]) for look in looks_at(rounds))
+            if looked_at not in known:
+                known[looked_at] = _found(found, order, slower)
+            together_told, *paths_told = known[looked_at]
+            told += sum(paths_told)
+            of_all += together_told
+            any_marked += together_told or any(paths_told)
     return {
         "slower": slower, "guards": len(guards), "paths": paths, "marked": marked,
         "any": any_marked / ORDERS / len(guards),
@@ -210,16 +215,13 @@ def _tried(slower: float, guards: list[pl.DataFrame]) -> dict[str, Any]:
 
 
 def _found(of: list[Ratio], order: Sequence[int], slower: float) -> list[bool]:
-    """Of each path whether it is told to be slower; where nothing is slower, whether anything is told of it."""
-    signs = told_by([Ratio(tuple(one.logs[at] for at in order)) for one in of], len(order))
-    return [sign < 0 if slower else sign != 0 for sign in signs]
+    """Of all paths as one, where they are several, and of each, whether it is told to be slower.
 
-
-def _found_together(of: list[Ratio], order: Sequence[int], slower: float) -> bool:
-    """The same of all paths as one, where they are several."""
-    ratio = together([Ratio(tuple(one.logs[at] for at in order)) for one in of])
-    (sign,) = told_by([ratio], len(order), TOGETHER_SHARE) if len(of) > 1 else [0]
-    return sign < 0 if slower else sign != 0
+    Where nothing is slower, whether anything is told of it.
+    """
+    paths = [Ratio(tuple(one.logs[at] for at in order)) for one in of]
+    of_all = told_by([together(paths)], len(order), TOGETHER_SHARE) if len(paths) > 1 else [0]
+    return [sign < 0 if slower else sign != 0 for sign in (*of_all, *told_by(paths, len(order)))]
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
