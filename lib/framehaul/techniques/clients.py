@@ -26,8 +26,6 @@ from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.address import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import adbc_driver_manager.dbapi
     import adbc_driver_postgresql.dbapi
     import aiohttp
@@ -411,9 +409,8 @@ def open_clickhouse_driver_numpy(server: ClickHouseServer) -> AbstractContextMan
 
 
 def _clickhouse_engine(
-    _package: ModuleType, dialect: str, server: ClickHouseServer, port: int, query: Mapping[str, str]
-) -> sqlalchemy.Engine:
-    """By a dialect of this package: who does not have it is told so by its import, and not by what it registers."""
+    dialect: str, server: ClickHouseServer, port: int, query: Mapping[str, str]
+) -> sqlalchemy.Engine:  # fmt: skip
     import sqlalchemy
 
     return sqlalchemy.create_engine(
@@ -435,11 +432,10 @@ def _connected(engine: sqlalchemy.Engine) -> Iterator[sqlalchemy.Connection]:
 @contextmanager
 def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
     """A SQLAlchemy connection over clickhouse-driver."""
-    import clickhouse_sqlalchemy
+    import clickhouse_sqlalchemy  # noqa: F401  it brings the dialect
 
     secure = {"secure": "True"} if server.secure else {}
-    engine = _clickhouse_engine(clickhouse_sqlalchemy, "clickhouse+native", server, server.native_port, secure)
-    with _connected(engine) as connection:
+    with _connected(_clickhouse_engine("clickhouse+native", server, server.native_port, secure)) as connection:
         native = connection.connection.dbapi_connection
         try:
             yield connection
@@ -450,12 +446,11 @@ def open_clickhouse_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.
 @contextmanager
 def open_clickhouse_sqlalchemy_http(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
     """A SQLAlchemy connection over requests, by the dialect of clickhouse-sqlalchemy for HTTP."""
-    import clickhouse_sqlalchemy
+    import clickhouse_sqlalchemy  # noqa: F401  it brings the dialect
 
     trusted = ssl.get_default_verify_paths().cafile  # as all others, and not only whom certifi trusts
     secure = {"protocol": "https"} | ({"verify": trusted} if trusted else {}) if server.secure else {}
-    engine = _clickhouse_engine(clickhouse_sqlalchemy, "clickhouse+http", server, server.http_port, secure)
-    with _connected(engine) as connection:
+    with _connected(_clickhouse_engine("clickhouse+http", server, server.http_port, secure)) as connection:
         session = connection.connection.dbapi_connection
         try:
             yield connection
@@ -466,7 +461,7 @@ def open_clickhouse_sqlalchemy_http(server: ClickHouseServer) -> Iterator[sqlalc
 @contextmanager
 def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> Iterator[sqlalchemy.Connection]:
     """A SQLAlchemy connection over clickhouse-connect, by its own dialect."""
-    import clickhouse_connect
+    import clickhouse_connect  # noqa: F401  it brings the dialect
 
     with warnings.catch_warnings():
         # It says that clickhouse:// is the other dialect's: neither is asked for by that name.
@@ -474,7 +469,7 @@ def open_clickhouse_connect_sqlalchemy(server: ClickHouseServer) -> Iterator[sql
         secure = {"secure": "True"} if server.secure else {}
         # Its clients share one pool of connections, which outlives them all.
         query = secure | {"dedicated_pool": "True"}
-        engine = _clickhouse_engine(clickhouse_connect, "clickhousedb", server, server.http_port, query)
+        engine = _clickhouse_engine("clickhousedb", server, server.http_port, query)
     with _connected(engine) as connection:
         yield connection
 

@@ -9,7 +9,6 @@ import ast
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -141,6 +140,13 @@ def imports_by(statement: ast.AST) -> list[Import]:
     return []
 
 
+@cache
+def imports_within(statement: ast.stmt) -> frozenset[Import]:
+    """What a function imports of others when it is called."""
+    every = chain.from_iterable(map(imports_by, ast.walk(statement)))
+    return frozenset(one for one in every if one.root != OURS)
+
+
 def registration(statement: ast.stmt) -> ast.Call | None:
     """The decorator that registers a technique."""
     for decorator in getattr(statement, "decorator_list", []):
@@ -158,21 +164,13 @@ def names_in(statement: ast.stmt) -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     registered = registration(statement)
     parts = [node for node in ast.iter_child_nodes(statement) if node is not registered]
-    used = _names_of_module(symtable(_without(statement, registered), "", "exec"))
+    used = _names_of_module(symtable(ast.unparse(statement), "", "exec"))
     for inner in (inner for node in parts for inner in ast.walk(node)):
         if isinstance(inner, ast.Name) and inner.id in used:
             found[inner.id, ""] = None
         elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in used:
             found[inner.value.id, inner.attr] = None
     return [*found]
-
-
-def _without(statement: ast.stmt, registered: ast.Call | None) -> str:
-    """The statement's text without this decorator."""
-    plain = copy(statement)
-    if isinstance(plain, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        plain.decorator_list = [one for one in plain.decorator_list if one is not registered]
-    return ast.unparse(plain)
 
 
 def _names_of_module(table: SymbolTable) -> set[str]:
@@ -197,8 +195,7 @@ class Uses:
         if statement in kept:
             return
         kept.add(statement)
-        within = chain.from_iterable(map(imports_by, ast.walk(statement)))
-        self.imports.update(one for one in within if one.root != OURS)
+        self.imports |= imports_within(statement)
         for name, member in names_in(statement):
             if member:
                 self._member(where, name, member)
