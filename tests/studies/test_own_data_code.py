@@ -431,13 +431,18 @@ def of_types(names: list[str], directory: Path) -> tuple[Path, Derived]:
 def carried_by(
     path: tuple[Database, Direction], names: set[str], servers: Servers, directory: Path
 ) -> dict[str, list[str]]:
-    """The types that each of these techniques carries when it has one column of it."""
+    """The types that each of these techniques carries: of those that fail together each half is tried again."""
     carried: dict[str, list[str]] = {name: [] for name in names}
-    for one in ALL_TYPES:
-        outcomes = measured(path, names, of_types([one], directory)[1], servers)
-        for name, outcome in outcomes.items():
-            if isinstance(outcome, Ok):
-                carried[name].append(one)
+
+    def ask(types: list[str], names: set[str]) -> None:
+        outcomes = measured(path, names, of_types(types, directory)[1], servers)
+        for name in (well := {name for name in names if isinstance(outcomes.get(name), Ok)}):
+            carried[name] += types
+        if (left := names - well) and len(types) > 1:
+            ask(types[: len(types) // 2], left)
+            ask(types[len(types) // 2 :], left)
+
+    ask([*ALL_TYPES], names)
     return carried
 
 
