@@ -358,7 +358,7 @@ def _wait_for_server(tables: Tables, reason: str) -> None:
     deadline = time.monotonic() + SERVER_RETURN_SECONDS
     while True:
         try:
-            tables.metadata()
+            tables.ping()
         except ServerError as error:
             if time.monotonic() > deadline:
                 raise ServerError(

@@ -46,6 +46,9 @@ HASHED_TO_THE_BIT = {"uuid", "text", "bytea", "boolean", "smallint", "integer", 
 class Tables(Protocol):
     """What measuring needs of a database."""
 
+    def ping(self) -> None:
+        """Ask for an answer; raises ServerError when none comes."""
+
     def create(self, table: Table) -> None:
         """Drop our table of that name, if there is one, and make it anew; raises ServerError when it is not ours."""
 
@@ -115,6 +118,9 @@ class PostgresTables:
             except psycopg.Error as error:
                 raise ServerError(f"PostgreSQL answered: {_one_line(error)}") from error
             return cursor.fetchall() if cursor.description else []
+
+    def ping(self) -> None:
+        self.run("SELECT 1")
 
     def create(self, table: Table) -> None:
         self.create_as(table.name, table.postgres_ddl)
@@ -282,6 +288,9 @@ class ClickHouseTables:
         answer = self.run(f"{query} FORMAT JSONCompact", b"", **bound)
         rows: list[list[Any]] = json.loads(answer)["data"]
         return rows
+
+    def ping(self) -> None:
+        self.run("SELECT 1")
 
     def create(self, table: Table) -> None:
         self.create_as(table.name, table.clickhouse_ddl)
