@@ -21,6 +21,7 @@ from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import FAMILIES
+from framehaul.techniques.registry import named
 from tests.results.test_store import passes, result
 
 
@@ -223,17 +224,28 @@ def test_a_bar_that_reached_its_end_is_not_shown_and_one_that_did_not_is(tmp_pat
     assert page.count('<details class="code">') == 3
 
 
-@pytest.mark.parametrize("directory", (committed.RUN, committed.LARGER_RUN), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "directory", (committed.RUN, committed.LARGER_RUN, committed.WITHOUT_A_RACE), ids=lambda path: path.name
+)
 def test_committed_results_hold_all_published_techniques_and_no_failure(directory: Path) -> None:
     frame = read_all(directory)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
     assert set(frame["status"]) <= {"ok", "skipped"}
 
 
-def test_the_larger_reference_run_skipped_nothing() -> None:
-    frame = read_all(committed.LARGER_RUN)
+def test_the_run_without_a_race_skipped_nothing() -> None:
+    frame = read_all(committed.WITHOUT_A_RACE)
     assert set(frame["status"]) == {"ok"}
     assert set(frame["rows"]) == {1_000_000}
+
+
+def test_the_larger_run_skipped_what_no_package_brings_and_has_rounds_enough_for_intervals() -> None:
+    frame = read_all(committed.LARGER_RUN)
+    skipped = {named(*one) for one in frame.filter(status="skipped").select(statistics.NAMES).unique().rows()}
+    assert all({"pg_parquet", "adbc_clickhouse"} & {*one.requires} for one in skipped)
+    rounds = frame.filter(rows=1_000_000).group_by(statistics.NAMES).agg(pl.col("pass").n_unique())
+    assert set(rounds["pass"]) == {9}
+    assert rounds.n_unique(["database", "direction"]) == 4
 
 
 def past_and_baselines(tmp_path: Path) -> pl.DataFrame:

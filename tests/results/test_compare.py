@@ -24,7 +24,7 @@ from framehaul.studies.registry import read_run
 from framehaul.studies.transfers import STUDIES as TRANSFERS
 from tests.results.test_store import result
 
-REFERENCE = committed.LARGER_RUN
+REFERENCE = committed.WITHOUT_A_RACE
 STEADY = (1.0, 1.01, 0.99)
 
 

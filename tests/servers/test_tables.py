@@ -90,6 +90,7 @@ def test_our_own_table_is_made_anew_and_dropped_as_often_as_asked(servers: Serve
 def test_settling_and_asking_for_facts_tells_the_version(servers: Servers, database: str) -> None:
     tables = tables_of(getattr(servers, database))
     tables.quiesce()
+    tables.ping()
     metadata = tables.metadata()
     assert any(character.isdigit() for character in metadata["version"])
     assert metadata["settings"]["fsync" if database == "postgres" else "async_insert"] in {"on", "0"}

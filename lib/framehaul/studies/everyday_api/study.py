@@ -357,7 +357,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large"), (committed.LARGEST_RUN, "-largest")):
+    for run, suffix in ((directory, ""), (committed.WITHOUT_A_RACE, "-large"), (committed.LARGEST_RUN, "-largest")):
         if (path := run / STUDY.results).exists():
             blocks[f"everyday-memory{suffix}"] = str(memory_table(store.read(path, BatchedRead)))
     return blocks

@@ -363,13 +363,19 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     return (
         f"{_rows(summary)}, {run_metadata['passes']} passes, {_memory(summary)}, "
         f"{run_metadata['started'].split()[0]}, "
-        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
+        f"{machine['cores']} cores ({_processor(machine)}), {machine['memory_gib']} GiB, "
         f"client and servers on this one machine{', PostgreSQL over a Unix socket' if over_socket else ''}; "
         f"{' '.join(metadata['runs']['01_postgres_write']['server']['version'].split()[:2])}, "
         f"ClickHouse {metadata['runs']['03_clickhouse_write']['server']['version']}, "
         f"Python {metadata['python']}, pandas {metadata['libraries']['pandas']}, "
         f"Polars {metadata['libraries']['polars']}."
     )
+
+
+def _processor(machine: dict[str, Any]) -> str:
+    """Its name, and where it is known which one of that name: `AMD EPYC, cpu family 25, model 17`."""
+    parts = [part for part in (machine.get("cpu_model") or "").split(", ") if part.startswith(("cpu family", "model"))]
+    return ", ".join([machine["cpu"], *parts])
 
 
 def _rows(summary: pl.DataFrame) -> str:
