@@ -17,7 +17,7 @@ import pytest
 
 from framehaul.data.frames import encode_stream
 from framehaul.data.schema import Table
-from framehaul.harness.trials import Trials
+from framehaul.harness.trials import Trials, all_techniques
 from framehaul.harness.verify import invalid
 from framehaul.reporting.tables import Listing
 from framehaul.results import store
@@ -66,6 +66,15 @@ def test_every_loss_is_explained(cells: list[Cell]) -> None:
 def test_no_explanation_is_left_over(cells: list[Cell]) -> None:
     used = {cell.why for cell in cells}
     assert [loss.why for loss in LOSSES if loss.why not in used and loss.detail != UNTRIED] == []
+
+
+def test_what_the_bar_expects_is_what_is_tried(cells: list[Cell]) -> None:
+    chosen: dict[tuple[str, str, str], Technique] = {one.key: one for one in all_techniques()}
+    by_name = {case.name: case for case in CASES}
+    tried = {chosen[cell.database, cell.direction, cell.technique] for cell in cells}
+    assert all(trial.asked(chosen[cell.database, cell.direction, cell.technique], by_name[cell.case]) for cell in cells)
+    expected = sum(1 + case.hostile for one in tried for case in CASES if trial.asked(one, case))
+    assert len(cells) <= expected < 1.1 * len(cells)  # a frame that cannot hold a value is not tried with it
 
 
 def test_every_error_says_something(cells: list[Cell]) -> None:

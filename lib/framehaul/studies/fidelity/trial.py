@@ -57,6 +57,17 @@ class Cell(Tried):
     cause: Cause | Literal[""] = ""
 
 
+def asked(technique: Technique, case: Case) -> bool:
+    """Whether a case is one for a technique, where the frame that it takes holds the values."""
+    if technique.direction not in case.directions or technique.database not in case.databases:
+        return False
+    if technique.direction == "read":
+        return technique.database in case.held_by
+    if case.filled and technique.contract and technique.contract.kind != "append":
+        return False  # it wants no rows in the table
+    return not case.shapes or technique.frame in case.shapes
+
+
 def run_cells(
     both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,
@@ -176,26 +187,17 @@ class _OfServer:
     def _load(self, place: _Place) -> None:
         """Fill the tables that the readers read, by a path that no technique uses, and prove that they are right."""
         for case in place.cases:
-            if "read" in case.directions and self._server_holds(case):
+            if "read" in case.directions and self._database in case.held_by:
                 place.tables.create(case.table)
                 place.tables.load(case.table, case.stored())
                 if wrong := difference_of(case, place.tables.content(case.table)):
                     raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
 
-    def _server_holds(self, case: Case) -> bool:
-        return self._database in case.held_by
-
     def _applies(self, technique: Technique, case: Case) -> bool:
         """Whether there is something to try: what a table, or a kind of frame, cannot hold is not lost on the way."""
-        if technique.direction not in case.directions:
+        if not asked(technique, case):
             return False
-        if technique.direction == "read":
-            return self._server_holds(case)
-        if case.filled and technique.contract and technique.contract.kind != "append":
-            return False  # it wants no rows in the table
-        if case.shapes:
-            return technique.frame in case.shapes
-        if technique.frame == "batches":  # Arrow holds whatever is sent
+        if technique.direction == "read" or case.shapes or technique.frame == "batches":  # Arrow holds whatever is sent
             return True
         key = case.name, technique.frame
         if key not in self._holds:
