@@ -427,6 +427,18 @@ def test_what_is_inside_is_changed_wherever_it_stands(data: st.DataObject) -> No
     assert unwrapped(found).equals(found)
 
 
+def test_what_lies_under_a_null_list_of_fixed_size_is_null() -> None:
+    kind = pa.list_(pa.struct({"of": pa.dictionary(pa.int8(), pa.string()), "took": pa.duration("us")}), 2)
+    item = {"of": "a", "took": dt.timedelta(seconds=1)}
+    for rows in ([None], [None, [item, None], None, [None, item]], [[item, item]], []):
+        values = pa.chunked_array([pa.array(rows, kind)[1:], pa.array(rows, kind)], kind)
+        found = unwrapped(values)
+        found.validate(full=True)
+        assert found.to_pylist() == [counted(value) for value in [*rows[1:], *rows]]
+    empty = pa.array([[], None, []], pa.list_(pa.duration("us"), 0))
+    assert unwrapped(pa.chunked_array([empty])).to_pylist() == [[], None, []]
+
+
 def test_what_arrow_wraps_around_values_inside_is_taken_off_first() -> None:
     times = pa.array([1, None, 3], pa.time64("us"))
     ends = pa.array([2, 3], pa.int32())

@@ -138,10 +138,10 @@ def _with_plain_innermost(array: pa.Array) -> pa.Array:
     if pa.types.is_map(kind):
         entries = _with_plain_innermost(array.values)
         return _around(entries, array, pa.map_(entries.field(0).type, entries.field(1).type))
+    if pa.types.is_fixed_size_list(kind):
+        return _lists_of_fixed_size(array)
     if is_list(kind):
         values = _with_plain_innermost(array.values)
-        if pa.types.is_fixed_size_list(kind):
-            return _around(values, array, pa.list_(values.type, kind.list_size))
         make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
         return _around(values, array, make(values.type)).cast(pa.list_(values.type))
     if pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind):  # a union, or a struct of nothing
@@ -149,6 +149,17 @@ def _with_plain_innermost(array: pa.Array) -> pa.Array:
     convert = next((one.convert for one in INNERMOST if one.fits(kind)), None)
     plain = convert(array) if convert else unwrapped(pa.chunked_array([array])).combine_chunks()
     return plain if plain.type == kind else _with_plain_innermost(plain)
+
+
+def _lists_of_fixed_size(array: pa.FixedSizeListArray) -> pa.Array:
+    """What is under a NULL list is made NULL: of a struct it may be an index into a dictionary of nothing."""
+    size = array.type.list_size
+    values = _with_plain_innermost(array.flatten())
+    if not size:
+        return _around(values, array, pa.list_(values.type, size))
+    lists, there = pa.FixedSizeListArray.from_arrays(values, size), array.is_valid()
+    at = pc.subtract(pc.cumulative_sum(there.cast(pa.int64())), 1)
+    return lists.take(pc.if_else(there, at, pa.scalar(None, pa.int64()))) if array.null_count else lists
 
 
 def _around(inner: pa.Array, array: pa.Array, kind: pa.DataType) -> pa.Array:
