@@ -101,6 +101,12 @@ def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked
     assert "!: lost" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
+def test_an_outcome_that_a_map_does_not_know_is_not_left_out() -> None:
+    cells = pl.DataFrame({"label": ["new"], "origin": ["beyond"], "case": ["a"], "outcome": ["unheard of"]})
+    with pytest.raises(KeyError, match="unheard of"):
+        charts.outcome_map(cells, "heading", "case", ["a"], "outcome", OUTCOMES, "not tried")
+
+
 @pytest.mark.parametrize(
     ("ends", "labels"), [((140, 450), ["200", "300", "400"]), ((15, 350), ["20", "50", "100", "200"])]
 )

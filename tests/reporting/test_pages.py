@@ -66,6 +66,13 @@ def test_at_a_glance_has_a_mark_for_every_technique_with_a_time(tmp_path: Path) 
     assert charts.svg(figure) == charts.svg(charts.at_a_glance(statistics.summary(frame)))
 
 
+def test_at_a_glance_names_the_best_of_those_that_moved_most(tmp_path: Path) -> None:
+    few = result("few", seconds=0.0001, rows=10, driver="psycopg")
+    figure = charts.at_a_glance(statistics.summary(passes(result("all", driver="asyncpg"), few, directory=tmp_path)))
+    (name,) = [text.get_text() for text in figure.axes[0].texts]
+    assert name.startswith("asyncpg")
+
+
 def test_numbers_read_as_a_reader_says_them() -> None:
     assert [thousands(value) for value in (950, 42_300, 1_350_000, 2_000_000)] == ["950", "42k", "1.35M", "2M"]
 

@@ -431,28 +431,18 @@ def of_types(names: list[str], directory: Path) -> tuple[Path, Derived]:
 def carried_by(
     path: tuple[Database, Direction], names: set[str], servers: Servers, directory: Path
 ) -> dict[str, list[str]]:
-    """The types that each of these techniques carries: of those that fail together each half is tried again.
-
-    What comes to the same on its way, in the frame and on both servers, stays together.
-    """
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for one in ALL_TYPES:
-        derived = of_types([one], directory)[1]
-        column = next(column for column in derived.table.columns if column.name == one)
-        kind = str(derived.content.schema.field(one).type), column.types.postgres, column.clickhouse_type
-        kinds.setdefault(kind, []).append(one)
+    """The types that each of these techniques carries: of those that fail together each half is tried again."""
     carried: dict[str, list[str]] = {name: [] for name in names}
 
-    def ask(kinds: list[list[str]], names: set[str]) -> None:
-        types = [one for kind in kinds for one in kind]
+    def ask(types: list[str], names: set[str]) -> None:
         outcomes = measured(path, names, of_types(types, directory)[1], servers)
         for name in (well := {name for name in names if isinstance(outcomes[name], Ok)}):
             carried[name] += types
-        if (left := names - well) and len(kinds) > 1:
-            ask(kinds[: len(kinds) // 2], left)
-            ask(kinds[len(kinds) // 2 :], left)
+        if (left := names - well) and len(types) > 1:
+            ask(types[: len(types) // 2], left)
+            ask(types[len(types) // 2 :], left)
 
-    ask([*kinds.values()], names)
+    ask([*ALL_TYPES], names)
     return carried
 
 

@@ -309,8 +309,8 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
         speeds = group.filter(kind=kind)["median_rows_per_s"].to_list()
         size = 420 if mark == "|" else 46
         axes.scatter(speeds, [at + lines[kind]] * len(speeds), s=size, marker=mark, color=colour, alpha=0.75, zorder=2)
-    best = {
-        kind: group.filter(kind=kind).sort("median_rows_per_s", descending=True).row(0, named=True)
+    best = {  # of those that moved most: few rows are faster, into an index above all, and ratios are not of them
+        kind: group.filter(kind=kind).sort("rows", "median_rows_per_s", descending=True).row(0, named=True)
         for kind in ("published", "beyond", "bulk_load") if kind in set(group["kind"])
     }  # fmt: skip
     ours = sorted((row["median_rows_per_s"], kind) for kind, row in best.items() if kind != "published")
@@ -370,8 +370,8 @@ def outcome_map(
             pl.col(of_over).replace_strict(over, range(len(over)), return_dtype=pl.Int64).alias("x"),
             pl.col(of_down).replace_strict(down, range(len(down)), return_dtype=pl.Int64).alias("y"), kind,
         )  # fmt: skip
-        for came_to, outcome in outcomes.items():
-            _mark(axes, places.filter(pl.col(kind) == came_to).select("x", "y").rows(), outcome)
+        for (came_to,), of_it in places.group_by(kind, maintain_order=True):
+            _mark(axes, of_it.select("x", "y").rows(), outcomes[came_to])
         name_lines(axes, down, size=8)
         axes.set_xlim(-0.5, max(len(over), 8) - 0.5)
         axes.set_xticks(range(len(over)), over, rotation=90, fontsize=8)
@@ -398,7 +398,7 @@ def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> No
     cell = Shape.unit_rectangle().transformed(Affine2D().translate(-0.5, -0.5).scale(0.92, 0.88))
     shape = Shape.make_compound_path(*(cell.transformed(Affine2D().translate(*place)) for place in places))
     axes.add_artist(PathPatch(shape, facecolor=outcome.colour, linewidth=0))
-    if places and outcome.letter:
+    if outcome.letter:
         size = max(TextPath((0, 0), outcome.letter, size=8).get_extents().size)  # a mark is scaled by its longer side
         marker = f"$\\mathdefault{{{outcome.letter}}}$"
         across, down = zip(*places, strict=True)

@@ -26,7 +26,7 @@ from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
 from framehaul.studies.fidelity.cases import CASES, DRIFT
 from framehaul.studies.fidelity.rejections import CAUSES, with_causes
-from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, asked, run_cells
+from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, expected, run_cells
 from framehaul.techniques.registry import DATABASES
 
 OUTCOMES = {
@@ -58,7 +58,7 @@ def run(*, tried: str = "all") -> Matrix:
         trials(STUDY.notebook, STUDY.results, Cell, "cell", tried) as (this_run, cells),
         servers.running(this_run.settings) as both,
     ):
-        this_run.expect(sum(1 + case.hostile for one in chosen for case in CASES if asked(one, case)))
+        this_run.expect(expected(chosen))
         this_run.metadata |= {"servers": both.mode, "server": server_versions(both), "left_out": cells.left_out}
         interruptible(lambda stop: run_cells(both, chosen, cells, stop=stop))
         this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"

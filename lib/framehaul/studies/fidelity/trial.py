@@ -68,6 +68,11 @@ def asked(technique: Technique, case: Case) -> bool:
     return not case.shapes or technique.frame in case.shapes
 
 
+def expected(chosen: list[Technique]) -> int:
+    """How many cells that makes at most."""
+    return sum(1 + case.hostile for one in chosen for case in CASES if asked(one, case))
+
+
 def run_cells(
     both: Servers, chosen: list[Technique], trials: Trials[Cell], *, cases: tuple[Case, ...] = CASES,
     stop: threading.Event | None = None,

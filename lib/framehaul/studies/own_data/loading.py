@@ -157,9 +157,12 @@ def _lists_of_fixed_size(array: pa.FixedSizeListArray) -> pa.Array:
     values = _with_plain_innermost(array.flatten())
     if not size:
         return _around(values, array, pa.list_(values.type, size))
-    lists, there = pa.FixedSizeListArray.from_arrays(values, size), array.is_valid()
+    lists = pa.FixedSizeListArray.from_arrays(values, size)
+    if not array.null_count:
+        return lists
+    there = array.is_valid()
     at = pc.subtract(pc.cumulative_sum(there.cast(pa.int64())), 1)
-    return lists.take(pc.if_else(there, at, pa.scalar(None, pa.int64()))) if array.null_count else lists
+    return lists.take(pc.if_else(there, at, pa.scalar(None, pa.int64())))
 
 
 def _around(inner: pa.Array, array: pa.Array, kind: pa.DataType) -> pa.Array:
