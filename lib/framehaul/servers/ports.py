@@ -15,19 +15,38 @@ https://docs.kernel.org/networking/ip-sysctl.html (ip_local_port_range)
 
 
 def choose_port(wanted: int | None, variable: str) -> int:
-    """A free loopback port, or `wanted` when that one is free.
+    """A free loopback port that nobody else is given within a minute, or `wanted` when that one is free.
 
     Raises ServerError when `wanted` is taken; `variable` is the setting to name in the message.
     """
     if wanted is None:
         ports = random.SystemRandom().sample(CHOSEN_FROM, len(CHOSEN_FROM))
-        return next(port for port in ports if _occupied(port) is None)
+        return next(port for port in ports if _reserve(port))
     if reason := _occupied(wanted):
         raise ServerError(
             f"port {wanted} is occupied ({reason}); stop what listens there, choose another {variable}, "
             f"or unset {variable} for a free port"
         )
     return wanted
+
+
+def _reserve(port: int) -> bool:
+    """Whether a port was free; then it lingers in TIME_WAIT, as after a connection that its server has closed.
+
+    That keeps everybody from it who asks as strictly as here, and no server, which starts later and sets SO_REUSEADDR:
+    the way of https://github.com/Yelp/ephemeral-port-reserve.
+    """
+    with socket.socket() as listener, socket.socket() as client:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        # Not before: with it, two who ask at the same moment would both have the port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.listen(1)
+        client.connect(("127.0.0.1", port))
+        listener.accept()[0].close()
+    return True
 
 
 def _occupied(port: int) -> str | None:
