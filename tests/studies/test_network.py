@@ -355,6 +355,19 @@ def test_tls_and_two_connections_are_compared_with_the_same_without() -> None:
     (second,) = report.connections_of(passes)
     assert (second["ratio"].ratio, second["said"]) == (pytest.approx(2), "faster")
     assert "TLS moves 0.50x the rows/s in the middle of 1 pairs" in report.findings_text(passes, {})
+    third = replace(READ, technique="polars_psycopg_copy_text")
+    more = of((READ, 100), (replace(READ, encryption="tls"), 50), (third, 100), (replace(third, encryption="tls"), 100))
+    (line,) = str(report.encryption_by_network(more)).splitlines()[2:]
+    assert "| 2 | 0.75x (0.50 to 1.00) | 1 |" in line
+
+
+def test_the_fastest_of_each_kind_of_frame_is_named_where_they_are_told_apart() -> None:
+    pandas = replace(READ, technique="pandas_asyncpg_copy_decoded")
+    passes = of((READ, 200), (pandas, 100))
+    assert [row["frame"] for row in report.fastest(passes)] == ["polars"]
+    assert [(row["frame"], row["rows_per_s"]) for row in report.fastest(passes, "frame")] == [
+        ("polars", pytest.approx(200)), ("pandas", pytest.approx(100)),
+    ]  # fmt: skip
 
 
 def test_queries_of_one_row_are_compared_with_each_other_and_with_no_move() -> None:

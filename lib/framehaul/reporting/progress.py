@@ -39,9 +39,10 @@ class Plan:
         # What sums up is made again at the end of a run, so it is never done before.
         self.left += [pair for pair in chosen[-1:] if pair not in self.left]
         if settings.preset == "smoke":
-            # It is over before anybody reads a first summary; what only reads does so once, and last.
+            # It is over before anybody reads a first summary; what only reads does so once, and last. Before what runs
+            # alone others wait for each other's end, so that comes after all of them.
             once = [pair for at, pair in enumerate(self.left) if pair not in self.left[:at]]
-            self.left = sorted(once, key=lambda pair: (pair[0].only_reads, pair[0].headline))
+            self.left = sorted(once, key=lambda pair: (pair[0].only_reads, pair[0].alone, pair[0].headline))
         self._waiting, self._begun = list(self.left), set[str]()
         self._times: list[tuple[str, str, float]] = []
         self._first, self._expected_of_done, self._took = math.inf, 0.0, 0.0

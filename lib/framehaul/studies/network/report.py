@@ -89,11 +89,14 @@ def links_table(found: Mapping[str, Any]) -> Listing:
     return Listing(columns, rows)
 
 
-def fastest(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """The fastest of each direction and network without encryption, with those that cannot be told from it."""
+def fastest(passes: pl.DataFrame, *apart: str) -> list[dict[str, Any]]:
+    """The fastest of each direction and network without encryption, with those that cannot be told from it.
+
+    Techniques that differ in a column of `apart`, such as `frame`, are not compared with each other.
+    """
     rows = []
     for (database, direction), here in groups(timed(passes), "database", "direction").items():
-        for group in groups(here, "network").values():
+        for group in groups(here, "network", *apart).values():
             ranked = sorted(group, key=lambda row: -row["rows_per_s"])
             published = next((row for row in ranked if row["origin"] == "published"), ranked[0])
             rows.append(
@@ -124,7 +127,7 @@ def cores_busy(row: Row) -> float | None:
 def fastest_table(passes: pl.DataFrame) -> Listing:
     """Which technique to take on which network."""
     columns = [
-        words("direction", where), *NETWORK, words("fastest", "label"),
+        words("direction", where), *NETWORK, words("frame", "frame"), words("fastest", "label"),
         words("function", lambda row: f"`{row['technique']}`"),
         Column("rows/s", "rows_per_s", thousands), UNSTABLE,
         Column("over the best published", "over_published"),
@@ -132,7 +135,7 @@ def fastest_table(passes: pl.DataFrame) -> Listing:
         Column("cores busy", cores_busy, "{:.1f}"),
         words("not told apart from it", "ties"),
     ]  # fmt: skip
-    return Listing(columns, fastest(passes))
+    return Listing(columns, fastest(passes, "frame"))
 
 
 def _of_the_rate(row: Row) -> float | None:
@@ -226,6 +229,24 @@ def encryption_table(passes: pl.DataFrame) -> Listing:
         Column("CPU, TLS over none", _cpu_ratio, "{:.2f}x"),
     ]  # fmt: skip
     return Listing(columns, encryption_of(passes))
+
+
+def encryption_by_network(passes: pl.DataFrame) -> Listing:
+    """What TLS costs all techniques of a direction together, on each network."""
+    rows = []
+    for pairs in groups(encryption_of(passes), "database", "direction", "network").values():
+        speeds = sorted(pair["ratio"].ratio for pair in pairs)
+        cpu = [ratio for pair in pairs if (ratio := _cpu_ratio(pair)) is not None]
+        rows.append(
+            pairs[0] | {"pairs": len(pairs), "speed": f"{median(speeds):.2f}x ({speeds[0]:.2f} to {speeds[-1]:.2f})"}
+            | {"slower": sum(pair["said"] == "slower" for pair in pairs), "cpu": median(cpu) if cpu else None}
+        )  # fmt: skip
+    columns = [
+        words("direction", where), *NETWORK, Column("techniques and codecs", "pairs", "{:.0f}"),
+        Column("TLS over none, the middle (least to most)", "speed"), Column("told to be slower", "slower", "{:.0f}"),
+        Column("CPU, TLS over none, the middle", "cpu", "{:.2f}x"),
+    ]  # fmt: skip
+    return Listing(columns, rows)
 
 
 def _cpu_ratio(row: Row) -> float | None:

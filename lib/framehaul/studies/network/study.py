@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from IPython.display import SVG, Markdown
 
 from framehaul.errors import UnavailableError
@@ -112,26 +113,25 @@ def _row(
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup, from a results directory, and those of the kept run of all networks."""
-    kept = {name: text for name, text in _blocks(committed.SIX_ROUNDS).items() if name not in OF_ANY_NETWORK}
-    return {f"network-{name}": text for name, text in _blocks(directory).items()} | {
-        f"network-{name}-more": text for name, text in kept.items()
-    }
+    """The blocks of the writeup: of the kept run of all networks, and what a run in a results directory has found."""
+    kept = {f"network-{name}": text for name, text in _blocks(committed.LARGER_RUN).items()}
+    return kept | {"network-findings-quick": report.findings_text(*_run_in(directory))}
 
 
-OF_ANY_NETWORK = {"round-trips", "queries", "pgbouncer"}
-"""Blocks that more networks and rounds say nothing new in."""
+def _run_in(directory: Path) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """The passes of a results directory, and what is known of their run."""
+    found = store.read_metadata(directory)["runs"][STUDY.notebook]
+    return store.read(directory / STUDY.results, Result), found
 
 
 def _blocks(directory: Path) -> dict[str, str]:
-    passes = store.read(directory / STUDY.results, Result)
-    found = store.read_metadata(directory)["runs"][STUDY.notebook]
+    passes, found = _run_in(directory)
     return {
         "links": f"{how_text(found)}\n\n{report.links_table(found)}",
         "fastest": str(report.fastest_table(passes)),
         "codecs": str(report.codecs_table(passes)),
         "connections": str(report.connections_table(passes)),
-        "tls": str(report.encryption_table(passes)),
+        "tls": str(report.encryption_by_network(passes)),
         "round-trips": str(report.round_trips_table(passes)),
         "queries": str(report.queries_table(passes)),
         "pgbouncer": str(report.pooler_table(passes)),

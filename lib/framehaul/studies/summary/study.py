@@ -33,6 +33,7 @@ from framehaul.results import committed, statistics, store
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts
+from framehaul.studies.network import STUDY as NETWORK
 from framehaul.studies.scaling import STUDY as SCALING
 from framehaul.studies.scaling.study import read_streams, streams_among
 from framehaul.studies.summary import STUDY, front_page, published
@@ -45,6 +46,7 @@ from framehaul.studies.table_shapes import findings as shape_findings
 from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
+from framehaul.studies.upsert import STUDY as UPSERTS
 from framehaul.techniques import techniques, upserts
 from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.streaming import MOVES
@@ -245,19 +247,20 @@ class Summary(Shown):
     def of(cls, directory: Path, growth: pl.DataFrame | None = None, trials: Path | None = None) -> Self:
         """What a results directory holds, with `growth` in place of its own passes of the scaling study.
 
-        The fidelity matrix is that of `trials`, or its own; the size of a run does not matter to it. So are the tables
-        of other shapes, networks and upserts.
+        The fidelity matrix, tables of other shapes, networks and upserts are those of `trials` where it has none.
         Raises ResultsError when there is nothing to compare.
         """
+
+        def place(file: str) -> Path:
+            return trials if trials and not (directory / file).exists() else directory
+
         streams = read_streams(directory) if growth is None else streams_among(growth)
-        matrix = (trials or directory) / FIDELITY.results
-        fidelity = store.read_cells(matrix) if matrix.exists() else None
-        path = (trials or directory) / SHAPES.results
-        shapes = store.read(path, imported(SHAPES.rows)) if path.exists() else None
+        matrix, of_shapes = (place(one.results) / one.results for one in (FIDELITY, SHAPES))
         return cls(
-            read_all(directory), store.read_metadata(directory), directory.parent / "figures",
-            streams, fidelity, shapes,
-            rows_there_already(trials or directory), rows_across_networks(trials or directory),
+            read_all(directory), store.read_metadata(directory), directory.parent / "figures", streams,
+            store.read_cells(matrix) if matrix.exists() else None,
+            store.read(of_shapes, imported(SHAPES.rows)) if of_shapes.exists() else None,
+            rows_there_already(place(UPSERTS.results)), rows_across_networks(place(NETWORK.results)),
         )  # fmt: skip
 
     @classmethod

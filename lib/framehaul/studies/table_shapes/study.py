@@ -26,7 +26,7 @@ from framehaul.reporting.tables import (
     where_and_class,
     words,
 )
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.studies.table_shapes import STUDY, findings, parts, runs
 from framehaul.studies.table_shapes.findings import Keeping, Page, Point, label_of
 from framehaul.studies.table_shapes.passes import Row as Result
@@ -412,19 +412,16 @@ def run(**parameters: Any) -> TableShapes:
     return TableShapes.load(runs.run(**parameters))
 
 
-def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup, from a results directory."""
-    path = directory / STUDY.results
-    if not path.exists():
-        return {}
-    passes = store.read(path, Result)
-    page = findings.judge(passes)
+def writeup_blocks(_: Path) -> dict[str, str]:
+    """The blocks of the writeup: of the kept run, whose rounds are more than those of a quick look."""
+    passes = store.read(committed.LARGER_RUN / STUDY.results, Result)
+    page, samples = findings.judge(passes), store.read(committed.LARGER_RUN / parts.RESULTS, parts.Sample)
     return {
         "shapes-fastest": str(fastest_table(page)),
         "shapes-robust": str(robust_table(page)),
         "shapes-like": str(like_table(page)),
         "shapes-crossings": str(crossings_table(page)),
-        "shapes-stream": str(stream_table(passes, store.read(directory / parts.RESULTS, parts.Sample))),
+        "shapes-stream": str(stream_table(passes, samples)),
         "shapes-columns": str(columns_table(passes)),
         "shapes-stopped": str(stopped_table(passes)),
     }
