@@ -196,8 +196,9 @@ def pooled(roads: str, link: Link) -> list[Task]:
     """
     chosen: dict[tuple[str, ...], Technique] = {}
     for one in (*techniques("postgres"), *upserts("postgres")):
-        # Everyday ones take long for many rows, and prepare and set no other way than these.
-        if one.origin in ("published", "beyond", "upsert") and "pg_parquet" not in one.requires:
+        # Everyday ones take long for many rows, and prepare and set no other way than these. Who wants an empty table
+        # cannot be called again over its connection: what it does then says nothing of the pooler.
+        if one.origin in ("published", "beyond", "upsert") and not {"pg_parquet", "empty_table"} & {*one.requires}:
             kind: tuple[str, ...] = (one.name,)
             if roads != "all":
                 kind = (one.direction, one.driver, one.family, str(one.connections), str(one.origin == "upsert"))
