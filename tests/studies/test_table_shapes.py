@@ -388,7 +388,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     assert numbers == set(range(1, given["passes"] + 1))
     samples = store.read(out / "results" / parts.RESULTS, parts.Sample)
     assert set(samples["technique"]) == set(good.filter(shape=STREAM)["technique"])
-    blocks = study.writeup_blocks(out / "results")
+    blocks = study.blocks_of(out / "results")
     assert all(blocks.values())
 
 

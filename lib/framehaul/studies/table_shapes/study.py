@@ -414,8 +414,13 @@ def run(**parameters: Any) -> TableShapes:
 
 def writeup_blocks(_: Path) -> dict[str, str]:
     """The blocks of the writeup: of the kept run, whose rounds are more than those of a quick look."""
-    passes = store.read(committed.LARGER_RUN / STUDY.results, Result)
-    page, samples = findings.judge(passes), store.read(committed.LARGER_RUN / parts.RESULTS, parts.Sample)
+    return blocks_of(committed.LARGER_RUN)
+
+
+def blocks_of(directory: Path) -> dict[str, str]:
+    """What the run in a results directory says."""
+    passes, samples = store.read(directory / STUDY.results, Result), store.read(directory / parts.RESULTS, parts.Sample)
+    page = findings.judge(passes)
     return {
         "shapes-fastest": str(fastest_table(page)),
         "shapes-robust": str(robust_table(page)),
