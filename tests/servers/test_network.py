@@ -91,16 +91,17 @@ def test_nothing_is_left_when_it_is_killed() -> None:
     assert not in_namespace(told["namespace"])
 
 
+def namespace_of(pid: int) -> str | None:
+    """The network namespace that a process is in; nothing when it has ended, or is not ours."""
+    try:
+        return str((Path("/proc") / str(pid) / "ns" / "net").readlink())
+    except OSError:
+        return None
+
+
 def in_namespace(name: str) -> list[int]:
     """The processes that are in a network namespace."""
-    inside = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str((process / "ns" / "net").readlink()) == name:
-                inside.append(int(process.name))
-        except OSError:  # it has ended, or is not ours
-            continue
-    return inside
+    return [pid for one in Path("/proc").glob("[0-9]*") if namespace_of(pid := int(one.name)) == name]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
