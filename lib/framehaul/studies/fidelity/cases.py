@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import pandas as pd
@@ -168,6 +169,7 @@ class Case:
             frame = frame[rows - 1 : 2 * rows - 1]
         return self.shapes[kind](frame) if self.shapes else frame
 
+    @cached_property
     def expected(self) -> Content:
         """What is sent, behind what is there already, as it is compared, in the order of the key."""
         content = self.content()

@@ -365,7 +365,7 @@ def _ended_when_silent(relay: Relay | None) -> Iterator[threading.Event]:
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
     """Where what was found first differs from what was sent, in one line."""
-    sent, columns = case.expected(), case.made.columns
+    sent, columns = case.expected, case.made.columns
     wrong = other_shape(list(frame.columns), len(frame), case.made.column_names, len(sent)) or invalid(frame)
     if wrong:
         return wrong
