@@ -206,6 +206,13 @@ def test_a_verdict_follows_from_what_was_found(
     assert status([found]) == code
 
 
+def test_a_leak_is_told_beside_what_is_worse() -> None:
+    leaking = [replace(one, growth_bytes=1 << 20 if one.side == "b" else 0) for one in rounds("one", 1.4, 0.01)]
+    (found,) = judged(frame(leaking), facts())
+    assert found.verdict == "slower"
+    assert [one.partition(" ")[0] for one in found.findings] == ["CPU", "each"]
+
+
 def test_a_difference_that_is_left_is_told() -> None:
     (found,) = judged(frame(rounds("one", 1.0, 0.01)), facts())
     assert found.text.startswith("no difference larger than ")
@@ -743,7 +750,9 @@ def test_a_candidate_that_keeps_memory_is_found(
     monkeypatch.setattr(pairs, "COUNTING_SHARE", 0)
     code, found = guarded(settings, tmp_path, "keeps", capsys, budget="30m", rows="10000")
     grown = store.read(tmp_path / "out" / "results" / "guard.csv", Guarded)["growth_bytes"].to_list()
-    assert (code, found["verdict"]) == (1, "leaks"), (found["findings"], grown)
+    # A busy machine may find it slower as well, which comes first.
+    assert code == 1 and found["verdict"] in ("leaks", "slower"), (found["findings"], grown)
+    assert any("each call leaves" in one for one in found["findings"]), (found["findings"], grown)
 
 
 @pytest.mark.slow

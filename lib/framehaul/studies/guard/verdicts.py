@@ -220,7 +220,7 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tup
     ]
     by_which = measured(of.cpu, of.wall)
     too_few = f"{by_which.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"
-    # What holds first is said.
+    # What holds first is said, and a leak whatever else there is.
     every: list[tuple[Verdict, bool, list[str]]] = [
         ("not compared", bool(before), [f"baseline: {before}"]),
         ("wrong", bool(after) and "wrong" in worse, [f"candidate: {after}"]),
@@ -238,7 +238,8 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tup
         ("no difference", True, []),
     ]
     verdict, _, reasons = next(one for one in every if one[1])
-    return verdict, [*reasons, *said]
+    leaks_too = [leak] if leak and leak not in reasons else []
+    return verdict, [*reasons, *leaks_too, *said]
 
 
 def _by(fact: dict[str, str]) -> str:
