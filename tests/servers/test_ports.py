@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import errno
-import random
+import secrets
 import socket
-from typing import Any
 
 import pytest
 
 from framehaul.errors import ServerError
+from framehaul.servers import ports
 from framehaul.servers.ports import choose_port
 
 
-class _SameEachTime(random.Random):
-    """Whoever chooses gets the same order, as two processes may."""
-
-    def sample(self, population: Any, k: int, *, counts: Any = None) -> list[Any]:
-        return random.Random(7).sample(population, k, counts=counts)
-
-
 def test_a_port_is_given_once_before_its_server_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "SystemRandom", _SameEachTime)
+    # Whoever chooses begins at the same one, as two processes may.
+    monkeypatch.setattr(secrets, "randbelow", lambda _: 7)
     assert len({choose_port(None, "") for _ in range(5)}) == 5
+
+
+def test_where_no_port_is_left_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = choose_port(None, "")
+    monkeypatch.setattr(ports, "CHOSEN_FROM", range(first, first + 1))
+    with pytest.raises(ServerError, match=f"no port from {first} to {first} is free: choose another with PORT"):
+        choose_port(None, "PORT")
 
 
 def test_a_server_can_listen_on_the_port_that_it_was_given() -> None:

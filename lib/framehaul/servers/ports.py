@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 import socket
+from itertools import chain
 
 from framehaul.errors import ServerError
 
@@ -17,11 +18,17 @@ https://docs.kernel.org/networking/ip-sysctl.html (ip_local_port_range)
 def choose_port(wanted: int | None, variable: str) -> int:
     """A free loopback port that nobody else is given within a minute, or `wanted` when that one is free.
 
-    Raises ServerError when `wanted` is taken; `variable` is the setting to name in the message.
+    Raises ServerError when `wanted` is taken, or all are; `variable` is the setting to name in the message.
     """
     if wanted is None:
-        ports = random.SystemRandom().sample(CHOSEN_FROM, len(CHOSEN_FROM))
-        return next(port for port in ports if _reserve(port))
+        begin = secrets.randbelow(len(CHOSEN_FROM))
+        for port in chain(CHOSEN_FROM[begin:], CHOSEN_FROM[:begin]):
+            if _reserve(port):
+                return port
+        raise ServerError(
+            f"no port from {CHOSEN_FROM[0]} to {CHOSEN_FROM[-1]} is free: choose another with {variable}, "
+            "or stop what listens there"
+        )
     if reason := _occupied(wanted):
         raise ServerError(
             f"port {wanted} is occupied ({reason}); stop what listens there, choose another {variable}, "
