@@ -28,19 +28,13 @@ type Pair = tuple[Study, dict[str, Any]]
 def stages(left: Sequence[Pair], preset: Preset) -> list[list[Pair]]:
     """Notebooks in the order they run in, those together that may run beside each other.
 
-    A `smoke` run takes no time that anybody compares; beside what runs alone there is what only reads, but for what
-    sums all up.
+    A `smoke` run takes no time that anybody compares.
     """
 
-    def company(pair: Pair) -> str:
-        study = pair[0]
-        if preset != "smoke":
-            return "untimed" if study.untimed and not (study.only_reads or study.alone) else ""
-        if study.headline:
-            return ""
-        return "who only read" if study.only_reads or study.alone else "all others"
+    def beside_others(pair: Pair) -> bool:
+        return not (pair[0].only_reads or pair[0].alone) and (pair[0].untimed or preset == "smoke")
 
-    grouped = [(together, [*pairs]) for together, pairs in groupby(left, company)]
+    grouped = [(together, [*pairs]) for together, pairs in groupby(left, beside_others)]
     return [stage for together, pairs in grouped for stage in ([pairs] if together else [[pair] for pair in pairs])]
 
 

@@ -123,8 +123,7 @@ class Study:
     holds: tuple[str, ...] = ("postgres", "clickhouse")
     """The tables it uses that others use as well, so never at once: the one for all techniques, by its database."""
     alone: bool = False
-    """Whether others would change what it reads, such as the servers' catalogs: nothing that uses a server ever runs
-    beside it."""
+    """Whether others would change what it reads, such as the servers' catalogs: nothing ever runs beside it."""
     only_reads: bool = False
     """Whether it reads what others have measured: it needs no server, and runs after them."""
     on_demand: bool = False

@@ -26,8 +26,8 @@ def choose_port(wanted: int | None, variable: str) -> int:
             if _reserve(port):
                 return port
         raise ServerError(
-            f"no port from {CHOSEN_FROM[0]} to {CHOSEN_FROM[-1]} is free: choose another with {variable}, "
-            "or stop what listens there"
+            f"no port from {CHOSEN_FROM[0]} to {CHOSEN_FROM[-1]} is free: stop what listens there, or wait a minute, "
+            "for which one that was given stays taken"
         )
     if reason := _occupied(wanted):
         raise ServerError(

@@ -212,6 +212,8 @@ def _together(page: Sequence[_Told]) -> list[Judged]:
 def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tuple[Verdict, list[str]]:
     said = [f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}{_by(row)}" for row in facts]
     worse, leak = {row["worse"] for row in facts}, _leak(passes)
+    if leak:
+        said.insert(0, leak)
     before, after = (
         next(iter(passes.filter(pl.col("status") != "ok", side=side)["reason"]), "") for side in ("a", "b")
     )
@@ -220,7 +222,7 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tup
     ]
     by_which = measured(of.cpu, of.wall)
     too_few = f"{by_which.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"
-    # What holds first is said, and a leak whatever else there is.
+    # What holds first is said, and a leak whatever it is.
     every: list[tuple[Verdict, bool, list[str]]] = [
         ("not compared", bool(before), [f"baseline: {before}"]),
         ("wrong", bool(after) and "wrong" in worse, [f"candidate: {after}"]),
@@ -229,7 +231,7 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tup
         ("wrong", "wrong" in worse, []),
         ("slower", bool(slower) and of.signs[0] <= 0, [f"{name} {ratio}" for name, ratio in slower]),
         ("dtypes changed", "dtypes changed" in worse, []),
-        ("leaks", bool(leak), [leak]),
+        ("leaks", bool(leak), []),
         ("faster", max(of.signs) > 0, []),
         ("not compared", by_which.rounds < ratios.LEAST_ROUNDS, [too_few]),
         ("bytes changed", "bytes changed" in worse, []),
@@ -238,8 +240,7 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tup
         ("no difference", True, []),
     ]
     verdict, _, reasons = next(one for one in every if one[1])
-    leaks_too = [leak] if leak and leak not in reasons else []
-    return verdict, [*reasons, *leaks_too, *said]
+    return verdict, [*reasons, *said]
 
 
 def _by(fact: dict[str, str]) -> str:

@@ -10,7 +10,6 @@ STUDY = Study(
     blocks="framehaul.studies.summary.study:writeup_blocks",
     headline="framehaul.studies.summary.study:headline_html",
     only_reads=True,
-    holds=(),
     shown="framehaul.studies.summary.study:Summary",
     seconds=(6, 8),
 )
