@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, host
 from framehaul.studies.fidelity.rejections import CAUSES, REJECTIONS, Rejection, cause
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.streaming import STREAMED
 from tests.conftest import WHOLE, call
 
@@ -492,6 +495,28 @@ def test_a_path_that_changes_data_is_found(servers: Servers) -> None:
     run_cells(servers, [liar], Trials(found.append), cases=(case,))
     lied = [(DEFAULT, "loss", "'' became 'x'"), (HOSTILE, "loss", "'' became 'x'")]
     assert [(cell.session, cell.outcome, cell.detail) for cell in found] == lied
+
+
+def test_a_client_that_does_not_close_after_an_error_is_told_and_left_behind(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = next(t for t in techniques("postgres", "read") if t.name == "polars_psycopg_row_fetch")
+
+    @asynccontextmanager
+    async def stuck(_: PostgresServer) -> AsyncIterator[str]:
+        yield "client"
+        await asyncio.Event().wait()
+
+    def failing(*_: object) -> pl.DataFrame:
+        raise ValueError("no")
+
+    monkeypatch.setitem(CLIENTS, "stuck", stuck)
+    monkeypatch.setattr(trial, "CLOSING_SECONDS", 0.1)
+    found: list[Cell] = []
+    cases = tuple(case for case in CASES if case.name in ("bool", "bytes"))
+    run_cells(servers, [replace(honest, function=failing, client="stuck")], Trials(found.append), cases=cases)
+    assert [cell.detail for cell in found] == ["ValueError: no; then its client does not close"] * 4
+    assert {cell.outcome for cell in found} == {"error"}
 
 
 def test_what_an_interrupted_run_has_left_is_not_tried_again(servers: Servers) -> None:
