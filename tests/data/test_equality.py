@@ -18,6 +18,7 @@ import pytest
 
 from framehaul.data.equality import (
     Content,
+    Difference,
     content_fingerprint,
     content_of,
     difference_in_any_order,
@@ -225,6 +226,8 @@ def test_a_difference_is_told_in_one_short_line() -> None:
     assert change(moment, [MOMENT], pl.Series([None])) == "2026-01-02T03:04:05.678901000 became NULL"
     found = first_difference(content(pa.array([1, 2]), ColumnType.INT64), content(pa.array([1, 3]), ColumnType.INT64))
     assert str(found) == "column value, row 1: 2 became 3"
+    # A value that is shown as what was sent is of another type.
+    assert Difference("", 0, 1, type("Whole", (int,), {})(1)).change == "1 (int) became 1 (Whole)"
 
 
 def rows(*values: float) -> Content:

@@ -50,8 +50,12 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """What became of the value, in one short line: `NULL became 0`."""
-        return f"{_shown(self.sent)} became {_shown(self.received)}"
+        """What became of the value, in one short line: `NULL became 0`; with types where nothing else tells them."""
+        sent, received = _shown(self.sent), _shown(self.received)
+        kinds = [type(self.sent).__name__, type(self.received).__name__]
+        if sent == received and kinds[0] != kinds[1]:
+            return f"{sent} ({kinds[0]}) became {received} ({kinds[1]})"
+        return f"{sent} became {received}"
 
     def __str__(self) -> str:
         return f"{f'column {self.column}, ' if self.column else ''}row {self.row}: {self.change}"
