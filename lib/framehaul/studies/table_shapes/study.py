@@ -143,7 +143,7 @@ def crossings_table(page: Page) -> Listing:
             words("told to be slower", _from_rows),
         ],
         rows,
-        "Rows/s of the statement over those of the fastest append of as many rows a call.",
+        "Rows/s of the statement over those of the fastest append that is none, of as many rows a call.",
     )
 
 
