@@ -41,7 +41,7 @@ BASE = "clickhouse"
 """The fastest of the published figures: the one that they are over."""
 CODEC_COLOURS = {"snappy": "#0072B2", "zstd": "#E69F00"}
 
-# How many times as long as ClickHouse with snappy: https://tech.marksblogg.com/faster-postgresql-to-bigquery.html
+# How many times as long as ClickHouse with snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
 # 11M lines on a laptop of 2020; json2parquet from the seconds that it names, 4x on a virtual machine with 16 cores.
 PUBLISHED_CODEC = "snappy"
 PUBLISHED_SECONDS = {"clickhouse": 32.0, "json2parquet": 43.8}

@@ -25,7 +25,7 @@ from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Optio
 BARELY = 0.9
 """Compressed over uncompressed bytes from which a chunk was barely worth compressing; the article's mark."""
 
-# https://tech.marksblogg.com/faster-postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
+# https://tech.marksblogg.com/postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
 PUBLISHED_ROW_GROUP_ROWS = 65_505
 
 type Part = Literal["defaults", "codec", "published", "per_column"]

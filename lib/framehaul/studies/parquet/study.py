@@ -50,7 +50,7 @@ from framehaul.studies.warehouse import buildings
 CHUNKS = "parquet_chunks.csv"
 """What is in the files; the passes are in `STUDY.results`."""
 
-# https://tech.marksblogg.com/faster-postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
+# https://tech.marksblogg.com/postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
 PUBLISHED_BEST = ("h3_9", 1_101_585, 422_351)
 """Column, uncompressed and compressed bytes of its best compressed chunk."""
 PUBLISHED_RATIOS = {"0.4": 2345, "0.5": 4020, "0.6": 1201, "0.7": 841, "0.8": 1236, "0.9": 1376, "1.0": 2890}

@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
         ("h3_9", pa.string()),
     ]
 )
-"""The columns of https://tech.marksblogg.com/faster-postgresql-to-bigquery.html, all of them nullable.
+"""The columns of https://tech.marksblogg.com/postgresql-to-bigquery.html, all of them nullable.
 
 `geom` is a closed line around the building, as well-known binary in hexadecimal: what PostGIS gives out as text.
 """

@@ -53,7 +53,7 @@ BASE = "csv_gzip"
 PUBLISHED = {"csv_gzip": 18 * 60 + 11, "clickhouse_local_copy": 14 * 60 + 31}
 """Seconds from PostgreSQL to BigQuery: 130,099,920 buildings, 32 cores, BigQuery in the same region, 2023.
 
-https://tech.marksblogg.com/faster-postgresql-to-bigquery.html
+https://tech.marksblogg.com/postgresql-to-bigquery.html
 """
 FILL_BATCHES = 16
 STAGE_COLOURS = {"files": "#0072B2", "load": "#E69F00"}
