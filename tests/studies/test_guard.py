@@ -29,6 +29,7 @@ from framehaul.servers import Servers
 from framehaul.servers.replay import Conversation
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
+from framehaul.studies.fidelity.trial import UNCLOSED
 from framehaul.studies.guard import command, pairs, parties, series, study
 from framehaul.studies.guard.counted import COUNTERS, Counter, address, find_counter
 from framehaul.studies.guard.environments import CandidateError, Environment, make
@@ -36,7 +37,18 @@ from framehaul.studies.guard.formats import FORMATS, Found, render
 from framehaul.studies.guard.parties import Wanted, both_of
 from framehaul.studies.guard.rows import EXACT_RESULTS, Exact, Guarded, Side, table_of
 from framehaul.studies.guard.shapes import Shapes, shape_paths, shapes_of
-from framehaul.studies.guard.verdicts import LOOKS, TOGETHER_SHARE, judged, looks_at, status, together, told, told_by
+from framehaul.studies.guard.verdicts import (
+    KEPT,
+    LOOKS,
+    TOGETHER_SHARE,
+    judged,
+    looks_at,
+    status,
+    suspected,
+    together,
+    told,
+    told_by,
+)
 from framehaul.techniques.registry import named
 
 NOW, THEN = "driver 2", "driver 1"
@@ -217,6 +229,16 @@ def test_a_leak_is_told_beside_what_is_worse() -> None:
     assert [one.partition(" ")[0] for one in found.findings] == ["CPU", "each"]
 
 
+@pytest.mark.parametrize(
+    ("left", "verdict"), [((0, 300_000), "leaks"), ((0, 1_000), "no difference"), ((400_000, 500_000), "no difference")]
+)
+def test_what_looks_like_a_leak_is_one_where_many_calls_leave_something(left: tuple[int, int], verdict: str) -> None:
+    leaking = [replace(one, growth_bytes=1 << 20 if one.side == "b" else 0) for one in rounds("one", 1.0, 0.005)]
+    assert suspected(frame(leaking)) == {("postgres", "read", "one")}
+    (found,) = judged(frame(leaking), facts((KEPT, str(left[0]), str(left[1]), "")))
+    assert found.verdict == verdict
+
+
 def test_a_difference_that_is_left_is_told() -> None:
     (found,) = judged(frame(rounds("one", 1.0, 0.01)), facts())
     assert found.text.startswith("no difference larger than ")
@@ -320,6 +342,20 @@ def test_every_format_says_what_became_worse(form: str) -> None:
 def test_what_makes_no_sense_is_refused(given: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         command.asked(given)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worse"),
+    [
+        ("exact", "loss 1 became 2", "wrong"),
+        ("exact dtypes id:Int64", "error", "fails"),
+        ("error", pairs._told_of_case("error", f"ValueError: no{UNCLOSED}"), "fails"),
+        (pairs._told_of_case("error", f"ValueError: no{UNCLOSED}"), "error", "changed"),
+        ("loss 1 became 2", "exact", "changed"),
+    ],
+)
+def test_what_becomes_of_an_edge_case_is_worse_or_another(before: str, after: str, worse: str) -> None:
+    assert pairs._worse("case x", before, after) == worse
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])

@@ -43,6 +43,7 @@ SILENCE_SECONDS = 1
 TIMES_SILENT = 3
 """A path without a byte for so long, so many times, waits for what does not come; its own patience is minutes."""
 SILENT = "hangs: client and server wait for each other"
+UNCLOSED = "; then its client does not close"
 CLOSING_SECONDS = 5.0
 """A client that takes so long to close after an error does not: asyncpg before 0.32, after a panic within a COPY."""
 
@@ -332,7 +333,7 @@ class _Path:
             self._relay.end_connections()
         told = f"{SILENT}; ended, it says {raised}" if silent.is_set() else raised
         if not await self.close():
-            told += "; then its client does not close"
+            told += UNCLOSED
         return None, told, silent.is_set()
 
     async def close(self) -> bool:

@@ -39,10 +39,11 @@ from framehaul.servers.replay import Conversation, Counts, Replayer, ReplayError
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import PROJECT
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_TABLES, PREFIX
+from framehaul.studies.fidelity.trial import UNCLOSED
 from framehaul.studies.guard.counted import Counter, Counting, address, find_counter
 from framehaul.studies.guard.rows import OURS, Exact, Guarded, Side, prefix_of, table_of
 from framehaul.studies.guard.shapes import ShapePath
-from framehaul.studies.guard.verdicts import LOOKS, clear
+from framehaul.studies.guard.verdicts import KEPT, LOOKS, clear, suspected
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction
 
@@ -72,6 +73,8 @@ MOST_CALLS = 20
 GROWTH_CALLS = 3
 """Over so many calls, twice, it is looked whether a side grows, after all samples: memory is given back for it, and
 who has none left is slower for a while."""
+LEAKING_CALLS = 20
+"""Over so many calls, twice, where that looks like a leak."""
 COUNTING_SHARE = 0.3
 """Of the budget that is kept for counting instructions, where they can be counted."""
 COUNTED_CALLS = 8
@@ -256,6 +259,7 @@ class Guarding:
         # Of equals it is to be known how often rounds tell them apart: they have all the time.
         reserved = (deadline - begun) * COUNTING_SHARE if counter and self._differ else 0
         left = self._rounds([one for one in kept if not one.broken], deadline - reserved)
+        self._look_for_leaks(kept)
         if counter:
             self._count(counter, [one for one in left if not one.no_replay], deadline)
 
@@ -275,6 +279,26 @@ class Guarding:
                 done = clear(self.frame()[0])
                 left = [one for one in left if one.path.key not in done]
         return left
+
+    def _look_for_leaks(self, every: Sequence[Kept]) -> None:
+        """What many more calls leave, of those that look as if each left something."""
+        seem = suspected(self.frame()[0])
+        for kept in every:
+            if kept.path.key not in seem or kept.broken or kept.no_replay:
+                continue
+            self._say(f"what {2 * LEAKING_CALLS} calls of {kept.path.name} leave")
+            try:
+                with ExitStack() as stack:
+                    workers = {side: self._started(stack, side) for side in SIDES}
+                    for worker in workers.values():
+                        self._prepared(worker, [kept])
+                    answers = self._asked_replays(kept, workers, "growth", [SIDES], LEAKING_CALLS)
+            except GoneError as error:
+                self.notes.append(f"what many calls of {kept.path.name} leave is not known: {error}")
+                continue
+            if answers:
+                a, b = ({KEPT: answers[side][0]["growth_bytes"]} for side in SIDES)
+                self._compared(kept.path, a, b)
 
     def _counter(self, every: list[Kept]) -> Counter | None:
         """What counts instructions here, if anything does, and there is anything that it can count."""
@@ -473,10 +497,7 @@ class Guarding:
         cells = worker.ask("cells", CASES_SECONDS, key=kept.path.key)
         found: dict[str, Any] = {"edge cases": cells["reason"] or "tried"}
         if cells["status"] == "ok":
-            found |= {
-                f"case {name}": said[0] if said[0] == "error" else " ".join(filter(None, said))
-                for name, said in cells["cells"].items()
-            }
+            found |= {f"case {name}": _told_of_case(*said) for name, said in cells["cells"].items()}
         return found
 
     def _from_memory(self, worker: Worker, side: Side, kept: Kept) -> dict[str, Any]:
@@ -598,6 +619,13 @@ def _had(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _told_of_case(outcome: str, detail: str) -> str:
+    """What came of an edge case, but the words of an error, which may be others each time."""
+    if outcome == "error":
+        return f"{outcome}{UNCLOSED * detail.endswith(UNCLOSED)}"
+    return f"{outcome} {detail}".strip()
+
+
 def _worse(what: str, before: str, after: str) -> str:
     """What a change of something exact comes to."""
     if what == "values":
@@ -609,7 +637,7 @@ def _worse(what: str, before: str, after: str) -> str:
     if what.startswith("bytes"):
         return "bytes changed"
     if what.startswith("case "):
-        order = ("exact", "error", "loss")
-        ranks = [order.index(one.split()[0]) for one in (before, after)]
+        order = ("exact", "error", f"error{UNCLOSED}", "loss")
+        ranks = [order.index(one if one in order else one.split()[0]) for one in (before, after)]
         return "changed" if ranks[1] <= ranks[0] else "wrong" if ranks[1] == order.index("loss") else "fails"
     return "changed"

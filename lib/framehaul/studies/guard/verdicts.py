@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import polars as pl
 
@@ -31,11 +31,16 @@ LEAK_BYTES = 64 << 10
 rounds."""
 LEAK_TIMES = 0.5
 LEAK_SHARE = 0.8
+KEPT = "bytes that each of many calls leaves"
+"""The fact that decides where a few calls of each round look like a leak: caches fill up, a leak goes on."""
 
-COUNTS_MATTER = {"instructions": 0.005, "Python bytes": 0.1, "bytes sent": 1e-4, "bytes received": 1e-4}
+COUNTS_MATTER = {
+    "instructions": 0.005, "Python bytes": 0.1, "bytes sent": 1e-4, "bytes received": 1e-4, KEPT: math.inf,
+}  # fmt: skip
 """Counts that differ by no more than this are taken for the same. Instructions of one version differ by a fiftieth of
 that. What Python allocates is the same each time in one process, and up to 5% more or less in another, by how much of
-an answer comes at once. On the wire the number of a process, or of a snapshot, may have a digit more."""
+an answer comes at once. On the wire the number of a process, or of a snapshot, may have a digit more. What is
+left is a leak, or nothing."""
 TOGETHER = ("all", "paths", "together")
 """What stands for all paths of a guard in the place of one: what each scatters on its own is hardly in their mean."""
 TOGETHER_SHARE = 0.4
@@ -175,6 +180,12 @@ def clear(passes: pl.DataFrame) -> set[Key]:
     }
 
 
+def suspected(passes: pl.DataFrame) -> set[Key]:
+    """The techniques that look as if they left something with each call."""
+    names = ["database", "direction", "technique"]
+    return {cast("Key", key) for key, own in passes.group_by(names) if _leak(own, None)}
+
+
 def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
     """One for each technique of a guard, the worst first; before them, where they are several, one for all together."""
     names = ["database", "direction", "technique"]
@@ -182,9 +193,10 @@ def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
     found, page = [], _of_page(passes)
     for key, one in page.items():
         own = passes.filter(**dict(zip(names, key, strict=True)))
-        rows = exact.filter(pl.col("worse") != "", **dict(zip(names, key, strict=True))).to_dicts()
-        facts = [row for row in rows if _share(row) > COUNTS_MATTER.get(row["what"], 0)]
-        verdict, findings = _of_one(own, facts, one)
+        rows = exact.filter(**dict(zip(names, key, strict=True))).to_dicts()
+        facts = [row for row in rows if row["worse"] and _share(row) > COUNTS_MATTER.get(row["what"], 0)]
+        many = next(((int(row["before"]), int(row["after"])) for row in rows if row["what"] == KEPT), None)
+        verdict, findings = _of_one(own, facts, one, _leak(own, many))
         medians = [own.filter(side=side, status="ok")[_cpu_of(passes)].median() for side in ("a", "b")]
         seconds = tuple(float(each) if isinstance(each, float) else math.nan for each in medians)
         found.append(
@@ -209,9 +221,9 @@ def _together(page: Sequence[_Told]) -> list[Judged]:
     return [Judged(TOGETHER, " ".join(TOGETHER), verdict, cpu, wall, (math.nan, math.nan), None, ())]
 
 
-def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told) -> tuple[Verdict, list[str]]:
+def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told, leak: str) -> tuple[Verdict, list[str]]:
     said = [f"{row['what']}: {row['before'] or 'nothing'} -> {row['after'] or 'nothing'}{_by(row)}" for row in facts]
-    worse, leak = {row["worse"] for row in facts}, _leak(passes)
+    worse = {row["worse"] for row in facts}
     if leak:
         said.insert(0, leak)
     before, after = (
@@ -255,17 +267,24 @@ def _share(fact: dict[str, str]) -> float:
     return abs(int(after) / int(before) - 1) if numbers else math.inf
 
 
-def _leak(passes: pl.DataFrame) -> str:
-    """Where the candidate's process grows by more with every call than the baseline's, in nearly all rounds."""
+def _leak(passes: pl.DataFrame, many: tuple[int, int] | None) -> str:
+    """Where the candidate's process grows by more with every call than the baseline's, in nearly all rounds.
+
+    What `many` calls leave on either side decides, where that is known.
+    """
     grown = passes.filter(pl.col("growth_bytes").is_not_null(), status="ok")
     sides = [dict(grown.filter(side=side).select("pass", "growth_bytes").rows()) for side in ("a", "b")]
     both = [(sides[0][one], sides[1][one]) for one in sides[0].keys() & sides[1].keys()]
     # Both grow a little at first, until their allocators have what they need.
-    more = sum(after - before > max(LEAK_BYTES, before * LEAK_TIMES) for before, after in both)
-    if len(both) < ratios.TOLD_FROM or more < LEAK_SHARE * len(both):
+    more = sum(_grows(*one) for one in both)
+    if len(both) < ratios.TOLD_FROM or more < LEAK_SHARE * len(both) or (many and not _grows(*many)):
         return ""
-    before, after = (median(side) for side in zip(*both, strict=True))
+    before, after = many or (median(side) for side in zip(*both, strict=True))
     return f"each call leaves {after / 1e6:.1f} MB in the process, {before / 1e6:.1f} MB before"
+
+
+def _grows(before: float, after: float) -> bool:
+    return after - before > max(LEAK_BYTES, before * LEAK_TIMES)
 
 
 def status(found: Sequence[Judged]) -> int:
