@@ -71,22 +71,32 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -
 
     A technique counts by its fastest pass, for other work on the machine makes a pass slower, never faster, and the
     better half by its median, for one pass may be fast by chance. Several connections cost more to begin with and are
-    worth it on many rows: who has them stays in up to twice the reach. Baselines stay, for what is fastest is
-    compared with them. Who was wrong, or could not run, is out.
+    worth it on many rows: who has them stays in up to twice the reach. What stays in with one kind of frame does so
+    with the other, too, where that is within reach: a chance that comes twice is seldom missed. Baselines stay, for
+    what is fastest is compared with them. Who was wrong, or could not run, is out.
     """
     timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")
     speeds = {tuple(row[:3]): row[3] for row in timed.select(*statistics.NAMES, "max_rows_per_s").rows()}
     ranked = sorted((one for one in techniques if one.key in speeds), key=lambda one: speeds[one.key], reverse=True)
     racing = [one for one in ranked if one.origin != "baseline"]
     staying = {*ranked} - {*racing}
+    within_reach: list[Technique] = []
     for kind in {_kind(one) for one in racing}:
         group = [one for one in racing if _kind(one) == kind]
         slowest = median(speeds[one.key] for one in group[: (len(group) + 1) // 2]) / heat.reach
         near = [one for one in group if speeds[one.key] >= slowest]
+        within_reach += near
         staying |= {*near[: max(LEAST, math.ceil(len(group) * heat.share))]}
         staying |= {*[one for one in group if one.origin == "published"][:1]}
         staying |= {one for one in group if one.connections > 1 and speeds[one.key] >= slowest / 2}
+    methods = {_method(one) for one in staying}
+    staying |= {one for one in within_reach if _method(one) in methods}
     return [one for one in techniques if one in staying]
+
+
+def _method(technique: Technique) -> tuple[str, str]:
+    """A technique without the kind of frame that it takes or gives."""
+    return technique.database, technique.name.removeprefix(f"{technique.frame}_")
 
 
 def _kind(technique: Technique) -> tuple[str, str]:
