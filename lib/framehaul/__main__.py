@@ -274,6 +274,8 @@ OPTIONS = {
     "slower": "of guard, to try it out: per cent of its CPU time by which the candidate is slowed down",
 }
 """What a command takes beside the parameters of studies."""
+FLAGS = ("fresh", "keep")
+"""Of these what may stand without a value."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -291,7 +293,9 @@ def _arguments() -> argparse.Namespace:
     for name, meaning in known.items():
         # In capitals as well, as make has them.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
-        parser.add_argument(*names, default=defaults.get(name), help=meaning)
+        # What is no more than asked for has no value.
+        alone: dict[str, Any] = {"nargs": "?", "const": "1"} if name in FLAGS else {}
+        parser.add_argument(*names, default=defaults.get(name), help=meaning, **alone)
     arguments, unknown = parser.parse_known_args()
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0]

@@ -233,7 +233,8 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told, leak: 
         (name, one) for name, one, sign in (("CPU", of.cpu, of.signs[0]), ("clock", of.wall, of.signs[1])) if sign < 0
     ]
     by_which = measured(of.cpu, of.wall)
-    too_few = f"{by_which.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"
+    enough = by_which.rounds >= ratios.LEAST_ROUNDS
+    too_few = [] if enough else [f"{by_which.rounds} rounds, which takes {LOOKS[0]}: give a larger BUDGET"]
     # What holds first is said, and a leak whatever it is.
     every: list[tuple[Verdict, bool, list[str]]] = [
         ("not compared", bool(before), [f"baseline: {before}"]),
@@ -245,9 +246,9 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told, leak: 
         ("dtypes changed", "dtypes changed" in worse, []),
         ("leaks", bool(leak), []),
         ("faster", max(of.signs) > 0, []),
-        ("not compared", by_which.rounds < ratios.LEAST_ROUNDS, [too_few]),
-        ("bytes changed", "bytes changed" in worse, []),
-        ("changed", "changed" in worse, []),
+        ("bytes changed", "bytes changed" in worse, too_few),
+        ("changed", "changed" in worse, too_few),
+        ("not compared", not enough, too_few),
         ("unstable", beyond(by_which) > UNSTABLE, [f"{by_which.rounds} rounds leave {by_which}"]),
         ("no difference", True, []),
     ]
@@ -291,4 +292,5 @@ def status(found: Sequence[Judged]) -> int:
     """The exit status: 1 with a regression, 2 when nothing could be compared, else 0."""
     if any(one.verdict in REGRESSIONS for one in found):
         return 1
-    return 0 if any(one.verdict not in ("not compared", "unstable") for one in found) else 2
+    compared = (measured(one.cpu, one.wall).rounds >= ratios.LEAST_ROUNDS for one in found if one.verdict != "unstable")
+    return 0 if any(compared) else 2

@@ -183,23 +183,25 @@ def _wire_share(row: Row) -> float | None:
     return None if wire is None or not base else float(wire / base)
 
 
+LIKE = ("database", "direction", "frame", "family", "network")
+"""What two techniques have in common of which the number of connections is compared."""
+
+
 def _one_and_two(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """The fastest of each kind of frame over two connections and over one, on each network, of the same direction."""
+    """The fastest of each kind of frame and family over two connections and over one, on each network."""
     best: dict[Key, dict[str, Any]] = {}
     for row in timed(passes):
         if row["codec"] != "none" or row["origin"] == "published":
             continue
-        key = (row["database"], row["direction"], row["frame"], row["network"], row["connections"])
+        key = (*(row[name] for name in LIKE), row["connections"])
         if key not in best or row["rows_per_s"] > best[key]["rows_per_s"]:
             best[key] = row
     return [*best.values()]
 
 
 def connections_of(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """The best over two connections against the best over one, on each network."""
-    return _pairs(
-        _one_and_two(passes), lambda row: row["connections"], 1, "database", "direction", "frame", "network"
-    )  # fmt: skip
+    """The best over two connections against the best of its family over one, on each network."""
+    return _pairs(_one_and_two(passes), lambda row: row["connections"], 1, *LIKE)
 
 
 def connections_table(passes: pl.DataFrame) -> Listing:
@@ -346,8 +348,8 @@ def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
         for (database, direction, codec), rows in groups(codecs, "database", "direction", "codec").items()
     ]
     points += [
-        f"Two connections over one, {DATABASES[database]} {direction}, {frame}: {_by_network(rows)}."
-        for (database, direction, frame), rows in groups(connections, "database", "direction", "frame").items()
+        f"Two connections over one, {DATABASES[database]} {direction}, {frame}, {family}: {_by_network(rows)}."
+        for (database, direction, frame, family), rows in groups(connections, *LIKE[:-1]).items()
     ]
     compared = groups((row for row in queries_of(passes) if "ratio" in row), "label")
     points += [

@@ -99,6 +99,8 @@ class Against:
     copy: Medians
     ratio: Ratio
     """Of the statement's rows/s, over the other's."""
+    own: bool
+    """Whether the fast technique is the fastest of the statement's own driver, not of all."""
     said: int | None
 
 
@@ -125,7 +127,7 @@ def judge(passes: pl.DataFrame) -> Page:
             _rank([one for one in every if one.point == place])
     rivals = [one for every in standings.values() for one in every if one.claim.rounds]
     crossings = [*_crossings(by_point)]
-    said = shown([(one.claim, REACH) for one in rivals] + [(ratio, 1.0) for *_, ratio in crossings])
+    said = shown([(one.claim, REACH) for one in rivals] + [(ratio, 1.0) for *_, ratio, _ in crossings])
     for one, verdict in zip(rivals, said, strict=False):
         one.within = verdict
     verdicts = said[len(rivals) :]
@@ -146,28 +148,37 @@ def _rank(here: list[Standing]) -> None:
         timed[0].claim = ratio_of_rows(timed[0].row, timed[1].row)
 
 
-def _crossings(by_point: pl.DataFrame) -> Iterable[tuple[Where, Medians, Medians, Ratio]]:
-    """Every statement at every number of rows of the standard table, and the fastest other append of as many rows."""
+def _crossings(by_point: pl.DataFrame) -> Iterable[tuple[Where, Medians, Medians, Ratio, bool]]:
+    """Every statement at every number of rows of the standard table, and the fastest other append of as many rows.
+
+    Of all drivers, and of the statement's own: another driver may be what is faster, and not COPY.
+    """
     here = by_point.filter(shape=STANDARD.name, direction="write", contract="append", status="ok")
     for (database, _), group in here.group_by("database", "rows", maintain_order=True):
-        copies = group.filter(pl.col("origin") != "everyday").sort("rows_per_s", descending=True).to_dicts()[:1]
-        for copy in copies:
-            for statement in group.filter(origin="everyday").to_dicts():
-                yield (str(database), "write", "append"), statement, copy, ratio_of_rows(statement, copy)
+        copies = group.filter(pl.col("origin") != "everyday").sort("rows_per_s", descending=True).to_dicts()
+        for statement in group.filter(origin="everyday").to_dicts():
+            its_own = [copy for copy in copies if copy["driver"] == statement["driver"]]
+            for copy, own in [*((one, False) for one in copies[:1]), *((one, True) for one in its_own[:1])]:
+                yield (str(database), "write", "append"), statement, copy, ratio_of_rows(statement, copy), own
 
 
 def from_rows(page: Page) -> list[dict[str, Any]]:
-    """Of each statement: with how many rows a call it is told to be slower than COPY, and where it is not."""
-    found: dict[tuple[str, str], list[Against]] = {}
+    """Of each statement: with how many rows a call it is told to be slower than COPY, and where it is not.
+
+    Once for the fastest COPY of all drivers, and once for that of its `own`.
+    """
+    found: dict[tuple[str, str, bool], list[Against]] = {}
     for one in page.crossings:
-        found.setdefault((one.where[0], one.statement["technique"]), []).append(one)
+        found.setdefault((one.where[0], one.statement["technique"], one.own), []).append(one)
     rows = []
-    for every in found.values():
+    for (*_, own), every in found.items():
         ordered = sorted(every, key=lambda one: one.statement["rows"])
         slower = [one.said == -1 for one in ordered]
         # From where on it stays so: a size in between that was noisy takes the rest with it.
         start = next((at for at in range(len(ordered)) if all(slower[at:])), None)
-        rows.append({**ordered[0].statement, "every": ordered, "from": None if start is None else ordered[start]})
+        rows.append(
+            {**ordered[0].statement, "every": ordered, "own": own, "from": None if start is None else ordered[start]}
+        )
     return rows
 
 

@@ -139,11 +139,13 @@ def crossings_table(page: Page) -> Listing:
     return Listing(
         [
             words("statement", lambda row: f"{DATABASES[row['database']]}: {row['label']}"),
+            words("against the fastest append of", lambda row: "its own driver" if row["own"] else "all"),
             *(Column(f"{size:,} row{'s' if size > 1 else ''}", against(size)) for size in sizes),
             words("told to be slower", _from_rows),
         ],
         rows,
-        "Rows/s of the statement over those of the fastest append that is none, of as many rows a call.",
+        "Rows/s of the statement over those of the fastest append that is none, with as many rows a call: of all, and "
+        "of the statement's own driver.",
     )
 
 
@@ -255,9 +257,10 @@ def answer_text(passes: pl.DataFrame) -> str:
         said = f"robust on all tables: {'; '.join(robust)}" if robust else _nearest(every)
         points.append(f"**{_direction(where)}**: {said}.")
     slower = [row for row in findings.from_rows(page) if row["database"] == "postgres" and row["from"]]
-    if slower:
-        listed = "; ".join(f"{row['label']}: from {row['from'].statement['rows']:,}" for row in slower)
-        points.append(f"**Rows a call from which COPY is told to be faster** (of those measured): {listed}.")
+    for own, whose in ((False, "COPY"), (True, "the same driver's COPY")):
+        if told := [row for row in slower if row["own"] == own]:
+            listed = "; ".join(f"{row['label']}: from {row['from'].statement['rows']:,}" for row in told)
+            points.append(f"**Rows a call from which {whose} is told to be faster** (of those measured): {listed}.")
     streams = passes.filter(shape=STREAM).drop_nulls("most_parts")
     most = streams.sort("most_parts", descending=True).to_dicts()
     if most:
