@@ -14,7 +14,7 @@ import yaml
 
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import Servers, docker
-from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, of_docker
+from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, FOLLOWS_NOT, follows, of_docker
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
@@ -64,12 +64,13 @@ def test_the_shards_are_where_the_notebook_looks_and_know_one_another(tmp_path: 
 
 
 def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
-    service, text = COMPOSE["services"]["pgbouncer"], (PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini").read_text()
+    service, ini = COMPOSE["services"]["pgbouncer"], (PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini").read_text()
     given, wanted = ConfigParser(), ConfigParser()
-    given.read_string(text)
-    wanted.read_string(CONFIGURATION.format(
+    given.read_string(ini)
+    text = CONFIGURATION.format(
         database="framehaul", server_port=5432, port=6432, users="", log="", connections=CONNECTIONS,
-    ))  # fmt: skip
+    )  # fmt: skip
+    wanted.read_string(text + FOLLOWS_NOT)
     apart = {"listen_addr", "listen_port", "auth_file", "logfile"}
     assert {name: given["pgbouncer"].get(name) for name in {*wanted["pgbouncer"]} - apart} == {
         name: value for name, value in wanted["pgbouncer"].items() if name not in apart
@@ -79,6 +80,16 @@ def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
     assert service["profiles"] == ["pgbouncer"]
     postgres, pooler = ((PROJECT / "docker" / name / "Dockerfile").read_text() for name in ("postgres", "pgbouncer"))
     assert re.findall(r"^FROM .*$", postgres, re.MULTILINE) == re.findall(r"^FROM .*$", pooler, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("PgBouncer 1.18.0", False), ("PgBouncer 1.21.0", True), ("PgBouncer 2.0", True), ("?", False)],
+)
+def test_of_a_pgbouncer_that_can_follow_prepared_statements_it_is_said_that_it_does_not(
+    version: str, known: bool
+) -> None:
+    assert follows(version) == known
 
 
 @pytest.fixture

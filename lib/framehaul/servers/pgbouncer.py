@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import socket
 import subprocess
@@ -42,6 +43,10 @@ server_check_delay = 86400
 min_pool_size = {connections}
 logfile = {log}
 """
+FOLLOWS_FROM = (1, 21)
+FOLLOWS_NOT = "max_prepared_statements = 0\n"
+"""The first version that can follow what drivers prepare, and does so by default from 1.24 on; older ones do not know
+the setting: https://www.pgbouncer.org/changelog.html"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,12 @@ class Pooler:
     server: PostgresServer
     process_id: int | None
     version: str
+
+
+def follows(version: str) -> bool:
+    """Whether a PgBouncer that says this of its version can follow prepared statements."""
+    found = re.search(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) >= FOLLOWS_FROM
 
 
 @contextmanager
@@ -65,10 +76,13 @@ def pooling(postgres: EmbeddedPostgres, server: PostgresServer, directory: Path)
     postgres.own(directory)
     port = choose_port(None, "")
     users, log, configuration = (directory / name for name in ("users.txt", "pgbouncer.log", "pgbouncer.ini"))
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     text = CONFIGURATION.format(
         database=server.database, server_port=server.port, port=port, users=users, log=log,
         connections=CONNECTIONS,
     )  # fmt: skip
+    if follows(version):
+        text += FOLLOWS_NOT
     for file, content in ((users, f'"{server.user}" "{server.password}"\n'), (configuration, text)):
         file.touch(mode=0o600)
         file.write_text(content)
@@ -85,8 +99,7 @@ def pooling(postgres: EmbeddedPostgres, server: PostgresServer, directory: Path)
         _wait_until_ready(process, port, log)
         pooled = replace(server, port=port)
         fill(pooled)
-        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-        yield Pooler(pooled, process.pid, version.splitlines()[0])
+        yield Pooler(pooled, process.pid, version)
     finally:
         assert watchdog.stdin is not None
         watchdog.kill()  # before its input closes: it never signals a process id that has been reused

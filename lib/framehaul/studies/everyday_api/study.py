@@ -53,7 +53,7 @@ PART = 5
 """How many times smaller the first of the two tables is."""
 CALLED_AS_WELL = (
     "pandas_sqlalchemy_read_sql_query", "polars_sqlalchemy_read_database", "pandas_clickhouse_connect_insert_df",
-    "pandas_clickhouse_connect_query_df",
+    "pandas_clickhouse_connect_query_df", "polars_duckdb_insert", "polars_duckdb_scan",
 )  # fmt: skip
 """Everyday calls of another origin: those that were published, and those that are measured with checks around them."""
 
@@ -213,7 +213,7 @@ def changes_table(found: list[Change]) -> Listing:
         words("what is called", "called"),
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
         Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
-        words("call instead", lambda row: f"`{row['fast']['technique']}`"),
+        words("call instead", lambda row: f"[`{row['fast']['technique']}`](#{row['call']['technique']})"),
         Column("gain, what libraries do", "gain"),
         words("verdict", "said"),
         Column("checks and conversions it takes along, lines", lambda row: row["after"].own_lines),
@@ -225,8 +225,9 @@ def changes_table(found: list[Change]) -> Listing:
 
 
 def diffs_text(found: list[Change]) -> str:
-    """Every change as a diff, folded."""
+    """Every change as a diff, folded, each where a link can lead to: the name of what is called."""
     return "\n\n".join(
+        f'<a id="{one.call["technique"]}"></a>\n\n'
         f"<details><summary>{where(one.call)}: {one.call['label']} → <code>{one.fast['technique']}</code>"
         f"{f', {one.gain.ratio:.1f}x' if one.gain.logs else ''}</summary>\n\n```diff\n{one.difference}\n```\n\n"
         f"Packages before: {', '.join(one.before.packages)}. After: {', '.join(one.after.packages)}.\n\n</details>"

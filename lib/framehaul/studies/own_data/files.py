@@ -203,7 +203,10 @@ def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, li
     return content, [
         f"JSON lines have no types but JSON's: a column's follows from {'the first rows' if rows else 'all rows'}. A "
         "field that is missing is NULL, a number with a fraction a float, and what looks like a date is text.",
-        *[f"`{name}` holds objects, or lists that are no array on both servers: carried as JSON" for name in nested],
+        *[
+            f"`{name}` holds objects, or lists that are NULL, mixed, or of numbers past 63 bits: carried as JSON"
+            for name in nested
+        ],
     ]
 
 

@@ -349,7 +349,10 @@ NO_DUCKDB = {ColumnType.IPV4, ColumnType.IPV6, ColumnType.DURATION}
 
 @technique(family="engine", label="DuckDB SELECT from an attached PostgreSQL -> Polars dataframe")
 def polars_duckdb_scan(connection: duckdb.DuckDBPyConnection, table: Table) -> pl.DataFrame:
-    """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot."""
+    """DuckDB's postgres extension reads binary COPY over several connections, under one snapshot.
+
+    https://duckdb.org/docs/stable/core_extensions/postgres
+    """
     check_encoding(connection)
     refuse(table, LONG_NUMBERS, "and DuckDB makes floats of more than 38 digits: use ADBC", "postgres")
     refuse(table, NO_DUCKDB, "which DuckDB without extensions does not have as it is: use ADBC", "postgres")

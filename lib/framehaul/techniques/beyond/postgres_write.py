@@ -62,7 +62,10 @@ def check_timestamps(frame: pl.DataFrame, table: Table) -> None:
     for name in of_nanoseconds(table):
         moments = frame[name].explode() if frame[name].dtype.is_nested() else frame[name]
         if (moments.to_physical() % 1000 != 0).any():
-            raise ValueError(f"column {name} holds nanoseconds, and PostgreSQL microseconds: round it")
+            raise ValueError(
+                f"column {name} holds nanoseconds, and PostgreSQL microseconds: make it a number, which keeps them, "
+                "or round it"
+            )
 
 
 def check_documents(frame: pl.DataFrame, table: Table) -> None:
@@ -386,7 +389,10 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
 
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")
 def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame) -> None:
-    """DuckDB's postgres extension scans the frame and copies it into the table."""
+    """DuckDB's postgres extension scans the frame and copies it into the table.
+
+    https://duckdb.org/docs/stable/core_extensions/postgres
+    """
     for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
             raise ValueError(f"column {name} is text[], where DuckDB makes NULL of the text NULL: use pgpq or ADBC")
