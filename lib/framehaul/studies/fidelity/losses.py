@@ -215,8 +215,20 @@ LOSSES: tuple[Loss, ...] = (
         "are some as well.",
     ),
     Loss(
-        r"postgres write .*_asyncpg_(copy_binary|executemany)", r"date: ", r"infinity",
-        "asyncpg sends Python's first and last date, 0001-01-01 and 9999-12-31, as `-infinity` and `infinity`.",
+        r"postgres write .*_asyncpg_(copy_binary|executemany)", r"(date|timestamp): ", r"infinity",
+        "asyncpg sends Python's first and last date and moment, 0001-01-01 and the end of 9999-12-31, as `-infinity` and "
+        "`infinity`.",
+    ),
+    Loss(
+        r"clickhouse write .*(driver_(native|rows)|_sqlalchemy_to_sql|connect_insert)", r"timestamp: 2300",
+        r"became 10000-",
+        "The driver takes seconds from a float, which rounds the last microsecond of a late year up, and adds the "
+        "microseconds.",
+    ),
+    Loss(
+        r"clickhouse read .*_query_dataframe", r"timestamp: (0001|2300)", r"became",
+        "clickhouse-driver makes nanoseconds of moments for pandas, which 64 bits hold from 1677 to 2262; of others "
+        "they come around.",
     ),
     Loss(
         r"postgres write", r"timestamp: nanoseconds", r"became",

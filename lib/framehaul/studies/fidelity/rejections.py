@@ -44,6 +44,7 @@ REJECTIONS: tuple[Rejection, ...] = (
     Rejection("format", r"(?i)parquet", "http_parquet"),
     Rejection("format", r"Arrow's decimals"),
     Rejection("server", r"^ProgramLimitExceeded"),
+    Rejection("driver", r"^ValueError: year -?\d+ is out of range"),
     # Techniques of ours, whose decoders and encoders know fewer types, say so by the column.
     Rejection("driver", r"^ValueError: column \w+ is .*(decoded here|encoded here|use |cast it|read it)"),
     Rejection("driver", r"^ValueError: column \w+ is .*all its NULLs"),
