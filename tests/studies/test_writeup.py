@@ -38,10 +38,11 @@ names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
 
 
 def anchors(text: str) -> set[str]:
-    """What a link into a page can name: its headings, as GitHub writes them."""
+    """What a link into a page can name: its headings, as GitHub writes them, and names that stand there."""
     kept = string.ascii_lowercase + string.digits + "-_ "
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
-    return {"".join(one for one in heading.lower() if one in kept).replace(" ", "-") for heading in headings}
+    named = re.findall(r'^<a id="([^"]+)"></a>$', text, re.MULTILINE)
+    return {"".join(one for one in heading.lower() if one in kept).replace(" ", "-") for heading in headings} | {*named}
 
 
 def texts(page: Path) -> list[str]:

@@ -216,8 +216,8 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"postgres write .*_asyncpg_(copy_binary|executemany)", r"(date|timestamp): ", r"infinity",
-        "asyncpg sends Python's first and last date and moment, 0001-01-01 and the end of 9999-12-31, as `-infinity` and "
-        "`infinity`.",
+        "asyncpg sends Python's first and last date and moment, 0001-01-01 and the end of 9999-12-31, as `-infinity` "
+        "and `infinity`.",
     ),
     Loss(
         r"clickhouse write .*(driver_(native|rows)|_sqlalchemy_to_sql|connect_insert)", r"timestamp: 2300",
