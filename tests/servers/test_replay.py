@@ -60,7 +60,11 @@ def check_replay(servers: Servers, database: Database, direction: Direction, cho
             assert (counts.statements is None) == (database == "clickhouse")
             with replayed(server, recorder.conversations(server)) as replayer:
                 for _ in range(2):
-                    again = runner.run(passes.sent(technique, 1, reached(server, replayer.ports)))
+                    try:
+                        again = runner.run(passes.sent(technique, 1, reached(server, replayer.ports)))
+                    except Exception as error:
+                        error.add_note(f"What answered says: {replayer.failures}.")
+                        raise
                     assert again is not None
                     for frame in again[0]:
                         if frame is not None:

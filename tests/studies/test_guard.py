@@ -26,6 +26,7 @@ from framehaul.errors import ServerError, SettingsError, UnavailableError, Wrong
 from framehaul.results import store
 from framehaul.results.ratios import Ratio
 from framehaul.servers import Servers
+from framehaul.servers.postgres import program
 from framehaul.servers.replay import Conversation
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
@@ -570,6 +571,26 @@ def test_an_environment_has_its_own_version_and_ours_of_all_else(tmp_path: Path)
     assert found.modules == ("asyncpg",)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["tree", "git"])
+def test_an_environment_is_made_of_a_source_tree_and_of_a_checkout(form: str, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "tiny_driver").mkdir(parents=True)
+    (tree / "tiny_driver" / "__init__.py").write_text("")
+    (tree / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "tiny-driver"\nversion = "7"\n[tool.setuptools]\npackages = ["tiny_driver"]\n'
+    )
+    given = str(tree)
+    if form == "git":
+        who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+        for command in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "first"]):
+            subprocess.run(["git", "-C", tree, *command], check=True)
+        given = f"git+file://{tree}"
+    found = make(given, tmp_path / "a")
+    assert (found.title, found.modules) == ("tiny-driver 7", ("tiny_driver",))
+
+
 def test_a_package_that_does_not_import_is_refused_with_its_reason(tmp_path: Path) -> None:
     path = wheel(tmp_path, "pass\n    1 / 0\n    async def more():\n        pass")
     broken = tmp_path / "broken" / path.name
@@ -703,6 +724,25 @@ def test_servers_and_drivers_are_compared(
     assert len(passes)
     assert passes["server_cpu_s"].null_count() == (0 if of_servers else len(passes))
     assert passes["cpu_s"].null_count() == (len(passes) if of_servers else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "techniques"),
+    [
+        ("postgres", f"postgres={program('postgres').parents[1]}", "polars_asyncpg_copy_text"),
+        ("clickhouse", f"clickhouse=chdb-core=={distribution('chdb-core').version}", "polars_urllib3_arrow_stream"),
+    ],
+)
+def test_a_server_of_a_directory_or_of_a_wheel_is_compared(
+    baseline: str, candidate: str, techniques: str, settings: Settings, tmp_path: Path, capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pairs, "LOOKS", (1,))
+    terms = {"baseline": baseline, "candidate": candidate, "techniques": techniques, "budget": "60s"}
+    _, found = ran(settings, tmp_path, capsys, **terms)
+    assert found["baseline"].endswith("(ours)") and found["candidate"] != found["baseline"]
+    assert not [one for one in found["techniques"] if one["verdict"] in ("fails", "wrong")]
 
 
 @pytest.mark.slow
