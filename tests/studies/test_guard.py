@@ -205,6 +205,11 @@ def guarded(
         ([sample("one", 0, "a", status="failed", reason="dies")], facts(), "not compared", 2),
         ([sample("one", 0, "a", status="skipped", reason="no pg_parquet")], facts(), "not compared", 2),
         (
+            [*rounds("one", 1.0, 0.005), sample("one", 0, "a", status="failed", reason="dies")],
+            facts(), "not compared", 2,
+        ),
+        (rounds("one", 1.0, 0.005, 2), facts(("bytes sent", "1", "2", "bytes changed")), "bytes changed", 2),
+        (
             [replace(one, growth_bytes=1 << 20 if one.side == "b" else 0) for one in rounds("one", 1.0, 0.005)],
             facts(), "leaks", 1,
         ),

@@ -94,9 +94,9 @@ def leaders(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat) -
     return [one for one in techniques if one in staying]
 
 
-def _method(technique: Technique) -> tuple[str, str]:
-    """A technique without the kind of frame that it takes or gives."""
-    return technique.database, technique.name.removeprefix(f"{technique.frame}_")
+def _method(technique: Technique) -> str:
+    """A technique's name without the kind of frame that it takes or gives."""
+    return technique.name.removeprefix(f"{technique.frame}_")
 
 
 def _kind(technique: Technique) -> tuple[str, str]:

@@ -289,10 +289,7 @@ class Guarding:
             self._say(f"what {2 * LEAKING_CALLS} calls of {kept.path.name} leave")
             try:
                 with ExitStack() as stack:
-                    workers = {side: self._started(stack, side) for side in SIDES}
-                    for worker in workers.values():
-                        self._prepared(worker, [kept])
-                    answers = self._asked_replays(kept, workers, "growth", [SIDES], LEAKING_CALLS)
+                    answers = self._asked_replays(kept, self._pair(stack, [kept]), "growth", [SIDES], LEAKING_CALLS)
             except GoneError as error:
                 self.notes.append(f"what many calls of {kept.path.name} leave is not known: {error}")
                 continue
@@ -438,6 +435,13 @@ class Guarding:
         stack.callback(worker.end)
         return worker
 
+    def _pair(self, stack: ExitStack, kept: Sequence[Kept]) -> dict[Side, Worker]:
+        """A fresh process of each side, ready; they start at once."""
+        workers = {side: self._started(stack, side) for side in SIDES}
+        for worker in workers.values():
+            self._prepared(worker, kept)
+        return workers
+
     def _prepared(self, worker: Worker, kept: Sequence[Kept]) -> Worker:
         """It has started, and its tables are there; raises GoneError where it does not."""
         worker.ready()
@@ -525,9 +529,7 @@ class Guarding:
         order = random.Random(f"{self._seed}/{number}")
         try:
             with ExitStack() as stack:
-                workers = {side: self._started(stack, side) for side in SIDES}
-                for worker in workers.values():
-                    self._prepared(worker, left)
+                workers = self._pair(stack, left)
                 for kept in order.sample(left, len(left)):
                     self._observed(kept, workers, number, order)
         except GoneError as error:  # a side that does not even start says nothing about one technique

@@ -17,6 +17,7 @@ from framehaul.reporting.shown import Shown
 from framehaul.reporting.tables import Column, Listing, bullets, where, words
 from framehaul.results import committed, store
 from framehaul.results.ratios import Ratio
+from framehaul.results.statistics import NAMES
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.guard import STUDY
 from framehaul.studies.guard.formats import findings, listing, rule
@@ -39,7 +40,6 @@ LINES = 40
 ORDERS = 400
 """In so many orders the rounds of a guard that was tried out are looked at again."""
 PAIR = ["baseline", "candidate"]
-NAMES = ["database", "direction", "technique"]
 
 
 class Guard(Shown):

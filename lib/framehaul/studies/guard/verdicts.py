@@ -17,6 +17,7 @@ import polars as pl
 
 from framehaul.results import ratios
 from framehaul.results.ratios import Ratio
+from framehaul.results.statistics import NAMES
 
 LOOKS = (6, 9, 13, 19, 28)
 """After how many rounds it is looked whether the verdict is clear; none is longer than the last."""
@@ -163,10 +164,9 @@ class _Told:
 
 def _of_page(passes: pl.DataFrame) -> dict[Key, _Told]:
     """Every technique of a guard, told by all that its page claims."""
-    names = ["database", "direction", "technique"]
     found: dict[Key, tuple[Ratio, Ratio]] = {}
-    for key in passes.select(names).unique(maintain_order=True).rows():
-        of = passes.filter(**dict(zip(names, key, strict=True)))
+    for key in passes.select(NAMES).unique(maintain_order=True).rows():
+        of = passes.filter(**dict(zip(NAMES, key, strict=True)))
         found[key] = ratio_of(of, _cpu_of(passes)), ratio_of(of, "seconds")
     page = [one for both in found.values() for one in both]
     signs = told_by(page, max((one.rounds for one in page), default=0))
@@ -182,18 +182,16 @@ def clear(passes: pl.DataFrame) -> set[Key]:
 
 def suspected(passes: pl.DataFrame) -> set[Key]:
     """The techniques that look as if they left something with each call."""
-    names = ["database", "direction", "technique"]
-    return {cast("Key", key) for key, own in passes.group_by(names) if _leak(own, None)}
+    return {cast("Key", key) for key, own in passes.group_by(NAMES) if _leak(own, None)}
 
 
 def judged(passes: pl.DataFrame, exact: pl.DataFrame) -> list[Judged]:
     """One for each technique of a guard, the worst first; before them, where they are several, one for all together."""
-    names = ["database", "direction", "technique"]
-    labels: dict[Key, str] = {tuple(row[:3]): row[3] for row in passes.select(*names, "label").unique().rows()}
+    labels: dict[Key, str] = {tuple(row[:3]): row[3] for row in passes.select(*NAMES, "label").unique().rows()}
     found, page = [], _of_page(passes)
     for key, one in page.items():
-        own = passes.filter(**dict(zip(names, key, strict=True)))
-        rows = exact.filter(**dict(zip(names, key, strict=True))).to_dicts()
+        own = passes.filter(**dict(zip(NAMES, key, strict=True)))
+        rows = exact.filter(**dict(zip(NAMES, key, strict=True))).to_dicts()
         facts = [row for row in rows if row["worse"] and _share(row) > COUNTS_MATTER.get(row["what"], 0)]
         many = next(((int(row["before"]), int(row["after"])) for row in rows if row["what"] == KEPT), None)
         verdict, findings = _of_one(own, facts, one, _leak(own, many))
@@ -292,5 +290,5 @@ def status(found: Sequence[Judged]) -> int:
     """The exit status: 1 with a regression, 2 when nothing could be compared, else 0."""
     if any(one.verdict in REGRESSIONS for one in found):
         return 1
-    compared = (measured(one.cpu, one.wall).rounds >= ratios.LEAST_ROUNDS for one in found if one.verdict != "unstable")
-    return 0 if any(compared) else 2
+    compared = [one for one in found if one.verdict not in ("not compared", "unstable")]
+    return 0 if any(measured(one.cpu, one.wall).rounds >= ratios.LEAST_ROUNDS for one in compared) else 2

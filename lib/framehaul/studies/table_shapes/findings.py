@@ -158,8 +158,9 @@ def _crossings(by_point: pl.DataFrame) -> Iterable[tuple[Where, Medians, Medians
         copies = group.filter(pl.col("origin") != "everyday").sort("rows_per_s", descending=True).to_dicts()
         for statement in group.filter(origin="everyday").to_dicts():
             its_own = [copy for copy in copies if copy["driver"] == statement["driver"]]
-            for copy, own in [*((one, False) for one in copies[:1]), *((one, True) for one in its_own[:1])]:
-                yield (str(database), "write", "append"), statement, copy, ratio_of_rows(statement, copy), own
+            for own, ranked in ((False, copies), (True, its_own)):
+                for copy in ranked[:1]:
+                    yield (str(database), "write", "append"), statement, copy, ratio_of_rows(statement, copy), own
 
 
 def from_rows(page: Page) -> list[dict[str, Any]]:
