@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from framehaul.errors import ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.reporting.study import Study, as_given, imported
-from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
+from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, TOOLS, Settings, load_settings, nearest
 from framehaul.studies import registry
 
 
@@ -239,7 +239,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-BUILT = {"tools", "cache"}
+BUILT = {TOOLS, "cache"}
 """What make clean leaves of the state directory."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,

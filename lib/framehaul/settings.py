@@ -16,6 +16,7 @@ from framehaul.errors import SettingsError
 
 PROJECT = Path(__file__).resolve().parents[2]
 PREFIX = "FRAMEHAUL_"
+TOOLS = "tools"
 GIVEN_TO_MAKE = ("preset", "servers", "transport", "out", "data", "scheduler", "fresh")
 """Settings that are variables of make as well, without the prefix."""
 
@@ -80,6 +81,11 @@ class Settings:
     """Whether what an interrupted run has left is measured anew, too."""
     python: str | None = None
     """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
+
+    @property
+    def tools_dir(self) -> Path:
+        """What is built, or fetched, once, for all servers that this project runs."""
+        return (self.state_dir / TOOLS).resolve()
 
     def of_a_run(self) -> Settings:
         """What decides what a run measures: where the servers are counts, not where results and state are kept.

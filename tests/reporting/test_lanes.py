@@ -21,27 +21,31 @@ from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 
 QUESTION = "?"
+KINDS = ("only_reads", "alone", "untimed")
 
 
 def test_only_what_takes_no_time_runs_beside_others() -> None:
     chosen: list[lanes.Pair] = [(study, {}) for study in registry.chosen("")]
     for preset in PRESETS:
         left = progress.Plan(chosen, replace(load_settings(), preset=preset, fresh=True)).left
-        stages = lanes.stages(left, preset)
-        assert [pair for stage in stages for pair in stage] == left
-        for stage in stages:
-            if len(stage) > 1:
-                assert not any(study.only_reads or study.alone for study, _ in stage)
-                assert preset == "smoke" or all(study.untimed for study, _ in stage)
-        if preset != "smoke":
-            assert [[study.number for study, _ in stage] for stage in stages if len(stage) > 1] == [["08", "09"]]
+        for apart in (False, True):
+            stages = lanes.stages(left, preset, apart=apart)
+            assert [pair for stage in stages for pair in stage] == left
+            for stage in stages:
+                reads, alone, untimed = ([getattr(study, name) for study, _ in stage] for name in KINDS)
+                assert all(reads) or not any(reads), "what only reads waits for what measures"
+                if len(stage) > 1:
+                    assert apart or not any(alone)
+                    assert preset == "smoke" or all(untimed) or all(reads)
+            if preset != "smoke":
+                assert [[study.number for study, _ in stage] for stage in stages if len(stage) > 1] == [["08", "09"]]
 
 
 def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
     """Run them beside each other; gives their names as they ended well."""
     ended: list[str] = []
     lanes.beside(
-        [(study, {}) for study in studies], lambda study, _, __: work(study),
+        [(study, {}) for study in studies], lambda study, _, __, ___: work(study),
         lambda study, _, __: ended.append(study.notebook),
     )  # fmt: skip
     return ended
@@ -69,13 +73,26 @@ def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
     assert most == lanes.LANES
 
 
+def test_lanes_with_servers_of_their_own_wait_for_no_table_and_begin_with_what_takes_long() -> None:
+    pairs: list[lanes.Pair] = [(Study(str(at), QUESTION, seconds=(at, 0, 0)), {}) for at in range(lanes.LANES * 2)]
+    every, found = threading.Barrier(lanes.LANES), dict[str, list[str]]()
+
+    def work(study: Study, _: object, __: object, own: lanes.Servers) -> None:
+        found.setdefault(own["lane"], []).append(study.notebook)
+        every.wait()  # for as many others, though all hold the same tables
+
+    lanes.beside(pairs, work, lambda *_: None, [{"lane": str(at)} for at in range(lanes.LANES)])
+    assert len(found) == lanes.LANES
+    assert sorted(first for first, *_ in found.values()) == ["3", "4", "5"]
+
+
 def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
     begun: list[str] = []
-    two = threading.Barrier(lanes.LANES)
+    every = threading.Barrier(lanes.LANES)
 
     def work(study: Study) -> None:
         begun.append(study.notebook)
-        two.wait()
+        every.wait()
         if study.notebook == "a":
             raise RuntimeError("no disk")
         kernel = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "ipykernel"], text=True,
@@ -83,8 +100,8 @@ def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
         assert "KeyboardInterrupt" in kernel.communicate()[1]
 
     with pytest.raises(RuntimeError, match="no disk"):
-        run([Study(name, QUESTION, holds=()) for name in "abc"], work)
-    assert sorted(begun) == ["a", "b"]
+        run([Study(name, QUESTION, holds=()) for name in "abcd"], work)
+    assert sorted(begun) == ["a", "b", "c"]
 
 
 def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +111,7 @@ def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPat
     kernel = subprocess.Popen([sys.executable, "-c", deaf, "ipykernel"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert kernel.stdout and kernel.stdin and other.stdin
     kernel.stdout.readline()
-    two = threading.Barrier(lanes.LANES)
+    two = threading.Barrier(2)
 
     def work(study: Study) -> None:
         two.wait()

@@ -52,7 +52,7 @@ def test_what_took_longer_than_expected_is_expected_to_go_on_so(
             with made.running(study, values):
                 if study is second:
                     assert made._pace == pytest.approx(3)
-                now[0] += 3 * first.seconds[0] if study is first else 1
+                now[0] += 3 * first.seconds[1] if study is first else 1
                 lasted += 1
         assert lasted == 2
 

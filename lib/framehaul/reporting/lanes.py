@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import groupby
 from typing import Any
@@ -17,61 +17,68 @@ from framehaul.reporting.progress import Lines
 from framehaul.reporting.study import Study
 from framehaul.settings import Preset
 
-LANES = 2
-"""One for each core of the machines that most runs are made on."""
+LANES = 3
+"""One more than most machines have cores: each waits for servers now and then."""
 PATIENCE_SECONDS = 20
 """How long a kernel that is interrupted may take to put away what it has on servers."""
 
 type Pair = tuple[Study, dict[str, Any]]
+type Servers = Mapping[str, str]
+"""The variables of the environment by which a kernel finds its servers."""
 
 
-def stages(left: Sequence[Pair], preset: Preset) -> list[list[Pair]]:
+def stages(left: Sequence[Pair], preset: Preset, *, apart: bool = False) -> list[list[Pair]]:
     """Notebooks in the order they run in, those together that may run beside each other.
 
-    A `smoke` run takes no time that anybody compares.
+    A `smoke` run takes no time that anybody compares. Its lanes may have servers each: then they are `apart`.
     """
 
-    def beside_others(pair: Pair) -> bool:
-        return not (pair[0].only_reads or pair[0].alone) and (pair[0].untimed or preset == "smoke")
+    def together(pair: Pair) -> str | int:
+        if pair[0].only_reads:
+            return "what only reads"
+        beside_others = pair[0].untimed or (preset == "smoke" and (apart or not pair[0].alone))
+        return "beside others" if beside_others else id(pair)
 
-    grouped = [(together, [*pairs]) for together, pairs in groupby(left, beside_others)]
-    return [stage for together, pairs in grouped for stage in ([pairs] if together else [[pair] for pair in pairs])]
+    return [[*pairs] for _, pairs in groupby(left, together)]
 
 
 def beside[T](
-    stage: Sequence[Pair], execute: Callable[[Study, dict[str, Any], Lines], T],
-    then: Callable[[Study, dict[str, Any], T], object],
+    stage: Sequence[Pair], execute: Callable[[Study, dict[str, Any], Lines, Servers], T],
+    then: Callable[[Study, dict[str, Any], T], object], servers: Sequence[Servers] = ({},) * LANES,
 ) -> None:  # fmt: skip
-    """Execute the notebooks of a stage, some at a time, but none beside another that holds the same table.
+    """Execute the notebooks of a stage, one a lane at a time, but none beside another that holds the same table.
 
-    `execute` gets where to print. An interrupt, or what one raises, ends the others, too, and is raised when they have
-    ended; `then` is not called for those.
+    `servers` has those of each lane. `execute` gets where to print, and the servers of its lane. An interrupt, or what
+    one raises, ends the others, too, and is raised when they have ended; `then` is not called for those.
     """
-    waiting, held, ended, stopped = list(stage), set[str](), threading.Condition(), threading.Event()
+    waiting, ended, stopped = list(stage), threading.Condition(), threading.Event()
+    held = {id(each): set[str]() for each in servers}
+    shared = len(held) < len(servers)
 
-    def lane() -> None:
+    def lane(own: Servers) -> None:
+        taken = held[id(own)]
         while True:
             with ended:
-                while waiting and all(held.intersection(study.holds) for study, _ in waiting):
+                while waiting and all(taken.intersection(study.holds) for study, _ in waiting):
                     ended.wait()
                 if not waiting:
                     return
-                free = [pair for pair in waiting if not held.intersection(pair[0].holds)]
-                # Who needs tables cannot begin at any time.
-                study, values = max(free, key=lambda pair: len(pair[0].holds))
+                free = [pair for pair in waiting if not taken.intersection(pair[0].holds)]
+                # Who waits for others' tables cannot begin at any time, and what takes long is not left for the end.
+                study, values = max(free, key=lambda pair: (shared and len(pair[0].holds), pair[0].seconds))
                 waiting.remove((study, values))
-                held.update(study.holds)
+                taken.update(study.holds)
             try:
-                outcome = execute(study, values, named(study.number))
+                outcome = execute(study, values, named(study.number), own)
                 if not stopped.is_set():
                     then(study, values, outcome)
             finally:
                 with ended:
-                    held.difference_update(study.holds)
+                    taken.difference_update(study.holds)
                     ended.notify_all()
 
-    with ThreadPoolExecutor(LANES, "framehaul-lane") as pool:
-        lanes = [pool.submit(lane) for _ in range(min(LANES, len(stage)))]
+    with ThreadPoolExecutor(len(servers), "framehaul-lane") as pool:
+        lanes = [pool.submit(lane, own) for own in servers[: len(stage)]]
         try:
             while not all(one.done() for one in lanes):
                 # Not for ever: Polars' handler of SIGINT has system calls restarted, so that an interrupt ends no wait.

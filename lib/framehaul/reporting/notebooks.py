@@ -6,16 +6,19 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TextIO
 
 import nbformat
 import papermill
+from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillException
+from traitlets import Dict
 from traitlets.config import Config
 
 from framehaul import servers
@@ -23,6 +26,7 @@ from framehaul.errors import ResultsError, SettingsError
 from framehaul.reporting import blocks, index, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
+from framehaul.servers import embedded
 from framehaul.settings import PROJECT, Settings
 
 type Collect = Callable[[Path], Mapping[str, Any]]
@@ -64,16 +68,25 @@ def run(
         ExitStack() as stack, _Pages(reports, known, plan, collect) as made,
     ):  # fmt: skip
 
-        def execute(study: Study, values: dict[str, Any], output: progress.Lines | TextIO) -> str | None:
+        def execute(
+            study: Study, values: dict[str, Any], output: progress.Lines | TextIO,
+            own: lanes.Servers = MappingProxyType({}),
+        ) -> str | None:  # fmt: skip
             with plan.running(study, values):
-                return _execute(study, values, reports, output)
+                return _execute(study, values, reports, output, own)
 
+        shared: list[lanes.Servers] = [{}] * lanes.LANES
+        stages, of_each = lanes.stages(plan.left, settings.preset), shared
         if not all(study.only_reads for study, _ in plan.left):
             with plan.preparing("starting the servers"):
                 stack.enter_context(servers.running(settings))
-        for stage in lanes.stages(plan.left, settings.preset):
+                if settings.preset == "smoke" and settings.servers == "embedded" and len(plan.left) > 1:
+                    # Nobody waits for a table then.
+                    stages = lanes.stages(plan.left, settings.preset, apart=True)
+                    of_each = [{}, *(stack.enter_context(_further_servers(settings)) for _ in shared[1:])]
+        for stage in stages:
             if len(stage) > 1:
-                lanes.beside(stage, execute, made.publish)
+                lanes.beside(stage, execute, made.publish, of_each)
             else:
                 made.publish(*stage[0], execute(*stage[0], sys.stdout))
         made.wait()
@@ -81,6 +94,26 @@ def run(
         for name, problem in made.problems.items():
             print(f"{name}: {problem}", file=sys.stderr)
     return not made.problems
+
+
+@contextmanager
+def _further_servers(settings: Settings) -> Iterator[lanes.Servers]:
+    """Servers beside those of a run for as long as the block lasts, and how a kernel finds them."""
+    with (
+        embedded.home_of_a_run(settings.state_dir, "lane") as home, servers.running(embedded.moved(settings, home))
+    ):  # fmt: skip
+        yield {"FRAMEHAUL_STATE_DIR": str(home), "FRAMEHAUL_POSTGRES_PORT": "", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": ""}
+
+
+class Kernel(AsyncKernelManager):
+    """A kernel with this process's environment, but for some variables."""
+
+    variables = Dict(config=True)
+
+    async def _async_start_kernel(self, **how: Any) -> None:
+        await super()._async_start_kernel(env=os.environ.copy() | self.variables, **how)
+
+    start_kernel = _async_start_kernel
 
 
 class _Pages:
@@ -121,7 +154,8 @@ class _Pages:
             self.problems[study.notebook] = problem
         else:
             self._plan.finished(study)
-        self._refresh_index()
+        if sum(not page.done() for page in self._making) == 1:  # else who comes next makes it
+            self._refresh_index()
 
     def _refresh_index(self, *, measured: bool = True) -> None:
         # What an older run left may be damaged, and keeps nobody.
@@ -150,17 +184,19 @@ class _Pages:
         index.write(self._reports, entries, metadata, "\n".join(headlines), self._collect(results) if measured else {})
 
 
-def _execute(study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO) -> str | None:
+def _execute(
+    study: Study, values: dict[str, Any], reports: Path, output: progress.Lines | TextIO, own: lanes.Servers
+) -> str | None:
     """Execute one notebook, into `reports/failed` as yet; what went wrong, or None."""
     with tempfile.TemporaryDirectory(prefix="framehaul-", dir=_for_sockets(), ignore_cleanup_errors=True) as sockets:
         # Unix sockets: over TCP any account of this machine could try to talk to the kernel. One that is killed leaves
         # them behind.
-        kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        kernel = Config({"Kernel": {"transport": "ipc", "ip": f"{sockets}/kernel", "variables": dict(own)}})
         try:
             papermill.execute_notebook(
                 NOTEBOOKS / f"{study.notebook}.ipynb", _unfinished(study, reports, "ipynb"), values,
                 kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
-                execution_timeout=_patience_seconds(study, values), config=kernel,
+                execution_timeout=_patience_seconds(study, values), kernel_manager_class=Kernel, config=kernel,
             )  # fmt: skip
         except (PapermillException, CellTimeoutError, DeadKernelError) as error:
             return " ".join(str(error).split())[-300:]

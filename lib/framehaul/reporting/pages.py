@@ -22,6 +22,10 @@ HEADING = re.compile(r'<h([1-6]) id="([^"]*)">(.*?)<a class="anchor-link" href="
 """As nbconvert makes it of a line of Markdown."""
 
 
+PLACE_OF = "framehaul-ready-{}"
+PLACE = re.compile(f"<p>{PLACE_OF.format('([0-9]+)')}</p>")
+
+
 def export(notebook: Path, page: Path) -> None:
     """Convert an executed notebook into one self-contained page with its code folded.
 
@@ -37,7 +41,9 @@ def export(notebook: Path, page: Path) -> None:
         embed_images=True,
     )  # fmt: skip
     content = nbformat.read(notebook, as_version=4)
+    ready = _taken_out(content)
     body, _ = exporter.from_notebook_node(content, resources={"metadata": {"name": title_of(content)}})
+    body = PLACE.sub(lambda place: ready[int(place[1])], body)
     loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", body)
     if loaded:
         raise ReportError(f"{page.name} would load {loaded[0]}")
@@ -46,6 +52,21 @@ def export(notebook: Path, page: Path) -> None:
     # Notebooks lead to each other; who reads a page means the other page.
     body = re.sub(r'(<a [^>]*href="(?!https?:)[^":]*\d\d_\w+)\.ipynb(#[^"]*)?"', r'\1.html\2"', body)
     page.write_text(with_sortable_tables(with_contents(body)), encoding="utf8")
+
+
+def _taken_out(content: nbformat.NotebookNode) -> list[str]:
+    """Take the outputs of a notebook that are HTML already out of it, and leave a place for each.
+
+    nbconvert parses a page and writes it anew, for some of its attributes: of large tables that takes seconds, in which
+    the next notebook may be measuring.
+    """
+    ready: list[str] = []
+    for output in chain.from_iterable(cell.get("outputs", []) for cell in content.cells):
+        data = output.get("data", {})
+        if "text/html" in data:
+            ready.append("".join(data["text/html"]))
+            data["text/html"] = f"<p>{PLACE_OF.format(len(ready) - 1)}</p>"
+    return ready
 
 
 def with_contents(page: str) -> str:

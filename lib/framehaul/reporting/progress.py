@@ -19,10 +19,8 @@ from typing import Any, Self, TextIO
 from framehaul.errors import ResultsError
 from framehaul.reporting.study import NOTEBOOKS, Study
 from framehaul.results import store
-from framehaul.settings import PROJECT, Settings
+from framehaul.settings import PRESETS, PROJECT, Settings
 
-SMOKE_SECONDS = 8
-"""Of a notebook that hardly measures: a kernel starts, tables and figures are made."""
 MINUTE, HOUR = 60, 3600
 
 
@@ -123,8 +121,7 @@ class Plan:
         return self._took / self._expected_of_done if self._expected_of_done else 1.0
 
     def _expected(self, studies: Sequence[tuple[Study, Any]]) -> float:
-        at = {"quick": 0, "reference": 1}.get(self._settings.preset)
-        return float(sum(SMOKE_SECONDS if at is None else study.seconds[at] for study, _ in studies))
+        return float(sum(study.seconds[PRESETS.index(self._settings.preset)] for study, _ in studies))
 
     @contextmanager
     def preparing(self, what: str) -> Iterator[None]:

@@ -116,8 +116,9 @@ class Study:
     `results.measured.PLACE`; empty where they are all in the usual place, or there are none."""
     headline: str = ""
     """`module:name` of what the index page begins with, HTML made from a results directory."""
-    seconds: tuple[int, int] = (30, 600)
-    """About how long it takes on two cores, as a quick look and for a reference; what is done so far corrects it."""
+    seconds: tuple[int, int, int] = (3, 30, 600)
+    """About how long it takes on two cores by each preset; what is done so far corrects it. Of a smoke run, where two
+    run at once, half the time that it takes among them."""
     untimed: bool = False
     """Whether it takes no time that work beside it would change: it runs beside others that do not."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")

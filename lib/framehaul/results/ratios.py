@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import mean, median, variance
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -100,10 +100,7 @@ def beyond(rounds: int) -> float:
 
 def ratio(left: pl.DataFrame, right: pl.DataFrame, speed: str = "rows_per_s") -> Ratio:
     """The ratio of the column `speed` of two sets of passes of one run; what ever failed has no speed."""
-    one, other = (
-        dict(side.filter((pl.col("status") != "failed").all(), status="ok").select("pass", speed).iter_rows())
-        for side in (left, right)
-    )
+    one, other = (_speeds(side.select("status", "pass", speed).rows()) for side in (left, right))
     return _paired(one, other)
 
 
@@ -119,8 +116,27 @@ def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
 
 def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     """The ratio of two techniques' rows/s, of the most rows that both moved."""
-    rows = max(set(left["rows"]) & set(right["rows"]), default=0)
-    return ratio(left.filter(rows=rows), right.filter(rows=rows))
+    one, other = _by_rows(left), _by_rows(right)
+    rows = max(one.keys() & other.keys(), default=0)
+    return _paired(_speeds(one.get(rows, [])), _speeds(other.get(rows, [])))
+
+
+type _Passes = list[tuple[str, int, float]]
+"""Status, number and speed of each."""
+
+
+def _by_rows(passes: pl.DataFrame) -> dict[int, _Passes]:
+    found: dict[int, _Passes] = {}
+    for rows, *one in passes.select("rows", "status", "pass", "rows_per_s").iter_rows():
+        found.setdefault(rows, []).append((one[0], one[1], one[2]))
+    return found
+
+
+def _speeds(passes: _Passes) -> dict[int, float]:
+    # In plain Python: a page compares hundreds of techniques of a few passes each.
+    if any(status == "failed" for status, _, __ in passes):
+        return {}
+    return {number: speed for status, number, speed in passes if status == "ok"}
 
 
 @dataclass(frozen=True)
@@ -138,14 +154,24 @@ class Evidence:
 
 def evidence(logs: Sequence[float]) -> Evidence:
     """Of the logarithms of rounds' ratios, two at least."""
-    return Evidence(mean(logs), variance(logs), len(logs) - 1, 1 / len(logs))
+    return Evidence(_mean(logs), _variance(logs), len(logs) - 1, 1 / len(logs))
 
 
 def evidence_between(left: Sequence[float], right: Sequence[float]) -> Evidence:
     """Of the logarithms of the speeds of two runs, left over right, two passes each at least."""
     degrees = len(left) + len(right) - 2
-    together = variance(left) * (len(left) - 1) + variance(right) * (len(right) - 1)
-    return Evidence(mean(left) - mean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
+    together = _variance(left) * (len(left) - 1) + _variance(right) * (len(right) - 1)
+    return Evidence(_mean(left) - _mean(right), together / degrees, degrees, 1 / len(left) + 1 / len(right))
+
+
+def _mean(logs: Sequence[float]) -> float:
+    return math.fsum(logs) / len(logs)
+
+
+def _variance(logs: Sequence[float]) -> float:
+    # As statistics.variance, which reckons in fractions: a page of guards asks for a hundred thousand of these.
+    middle = _mean(logs)
+    return math.fsum((one - middle) ** 2 for one in logs) / (len(logs) - 1)
 
 
 def errors(page: Sequence[Evidence]) -> list[tuple[float, int]]:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 
@@ -22,7 +22,7 @@ import psutil
 from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
 from framehaul.servers.postgres import elsewhere
-from framehaul.settings import Settings
+from framehaul.settings import TOOLS, Settings
 
 ADDRESSES = "servers.json"
 LOCK = "supervisor.lock"
@@ -119,6 +119,15 @@ def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
         yield home
     finally:
         _remove(home)
+
+
+def moved(settings: Settings, home: Path) -> Settings:
+    """The same servers beside others: elsewhere, at ports that are free, and with the tools that are there."""
+    tools = settings.tools_dir
+    tools.mkdir(exist_ok=True)
+    if not (home / TOOLS).exists():
+        (home / TOOLS).symlink_to(tools)
+    return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
 
 
 def _remove(home: Path) -> None:

@@ -7,6 +7,6 @@ from framehaul.reporting.study import Study
 STUDY = Study(
     "07_ablations", "Which single change gives how much, and what to change first?",
     blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
-    shown="framehaul.studies.ablations.study:Ablations", seconds=(5, 5),
+    shown="framehaul.studies.ablations.study:Ablations", seconds=(2, 5, 5),
 )  # fmt: skip
 STUDIES = (STUDY,)

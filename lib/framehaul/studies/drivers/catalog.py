@@ -202,7 +202,7 @@ def go_program(settings: Settings, *, patient: bool = False) -> Path:
     Where Go has not compiled what they import, that takes a minute and is for the `patient`. Raises UnavailableError.
     """
     find_tool("go", "Go: install it (https://go.dev/dl/)")
-    sources, target = SOURCES / "go", settings.state_dir / "drivers" / "go"
+    sources, target = SOURCES / "go", settings.tools_dir / "go"
     program, built_from = target / "drivers", target / ".framehaul"
     texts = [path.read_bytes() for path in sorted(sources.iterdir())]
     wanted = f"{hashlib.sha256(b''.join(texts)).hexdigest()} {version_output('go', 'env', 'GOVERSION')}"
@@ -238,7 +238,7 @@ def node_program(settings: Settings, *, patient: bool = False) -> Path:
 
     Who is not `patient` does not wait for a registry that does not answer. Raises UnavailableError.
     """
-    target = settings.state_dir / "drivers" / "node"
+    target = settings.tools_dir / "node"
     for tool in ("node", "npm"):
         find_tool(tool, "Node.js with npm: install it (https://nodejs.org)")
     shutil.copytree(SOURCES / "node", target, dirs_exist_ok=True)
@@ -258,7 +258,7 @@ def adbc_clickhouse(settings: Settings) -> Path:
 
     One that somebody has installed there (`dbc install clickhouse`) is left as it is. Raises UnavailableError.
     """
-    sources, target = SOURCES / "adbc_clickhouse", settings.state_dir / "tools" / "adbc_clickhouse"
+    sources, target = SOURCES / "adbc_clickhouse", settings.tools_dir / "adbc_clickhouse"
     library = target / "release" / f"libadbc_driver_clickhouse.{'dylib' if sys.platform == 'darwin' else 'so'}"
     # https://arrow.apache.org/adbc/current/format/driver_manifests.html
     manifest = Path(sys.prefix) / "etc" / "adbc" / "drivers" / "clickhouse.toml"

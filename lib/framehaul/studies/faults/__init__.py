@@ -11,6 +11,6 @@ STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
     blocks="framehaul.studies.faults.study:writeup_blocks", patience="framehaul.studies.faults.study:patience",
     shown="framehaul.studies.faults.study:Report",
-    untimed=True, holds=(), seconds=(60, 660),
+    untimed=True, holds=(), seconds=(19, 60, 660),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -10,6 +10,6 @@ STUDY = Study(
     blocks="framehaul.studies.guard.study:writeup_blocks",
     shown="framehaul.studies.guard.study:Guard",
     only_reads=True,
-    seconds=(5, 5),
+    seconds=(3, 5, 5),
 )
 STUDIES = (STUDY,)

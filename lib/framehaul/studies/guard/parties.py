@@ -17,7 +17,7 @@ from framehaul import servers
 from framehaul.errors import SettingsError
 from framehaul.harness.environment import server_versions
 from framehaul.servers import Servers, embedded
-from framehaul.servers.embedded import Variant, home_of_a_run
+from framehaul.servers.embedded import Variant, home_of_a_run, moved
 from framehaul.settings import Settings, nearest
 from framehaul.studies.guard.environments import CandidateError, Environment, differing, make
 from framehaul.studies.guard.pairs import SIDES, Party
@@ -114,13 +114,8 @@ def _one_pair(settings: Settings) -> Iterator[tuple[Servers, Path]]:
         with servers.running(settings) as running:
             yield running, settings.state_dir
         return
-    with home_of_a_run(settings.state_dir, STATE) as home, servers.running(_moved(settings, home)) as running:
+    with home_of_a_run(settings.state_dir, STATE) as home, servers.running(moved(settings, home)) as running:
         yield running, home
-
-
-def _moved(settings: Settings, home: Path) -> Settings:
-    """The same servers beside others: elsewhere, at ports that are free."""
-    return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
 
 
 @contextmanager
@@ -172,7 +167,7 @@ def _servers(
             say(f"starting {one.given}")
             home = stack.enter_context(home_of_a_run(settings.state_dir, STATE))
             variant, content = _variant(one, directory / side)
-            own = replace(_moved(settings, home), postgres_extensions=None)
+            own = replace(moved(settings, home), postgres_extensions=None)
             running = stack.enter_context(embedded.running(own, variant))
             assert one.database is not None
             version = VERSION.search(server_versions(running)[one.database])

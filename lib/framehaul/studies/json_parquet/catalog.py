@@ -39,7 +39,7 @@ class Converter:
 
 def json2parquet(settings: Settings) -> list[str]:
     """The program of the article, in Rust; raises UnavailableError where it is not there."""
-    schema = settings.state_dir / "tools" / "buildings.json"
+    schema = settings.tools_dir / "buildings.json"
     program = json2parquet_program(settings)
     schema.parent.mkdir(parents=True, exist_ok=True)
     schema.write_text(json.dumps({"fields": [*map(_rust_field, buildings.SCHEMA)], "metadata": {}}))
@@ -48,7 +48,7 @@ def json2parquet(settings: Settings) -> list[str]:
 
 def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
     """Where json2parquet is: on PATH, or built here by the `patient`; raises UnavailableError."""
-    target = settings.state_dir / "tools"
+    target = settings.tools_dir
     built = target / "bin" / "json2parquet"
     on_path = shutil.which("json2parquet")
     for program in ([Path(on_path)] if on_path else []) + [built]:

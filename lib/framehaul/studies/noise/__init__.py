@@ -12,6 +12,6 @@ STUDY = Study(
     "variant",
     "framehaul.studies.noise.study:writeup_blocks",
     shown="framehaul.studies.noise.study:Noise",
-    seconds=(45, 900),
+    seconds=(4, 45, 900),
 )
 STUDIES = (STUDY,)

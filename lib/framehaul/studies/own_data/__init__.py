@@ -22,6 +22,6 @@ STUDY = Study(
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),
     ),
-    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(180, 600), on_demand=True,
+    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -11,6 +11,6 @@ STUDY = Study(
     TECHNIQUE_PASSES,
     blocks="framehaul.studies.scaling.study:writeup_blocks",
     shown="framehaul.studies.scaling.study:Scaling",
-    seconds=(28, 1800),
+    seconds=(10, 28, 1800),
 )
 STUDIES = (STUDY,)

@@ -11,6 +11,6 @@ STUDY = Study(
     headline="framehaul.studies.summary.study:headline_html",
     only_reads=True,
     shown="framehaul.studies.summary.study:Summary",
-    seconds=(6, 8),
+    seconds=(3, 6, 8),
 )
 STUDIES = (STUDY,)

@@ -20,6 +20,6 @@ STUDY = Study(
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",
     measured="framehaul.studies.table_shapes.passes:placed",
-    seconds=(85, 14_400),
+    seconds=(5, 85, 14_400),
 )
 STUDIES = (STUDY,)
