@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import clickhouse_driver
     import duckdb
     import httpx
+    import ibis
     import psycopg
     import psycopg2.extensions
     import sqlalchemy
@@ -605,6 +606,30 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
         yield ChdbRemote(engine, server)
 
 
+@contextmanager
+def open_ibis_postgres(server: PostgresServer) -> Iterator[ibis.BaseBackend]:
+    """Ibis over a psycopg connection; raises UnavailableError where it is not installed, which few need."""
+    with open_psycopg(server) as connection:
+        yield imported_ibis().postgres.from_connection(connection)
+
+
+@contextmanager
+def open_ibis_clickhouse(server: ClickHouseServer) -> Iterator[ibis.BaseBackend]:
+    """Ibis over a clickhouse-connect client; raises UnavailableError where it is not installed."""
+    with open_clickhouse_connect(server) as client:
+        yield imported_ibis().clickhouse.from_connection(client)
+
+
+def imported_ibis() -> Any:
+    """Ibis, which takes most of a second to import; raises UnavailableError where it is not installed."""
+    try:
+        import ibis
+    except ImportError:
+        needed = "ibis-framework[clickhouse,postgres]"
+        raise UnavailableError(f"Ibis is not installed: pip install '{needed}'") from None
+    return ibis
+
+
 @asynccontextmanager
 async def open_httpx(server: ClickHouseServer) -> AsyncIterator[httpx.AsyncClient]:
     """An httpx client bound to the server, its database and its login, with a connection already open."""
@@ -667,6 +692,8 @@ CLIENTS: dict[str, Opener] = {
     "httpx": open_httpx,
     "aiohttp": open_aiohttp,
     "chdb": open_chdb,
+    "ibis_postgres": open_ibis_postgres,
+    "ibis_clickhouse": open_ibis_clickhouse,
     "clickhouse_connect": open_clickhouse_connect,
     "clickhouse_connect_rust": open_clickhouse_connect_rust,
 }

@@ -43,6 +43,7 @@ DRIVERS = {
     "aiohttp": "aiohttp",
     "clickhouse_connect": "clickhouse-connect",
     "chdb": "chDB",
+    "ibis": "Ibis",
 }
 """Names of drivers as they stand in a technique's name, and as a reader knows them."""
 CONNECT_IN_CALL = ("connectorx", "adbc_uri", "urllib", "chdb")

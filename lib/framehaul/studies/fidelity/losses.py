@@ -150,17 +150,17 @@ LOSSES: tuple[Loss, ...] = (
         "ClickHouse has no NULL in place of an Array, a Map or a Tuple, and stores an empty one, or one of NULLs.",
     ),
     Loss(
-        r"clickhouse write polars_.*_parquet", r"frame: UUIDs of Arrow", r"became NULL",
-        "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of bytes that a Parquet file has for a UUID. "
-        "Send their text.",
+        r"clickhouse write polars_.*(_parquet|ibis_insert)", r"frame: UUIDs of Arrow", r"became NULL",
+        "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of bytes that Parquet or Arrow has for a "
+        "UUID. Send their text.",
     ),
     Loss(
-        r"clickhouse write .*_connect_insert", r"struct: a field more", r"became '?\{",
+        r"clickhouse write .*(_connect_insert|pandas_ibis)", r"struct: a field more", r"became '?\{",
         "clickhouse-connect takes from each dictionary what the Tuple has, and passes over the rest.",
     ),
     Loss(
-        r"clickhouse write .*_parquet", r"struct: a field more", r"became '?\{",
-        "ClickHouse passes over what a struct of a Parquet file has beyond the Tuple.",
+        r"clickhouse write .*(_parquet|polars_ibis_insert)", r"struct: a field more", r"became '?\{",
+        "ClickHouse passes over what a struct of a Parquet file, or of Arrow, has beyond the Tuple.",
     ),
     Loss(
         r" read ", r"decimal", r"became Decimal",
@@ -241,7 +241,8 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse write", r"one beyond", r"became (-|0$)",
-        "ClickHouse's parsers of text and Parquet let an integer that is too large wrap around. Cast before, strictly.",
+        "ClickHouse's parsers of text, Parquet and Arrow let an integer that is too large wrap around. Cast before, "
+        "strictly.",
     ),
     Loss(
         r"clickhouse write .*(_csv|_tsv)", r"date: ", r"became (1970-01-01|2149-06-06)",
@@ -290,10 +291,10 @@ LOSSES: tuple[Loss, ...] = (
         "(`output_format_parquet_string_as_string`); nothing checks that it is.",
     ),
     Loss(
-        r"clickhouse read .*(query_df(_rust)?|connect_query|connect_sqlalchemy_read_\w+)$", r"not UTF-8|bytes",
-        r"became b?'[0-9a-f]+",
-        "clickhouse-connect's `query` and `query_df`, and its dialect, give bytes that are not UTF-8 as text of their "
-        "hexadecimal digits (`reproductions`). Ask for such columns as bytes: `column_formats`.",
+        r"clickhouse read .*(query_df(_rust)?|connect_query|connect_sqlalchemy_read_\w+|ibis_to_\w+)$",
+        r"not UTF-8|bytes", r"became b?'[0-9a-f]+",
+        "clickhouse-connect's `query` and `query_df`, its dialect, and Ibis over it, give bytes that are not UTF-8 as "
+        "text of their hexadecimal digits (`reproductions`). Ask for such columns as bytes: `column_formats`.",
     ),
     Loss(
         r"clickhouse read .*query_df_arrow$", r"not UTF-8", r"no UTF-8",
@@ -350,6 +351,27 @@ LOSSES: tuple[Loss, ...] = (
         "for a float, and those of a UInt64 for a bigint (`reproductions`). Cast before to what the table has.",
     ),
     Loss(
+        r" write .*ibis", r"frame: .*(missing|key as index)", r"became",
+        "Ibis names the columns that the frame has, and the server fills the others with their default.",
+    ),
+    Loss(
+        r"postgres write pandas_ibis", r"list of float", r"became \[None",
+        "Ibis makes Arrow of a pandas frame, in whose lists NaN becomes NULL. Give it a Polars frame.",
+    ),
+    Loss(
+        r"postgres read pandas_ibis", r"int(64|128|256): least", r"became",
+        "Ibis makes Decimals of what psycopg gives for a `numeric` by way of floats, which have some 16 digits.",
+    ),
+    Loss(
+        r"postgres read pandas_ibis", r"duration", r"became",
+        "Ibis takes every `interval` for one of whole seconds.",
+    ),
+    Loss(
+        r"clickhouse read pandas_ibis", r"native json", r"became",
+        "Ibis has clickhouse-connect make Python's objects of documents, in which a float without a fraction is an "
+        "integer. Ask for `toString` of the column.",
+    ),
+    Loss(
         r"write .*(to_sql|write_database)", r"frame: .*(missing|key as index)", r"became",
         "`to_sql` names the columns that the frame has, and the server fills the others with their default.",
     ),
@@ -372,7 +394,7 @@ LOSSES: tuple[Loss, ...] = (
         "Polars makes a pandas frame of it, whose `to_sql` takes NaN for NULL.",
     ),
     Loss(
-        r"clickhouse write .*_clickhouse_connect_(insert|sqlalchemy_to_sql)", r"enum: a value more",
+        r"clickhouse write .*(_clickhouse_connect_(insert|sqlalchemy_to_sql)|pandas_ibis)", r"enum: a value more",
         r"cannot be read back",
         "clickhouse-connect sends 0 for a text that the enum does not have, and the server stores it: whoever reads "
         "the column gets an error (`reproductions`).",

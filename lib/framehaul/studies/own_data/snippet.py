@@ -40,9 +40,11 @@ ALSO_NEEDED = {
     "clickhouse_connect_sqlalchemy": {"clickhouse-connect"},
     "clickhouse_connect_rust": {"clickhouse-connect-core"},
     "sqlalchemy": {"psycopg"},
+    "ibis_postgres": {"psycopg"},
+    "ibis_clickhouse": {"clickhouse-connect"},
 }
 """Distributions, by client, that no import at the top of the code names."""
-EXTRAS = {"psycopg": "psycopg[binary]"}
+EXTRAS = {"psycopg": "psycopg[binary]", "ibis-framework": "ibis-framework[clickhouse,postgres]"}
 
 
 class SnippetError(RuntimeError):

@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
     "clickhouse_sqlalchemy_http": ["clickhouse-sqlalchemy"],
     "clickhouse_connect_sqlalchemy": ["sqlalchemy", "clickhouse-connect"],
     "chdb": ["chdb-core"],
+    "ibis": ["ibis-framework"],
 }
 """Of drivers whose package is not called as they are."""
 

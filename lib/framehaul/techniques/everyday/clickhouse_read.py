@@ -5,14 +5,19 @@ Every function takes an open client and a `Table`, and returns the table's conte
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import clickhouse_driver
 import pandas as pd
 import polars as pl
 import sqlalchemy
 from clickhouse_connect.driver.client import Client
 
-from framehaul.data.schema import Table
+from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import ibis
 
 
 @technique(family="convenience", label="pandas.read_sql, SQLAlchemy over clickhouse-driver")
@@ -89,3 +94,26 @@ def polars_clickhouse_connect_query(client: Client, table: Table) -> pl.DataFram
     """
     rows = client.query(f"SELECT {table.clickhouse_columns} FROM {table.clickhouse_name}").result_rows
     return pl.DataFrame(rows, schema=table.column_names, orient="row")
+
+
+@technique(family="http_native", label="Ibis to_pandas", client="ibis_clickhouse")
+def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
+    """Ibis has clickhouse-connect's `query_df` make the frame, and converts its columns.
+
+    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
+    """
+    frame: pd.DataFrame = backend.table(table.name).to_pandas()
+    return frame
+
+
+@technique(family="http_native", label="Ibis to_polars", client="ibis_clickhouse")
+def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
+    """Ibis makes Arrow of the objects that clickhouse-connect makes of native blocks, and Polars takes that.
+
+    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars; it makes no Arrow of
+    UUIDs, so the server gives them as text.
+    """
+    stored = backend.table(table.name)
+    texts = {name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)}
+    frame: pl.DataFrame = stored.mutate(**texts).to_polars()
+    return frame

@@ -5,7 +5,7 @@ Every function takes an open client, a `Table` and a frame, and returns when the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import clickhouse_driver
 import numpy as np
@@ -16,6 +16,9 @@ from clickhouse_connect.driver.client import Client
 
 from framehaul.data.schema import Table
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import ibis
 
 
 @technique(family="insert_rows", label="pandas.to_sql, SQLAlchemy over clickhouse-driver")
@@ -72,6 +75,25 @@ def polars_clickhouse_connect_insert(client: Client, table: Table, frame: pl.Dat
     https://clickhouse.com/docs/integrations/language-clients/python/driver-api#client-insert-method
     """
     client.insert(table.clickhouse_name, frame.rows(), column_names=table.column_names)
+
+
+@technique(family="http_native", label="Ibis insert from Pandas", client="ibis_clickhouse")
+def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
+    """Ibis gives a pandas frame to clickhouse-connect's `insert_df`.
+
+    https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert
+    """
+    backend.insert(table.name, frame)
+
+
+@technique(family="arrow", label="Ibis insert of Arrow from Polars", client="ibis_clickhouse")
+def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
+    """Ibis gives Arrow to clickhouse-connect's `insert_arrow`.
+
+    https://ibis-project.org/backends/clickhouse#ibis.backends.clickhouse.Backend.insert; of Polars' own frame it makes
+    an external table, whose columns' names it does not quote.
+    """
+    backend.insert(table.name, frame.to_arrow())
 
 
 def _copied(column: pd.Series[Any]) -> np.ndarray[Any, Any]:

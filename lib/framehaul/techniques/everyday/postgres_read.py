@@ -5,13 +5,18 @@ Every function takes an open connection and a `Table`, and returns the table's c
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import adbc_driver_postgresql.dbapi
 import pandas as pd
 import polars as pl
 import sqlalchemy
 
-from framehaul.data.schema import Table
+from framehaul.data.schema import ColumnType, Table
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import ibis
 
 BATCH_ROWS = 10_000
 
@@ -96,3 +101,26 @@ def polars_adbc_uri_read_database(address: str, table: Table) -> pl.DataFrame:
     """
     query = f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}"
     return pl.read_database_uri(query, address, engine="adbc")
+
+
+@technique(family="row_fetch", label="Ibis to_pandas", client="ibis_postgres")
+def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFrame:
+    """Ibis has psycopg fetch all rows, and pandas make columns of them.
+
+    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_pandas
+    """
+    frame: pd.DataFrame = backend.table(table.name).to_pandas()
+    return frame
+
+
+@technique(family="row_fetch", label="Ibis to_polars", client="ibis_postgres")
+def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
+    """Ibis has psycopg fetch rows from a cursor on the server, makes Arrow of them, and Polars takes that.
+
+    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars; it makes no Arrow of
+    psycopg's UUIDs, so the server gives them as text.
+    """
+    stored = backend.table(table.name)
+    texts = {name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)}
+    frame: pl.DataFrame = stored.mutate(**texts).to_polars()
+    return frame

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import adbc_driver_postgresql.dbapi
@@ -23,6 +23,9 @@ from psycopg2.extras import execute_values
 
 from framehaul.data.schema import ColumnType, Table, quote_postgres, refuse
 from framehaul.techniques.registry import technique
+
+if TYPE_CHECKING:
+    import ibis
 
 CHUNK_ROWS = 1000
 """Of a statement with all its VALUES: PostgreSQL has 65,535 parameters, https://www.postgresql.org/docs/18/limits.html"""
@@ -208,6 +211,32 @@ def polars_sqlalchemy_core_insert(connection: sqlalchemy.Connection, table: Tabl
     with connection.begin():
         if rows := frame.to_dicts():
             connection.execute(into, rows)
+
+
+@technique(family="insert_rows", label="Ibis insert from Pandas", client="ibis_postgres")
+def pandas_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame) -> None:
+    """Ibis has psycopg insert rows into a temporary table, one by one, and the server inserts those.
+
+    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert; without the table's types it
+    would insert UUIDs as text, which PostgreSQL refuses.
+    """
+    _insert_by_ibis(backend, table, frame)
+
+
+@technique(family="insert_rows", label="Ibis insert from Polars", client="ibis_postgres")
+def polars_ibis_insert(backend: ibis.BaseBackend, table: Table, frame: pl.DataFrame) -> None:
+    """The same: of either frame Ibis makes Arrow, and dictionaries of that.
+
+    https://ibis-project.org/backends/postgresql#ibis.backends.postgres.Backend.insert
+    """
+    _insert_by_ibis(backend, table, frame)
+
+
+def _insert_by_ibis(backend: ibis.BaseBackend, table: Table, frame: pd.DataFrame | pl.DataFrame) -> None:
+    import ibis
+
+    types = backend.table(table.name).schema()
+    backend.insert(table.name, ibis.memtable(frame, schema={name: types[name] for name in frame.columns}))
 
 
 def _uuid_bytes(text: str) -> bytes:
