@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import psutil
+import psycopg
 import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
@@ -207,6 +210,30 @@ def test_two_writers_on_the_same_keys_lose_nothing_and_never_wait_in_a_circle(se
             found = measure.together(here, BY_NAME[name], measure.two_frames(here.there, case, 4))
         lost[name] = found["lost_rows"], found["doubled_rows"], found["retries"]
     assert set(lost.values()) == {(0, 0, 0)}
+
+
+def test_in_the_frames_own_order_two_writers_do_wait_in_a_circle(servers: Servers) -> None:
+    """What the order of the keys is for: without it PostgreSQL ends one of them."""
+    statement = "INSERT INTO framehaul_circle VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET mark = EXCLUDED.mark"
+    half_way, told = threading.Barrier(2), list[type[Exception]]()
+
+    def write(mark: int, keys: tuple[int, int]) -> None:
+        with psycopg.connect(servers.postgres.dsn()) as connection:
+            connection.execute(statement, (keys[0], mark))
+            half_way.wait()
+            try:
+                connection.execute(statement, (keys[1], mark))
+            except psycopg.Error as error:
+                told.append(type(error))
+
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE framehaul_circle (id int PRIMARY KEY, mark int)")
+        try:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(write, (1, 2), ((1, 2), (2, 1))))
+        finally:
+            connection.execute("DROP TABLE framehaul_circle")
+    assert told == [psycopg.errors.DeadlockDetected]
 
 
 def test_a_writer_that_never_succeeds_is_a_failure(servers: Servers) -> None:

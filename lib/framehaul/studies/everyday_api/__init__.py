@@ -12,11 +12,11 @@ WAYS = Parameter(
 STUDY = Study(
     "18_everyday_api",
     "What does one gain over to_sql, write_database and read_sql, and by which change?",
-    (ROWS.at(200_000), PASSES.at(1, reference=3), SEED, WAYS),
+    (ROWS.at(200_000, reference=10_000_000), PASSES.at(1, reference=1), SEED, WAYS),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
     blocks="framehaul.studies.everyday_api.study:writeup_blocks",
     shown="framehaul.studies.everyday_api.study:EverydayApi",
-    seconds=(5, 18, 1200),
+    seconds=(5, 18, 2400),
 )
 STUDIES = (STUDY,)

@@ -360,11 +360,12 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"postgres read pandas_ibis", r"int(64|128|256): least", r"became",
-        "Ibis makes Decimals of what psycopg gives for a `numeric` by way of floats, which have some 16 digits.",
+        "Ibis makes Decimals of what psycopg gives for a `numeric` by way of floats, which have some 16 digits "
+        "(`reproductions`).",
     ),
     Loss(
         r"postgres read pandas_ibis", r"duration", r"became",
-        "Ibis takes every `interval` for one of whole seconds.",
+        "Ibis takes every `interval` for one of whole seconds (`reproductions`).",
     ),
     Loss(
         r"clickhouse read pandas_ibis", r"native json", r"became",

@@ -6,6 +6,7 @@ import collections
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import polars as pl
@@ -70,7 +71,8 @@ class Manners:
     seen: str | None
     longest_read_s: float | None
     read_before_s: float | None
-    rounds: int
+    together_s: float | None
+    """Median seconds until both of two writers were done."""
     retries: int | None
     errors: str
     lost_rows: int | None
@@ -130,7 +132,8 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
         found.append(
             Manners(
                 str(database), str(technique), str(label), reader.get("seen"), reader.get("longest_read_s"),
-                reader.get("read_before_s"), len(writers), sum(row["retries"] for row in writers) if writers else None,
+                reader.get("read_before_s"), median(row["seconds"] for row in writers) if writers else None,
+                sum(row["retries"] for row in writers) if writers else None,
                 _summed(row["errors"] or "" for row in writers),
                 max((row["lost_rows"] for row in writers), default=None),
                 max((row["doubled_rows"] for row in writers), default=None),
@@ -153,7 +156,8 @@ def manners_table(passes: pl.DataFrame) -> Listing:
             words("upsert", lambda row: row["one"].label),
             words("a reader saw meanwhile (times)", lambda row: row["one"].seen or ""),
             Column("its longest read, over one before", lambda row: _over(row["one"]), "{:.1f}x"),
-            words("two at once: errors", lambda row: row["one"].errors),
+            words("two at once: ms", lambda row: "" if (one := row["one"].together_s) is None else f"{one * 1000:.0f}"),
+            words("errors", lambda row: row["one"].errors),
             Column("retries", lambda row: row["one"].retries),
             Column("rows lost", lambda row: row["one"].lost_rows),
             Column("rows twice", lambda row: row["one"].doubled_rows),
