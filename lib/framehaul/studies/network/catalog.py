@@ -69,15 +69,18 @@ FURTHER: dict[tuple[Database, Direction], tuple[str, ...]] = {
     ),
     ("postgres", "read"): (
         "polars_asyncpg_prepared_fetch", "polars_psycopg_row_fetch", "polars_adbc_fetch", "polars_connectorx_read",
-        "polars_duckdb_scan", "pandas_psycopg_copy_text", "pandas_asyncpg_copy_decoded",
+        "polars_duckdb_scan", "polars_psycopg_copy_decoded", "polars_psycopg_copy_decoded_two_connections",
+        "pandas_psycopg_copy_text", "pandas_asyncpg_copy_decoded", "pandas_psycopg_copy_decoded_two_connections",
     ),
     ("clickhouse", "write"): (
         "polars_clickhouse_driver_native_columnar", "pandas_urllib_parquet", "pandas_http_client_arrow_stream",
-        "pandas_http_client_arrow_two_connections",
+        "pandas_http_client_arrow_two_connections", "pandas_http_client_native_presorted",
+        "polars_http_client_parquet_uncompressed", "polars_http_client_parquet_lz4", "polars_http_client_parquet_zstd",
     ),
     ("clickhouse", "read"): (
         "polars_urllib_parquet", "polars_clickhouse_driver_native_columnar", "pandas_urllib_csv",
-        "pandas_http_client_native_decoded", "pandas_clickhouse_driver_native_columnar",
+        "pandas_http_client_native_decoded", "pandas_http_client_arrow_preallocated",
+        "pandas_clickhouse_driver_native_columnar",
     ),
 }  # fmt: skip
 """At the effort `all`: other families, and pandas. All of the writes append: bulk loads do not compare with them."""
@@ -96,8 +99,11 @@ CODECS = {"lz4": "lz4_frame", "zstd": "zstd"}
 """What the buffers of an Arrow stream can be compressed with, as ClickHouse calls it."""
 WITH_CODECS = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
 """Of which technique of ClickHouse's directions codecs are compared."""
-OWN_CODECS = {"polars_urllib_parquet": "zstd", "pandas_urllib_parquet": "snappy"}
-"""Of the files that the published techniques send, by default; of those that ClickHouse sends it is zstd."""
+OWN_CODECS = {
+    "polars_urllib_parquet": "zstd", "pandas_urllib_parquet": "snappy",
+    "polars_http_client_parquet_lz4": "lz4", "polars_http_client_parquet_zstd": "zstd",
+}  # fmt: skip
+"""Of the Parquet files that are sent, of published techniques by default; of those that ClickHouse sends it is zstd."""
 
 
 @dataclass(frozen=True)
