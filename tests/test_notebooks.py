@@ -150,6 +150,14 @@ def test_pages_load_nothing_from_the_network(out: Path) -> None:
         assert not re.findall(r"@import\s+[^;]*//|url\(\s*[\"']?https?:", text), path
 
 
+def test_every_image_says_what_it_shows(out: Path) -> None:
+    for path in (out / "reports").glob("[0-9]*.html"):
+        images = re.findall("<img [^>]*>", path.read_text())
+        named = [alt[1] for image in images if (alt := re.search('alt="([^"]*)"', image)) and alt[1]]
+        assert len(named) == len(images), path
+        assert "No description has been provided for this image" not in named, path
+
+
 def test_code_is_folded_but_there(out: Path) -> None:
     text = (out / "reports" / "01_postgres_write.html").read_text()
     assert '<details class="code">' in text

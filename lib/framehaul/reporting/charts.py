@@ -74,6 +74,12 @@ def save(figure: Figure, path: Path) -> str:
     return text
 
 
+def described(figure: Figure) -> str:
+    """What a figure is called, for who does not see it: its title, or those of its panels."""
+    named = figure.get_suptitle() or "; ".join(filter(None, (axes.get_title("left") for axes in figure.axes)))
+    return " ".join(named.split())
+
+
 def svg(figure: Figure, salt: str = "framehaul") -> str:
     """The figure as SVG; the same data gives the same bytes.
 

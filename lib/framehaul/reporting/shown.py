@@ -67,7 +67,8 @@ class Shown:
     def saved(self, figure: Figure, which: str = "") -> SVG:
         """A figure, also saved as `figures/<study>[_<which>].svg`."""
         name = f"{self.study.name}_{which}" if which else self.study.name
-        return SVG(charts.save(figure, self.figures / f"{name}.svg"))
+        svg = charts.save(figure, self.figures / f"{name}.svg")
+        return SVG(svg, metadata={"alt": charts.described(figure)})
 
 
 def view[**P](

@@ -12,7 +12,7 @@ MACHINES = PROJECT / "machines"
 """Of machines, `<name>/<date>/`: results and environment.json; ours have their figures as well."""
 LARGER_RUN = MACHINES / "epyc-2-cores" / "2026-11-25"
 """Of 1,000,000 rows in nine rounds; who falls behind in the race to them moves fewer. Of tables of other shapes in nine
-rounds as well, and of all networks in six."""
+rounds as well, and of all networks in six; of further ways to read 10,000,000 rows in batches, and of upserts."""
 WITHOUT_A_RACE = MACHINES / "epyc-2-cores" / "2026-11-21"
 """Of 1,000,000 rows in five rounds by every technique as it was then, memory cold; and of reads in batches."""
 LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"

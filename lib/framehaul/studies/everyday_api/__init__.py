@@ -5,8 +5,8 @@ from __future__ import annotations
 from framehaul.reporting.study import PASSES, ROWS, SEED, Parameter, Study
 
 WAYS = Parameter(
-    "ways", "few", "of reading in batches: those that most people call, or every dialect and cursor as well",
-    choices=("few", "all"), reference="all",
+    "ways", "few", "of reading in batches: those that most people call, every further dialect and cursor, or all",
+    choices=("few", "further", "all"), reference="all",
 )  # fmt: skip
 
 STUDY = Study(
