@@ -8,9 +8,11 @@ import os
 import ibis
 import psycopg
 
+GREATEST = 18446744073709551615
+
 with psycopg.connect(os.environ["POSTGRES_DSN"], autocommit=True) as connection:
-    connection.execute("CREATE TEMPORARY TABLE numbers AS SELECT 18446744073709551615::numeric(20, 0) AS value")
+    connection.execute(f"CREATE TEMPORARY TABLE numbers AS SELECT {GREATEST}::numeric(20, 0) AS value")
     (value,) = ibis.postgres.from_connection(connection).table("numbers").to_pandas()["value"]
-print("expected: 18446744073709551615")
+print(f"expected: {GREATEST}")
 print(f"seen: {value}")
-raise SystemExit(int(value != 18446744073709551615))
+raise SystemExit(int(value != GREATEST))

@@ -209,7 +209,7 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
 
 
 def test_ways_that_are_not_known_are_refused() -> None:
-    with pytest.raises(ValueError, match="WAYS='some': choose from few, all"):
+    with pytest.raises(ValueError, match="WAYS='some': choose from few, further, all"):
         study.run(rows=10, passes=1, seed=1, ways="some")
 
 

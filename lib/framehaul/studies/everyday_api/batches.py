@@ -5,6 +5,7 @@ Each is measured in a process of its own, whose memory nothing else has used.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -85,6 +86,14 @@ def psycopg_cursor(connection: Any, table: Table) -> Iterator[Frame]:
             yield pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
+def psycopg_stream(connection: Any, table: Table) -> Iterator[Frame]:
+    """psycopg gives each row as it comes."""
+    with connection.cursor() as cursor:
+        rows = cursor.stream(_query(table))
+        while some := list(itertools.islice(rows, BATCH_ROWS)):
+            yield pl.DataFrame(some, schema=table.column_names, orient="row")
+
+
 def psycopg2_cursor(connection: Any, table: Table) -> Iterator[Frame]:
     """psycopg2 fetches from a cursor on the server."""
     with connection, connection.cursor("framehaul_batches") as cursor:
@@ -120,6 +129,19 @@ def connect_stream(client: Any, table: Table) -> Iterator[Frame]:
     """clickhouse-connect makes a frame of each block."""
     with client.query_df_stream(_clickhouse_query(table)) as stream:
         yield from stream
+
+
+def connect_df_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
+    """clickhouse-connect makes a Polars frame of each batch of Arrow."""
+    with client.query_df_arrow_stream(_clickhouse_query(table), dataframe_library="polars") as stream:
+        yield from stream
+
+
+def connect_row_blocks(client: Any, table: Table) -> Iterator[Frame]:
+    """clickhouse-connect makes rows of each block."""
+    with client.query_row_block_stream(_clickhouse_query(table)) as stream:
+        for rows in stream:
+            yield pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
 def connect_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
@@ -168,6 +190,8 @@ WAYS = (
         "psycopg_cursor", "postgres", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor,
         "https://www.psycopg.org/psycopg3/docs/advanced/cursors.html#server-side-cursors",
     ),
+    Way("psycopg_stream", "postgres", "psycopg", "psycopg, a cursor's stream", psycopg_stream,
+        "https://www.psycopg.org/psycopg3/docs/api/cursors.html#psycopg.Cursor.stream", usual=False),
     Way(
         "psycopg2_cursor", "postgres", "psycopg2", "psycopg2, a named cursor's fetchmany", psycopg2_cursor,
         "https://www.psycopg.org/docs/usage.html#server-side-cursors", usual=False,
@@ -186,6 +210,10 @@ WAYS = (
         "connect_arrow_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_arrow_stream",
         connect_arrow_stream, CONNECT,
     ),
+    Way("connect_df_arrow_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_df_arrow_stream",
+        connect_df_arrow_stream, CONNECT, usual=False),
+    Way("connect_row_block_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_row_block_stream",
+        connect_row_blocks, CONNECT, usual=False),
     Way(
         "driver_execute_iter", "clickhouse", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator,
         "https://clickhouse-driver.readthedocs.io/en/latest/features.html#streaming-results",

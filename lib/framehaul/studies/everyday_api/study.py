@@ -206,6 +206,11 @@ def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> Ra
     return ratios.ratio_at_same_rows(here.filter(technique=one["technique"]), here.filter(technique=call["technique"]))
 
 
+def anchor(call: dict[str, Any]) -> str:
+    """Where on the page a call's change stands; both servers may have one of the same name."""
+    return f"{call['database']}-{call['technique']}"
+
+
 def changes_table(found: list[Change]) -> Listing:
     """Every everyday call, what to call instead, and what that gains."""
     said = verdicts([(one.gain, 1) for one in found], "faster", "slower")
@@ -214,7 +219,7 @@ def changes_table(found: list[Change]) -> Listing:
         words("what is called", "called"),
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
         Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
-        words("call instead", lambda row: f"[`{row['fast']['technique']}`](#{row['call']['technique']})"),
+        words("call instead", lambda row: f"[`{row['fast']['technique']}`](#{anchor(row['call'])})"),
         Column("gain, what libraries do", "gain"),
         words("verdict", "said"),
         Column("checks and conversions it takes along, lines", lambda row: row["after"].own_lines),
@@ -228,7 +233,7 @@ def changes_table(found: list[Change]) -> Listing:
 def diffs_text(found: list[Change]) -> str:
     """Every change as a diff, folded, each where a link can lead to: the name of what is called."""
     return "\n\n".join(
-        f'<a id="{one.call["technique"]}"></a>\n\n'
+        f'<a id="{anchor(one.call)}"></a>\n\n'
         f"<details><summary>{where(one.call)}: {one.call['label']} → <code>{one.fast['technique']}</code>"
         f"{f', {one.gain.ratio:.1f}x' if one.gain.logs else ''}</summary>\n\n```diff\n{one.difference}\n```\n\n"
         f"Packages before: {', '.join(one.before.packages)}. After: {', '.join(one.after.packages)}.\n\n</details>"
