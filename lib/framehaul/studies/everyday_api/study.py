@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,6 +152,8 @@ class Change:
     fast: dict[str, Any]
     fastest: dict[str, Any]
     gain: Ratio
+    rows: int | None
+    """Of how many rows the gain is: the most that both have moved."""
     gain_of_fastest: Ratio
     before: Source
     after: Source
@@ -191,9 +193,18 @@ def changes(passes: pl.DataFrame) -> list[Change]:
         short = [(row, code) for row, code in ranked if not takes_own_codecs(code)]
         if short:
             (fast, after), (fastest, _) = short[0], ranked[0]
-            gain, of_fastest = (_gain(passes, one, call) for one in (fast, fastest))
-            found.append(Change(call, fast, fastest, gain, of_fastest, code_of(call), after))
+            (gain, rows), (of_fastest, _) = (_gain(passes, one, call) for one in (fast, fastest))
+            found.append(Change(call, fast, fastest, gain, rows, of_fastest, code_of(call), after))
     return found
+
+
+def changes_of_larger(passes: pl.DataFrame) -> list[Change]:
+    """Those of the larger run that is committed, and of these passes those of calls that it does not have."""
+    larger = changes(read_all(committed.LARGER_RUN))
+    known = {anchor(one.call) for one in larger}
+    every = larger + [one for one in changes(passes) if anchor(one.call) not in known]
+    order = list(dict.fromkeys(where(one.call) for one in every))
+    return sorted(every, key=lambda one: (order.index(where(one.call)), -one.call["median_rows_per_s"]))
 
 
 def takes_own_codecs(code: Source) -> bool:
@@ -201,9 +212,11 @@ def takes_own_codecs(code: Source) -> bool:
     return any(f"# {OURS}.codecs.{room}\n" in code.text for room in OWN_CODECS)
 
 
-def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> Ratio:
+def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> tuple[Ratio, int | None]:
     here = passes.filter(database=call["database"], direction=call["direction"], status="ok")
-    return ratios.ratio_at_same_rows(here.filter(technique=one["technique"]), here.filter(technique=call["technique"]))
+    both = [here.filter(technique=each["technique"]) for each in (one, call)]
+    rows = set(both[0]["rows"]) & set(both[1]["rows"])
+    return ratios.ratio_at_same_rows(*both), max(rows, default=None)
 
 
 def anchor(call: dict[str, Any]) -> str:
@@ -219,8 +232,9 @@ def changes_table(found: list[Change]) -> Listing:
         words("what is called", "called"),
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
         Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
-        words("call instead", lambda row: f"[`{row['fast']['technique']}`](#{anchor(row['call'])})"),
+        words("call instead", _instead),
         Column("gain, what libraries do", "gain"),
+        Column("of rows moved by both", "rows", "{:,}"),
         words("verdict", "said"),
         Column("checks and conversions it takes along, lines", lambda row: row["after"].own_lines),
         words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
@@ -230,12 +244,18 @@ def changes_table(found: list[Change]) -> Listing:
     return Listing(columns, rows)
 
 
+def _instead(row: Mapping[str, Any]) -> str:
+    technique = f"[`{row['fast']['technique']}`](#{anchor(row['call'])})"
+    return technique if row["said"] == "faster" else f"nothing for its speed: {technique} is not told to be faster"
+
+
 def diffs_text(found: list[Change]) -> str:
     """Every change as a diff, folded, each where a link can lead to: the name of what is called."""
     return "\n\n".join(
         f'<a id="{anchor(one.call)}"></a>\n\n'
         f"<details><summary>{where(one.call)}: {one.call['label']} → <code>{one.fast['technique']}</code>"
-        f"{f', {one.gain.ratio:.1f}x' if one.gain.logs else ''}</summary>\n\n```diff\n{one.difference}\n```\n\n"
+        f"{f', {one.gain.ratio:.1f}x of {one.rows:,} rows' if one.gain.logs else ''}</summary>\n\n"
+        f"```diff\n{one.difference}\n```\n\n"
         f"Packages before: {', '.join(one.before.packages)}. After: {', '.join(one.after.packages)}.\n\n</details>"
         for one in found
     )
@@ -368,7 +388,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory; none of what was not run."""
     blocks: dict[str, str] = {}
     transfers = read_all(directory)
-    if found := changes(transfers) if len(transfers) else []:
+    if found := changes_of_larger(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
     for run, suffix in ((directory, ""), (committed.WITHOUT_A_RACE, "-large")):
         if (path := run / STUDY.results).exists():

@@ -9,7 +9,7 @@ TARGETS = Parameter(
     reference=[10_000, 1_000_000, 10_000_000],
 )  # fmt: skip
 INCOMING = Parameter(
-    "incoming", [10, 1_000], "of upserts: rows that come; the first number into the largest table",
+    "incoming", [10, 5_000], "of upserts: rows that come; the first number into the largest table",
     least=1, smoke=[30], reference=[10, 1_000, 100_000],
 )  # fmt: skip
 SHARES = Parameter(

@@ -77,6 +77,8 @@ class Manners:
     errors: str
     lost_rows: int | None
     doubled_rows: int | None
+    mixed_rows: int | None
+    """Of the keys of both, how many are left of that writer of whom fewer are: none where one came after the other."""
     cut: str | None
     killed: str | None
     crashed: str | None
@@ -137,6 +139,7 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
                 _summed(row["errors"] or "" for row in writers),
                 max((row["lost_rows"] for row in writers), default=None),
                 max((row["doubled_rows"] for row in writers), default=None),
+                max((row["mixed_rows"] for row in writers), default=None),
                 cut.get("left"), killed.get("left"), "; ".join(row["left"] for row in crashes if row["left"]) or None,
                 max(besides, default=None),
                 "yes" if tried_again and all(row["again"] == "right" for row in tried_again) else "",
@@ -161,6 +164,7 @@ def manners_table(passes: pl.DataFrame) -> Listing:
             Column("retries", lambda row: row["one"].retries),
             Column("rows lost", lambda row: row["one"].lost_rows),
             Column("rows twice", lambda row: row["one"].doubled_rows),
+            Column("rows mixed", lambda row: row["one"].mixed_rows),
             words("connection cut: left (times)", lambda row: row["one"].cut or ""),
             words("client killed: left", lambda row: (row["one"].killed or "").rpartition(" ")[0]),
             words("server killed: left", lambda row: "; ".join(sorted(_names(row["one"].crashed)))),
