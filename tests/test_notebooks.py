@@ -151,6 +151,7 @@ def test_pages_load_nothing_from_the_network(out: Path) -> None:
 
 
 def test_every_image_says_what_it_shows(out: Path) -> None:
+    assert "data:image/svg+xml" in (out / "reports" / "01_postgres_write.html").read_text()
     for path in (out / "reports").glob("[0-9]*.html"):
         images = re.findall("<img [^>]*>", path.read_text())
         named = [alt[1] for image in images if (alt := re.search('alt="([^"]*)"', image)) and alt[1]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 from functools import partial
@@ -231,7 +230,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     states = [path for path in settings.state_dir.glob("*") if path.name not in BUILT]
     for path in (*states, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
+            embedded.remove(path)
         else:
             path.unlink(missing_ok=True)
     for unfinished in (settings.out / "results").glob("*.partial.*"):

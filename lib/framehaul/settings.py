@@ -90,9 +90,10 @@ class Settings:
     def of_a_run(self) -> Settings:
         """What decides what a run measures: where the servers are counts, not where results and state are kept.
 
-        What a preset stands for is in the parameters.
+        What a preset stands for is in the parameters, and which port a server of ours has is all the same.
         """
-        return replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, preset="quick")
+        same = replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, preset="quick")
+        return replace(same, postgres_port=None, clickhouse_http_port=None) if self.servers == "embedded" else same
 
 
 def load_settings(environment: Mapping[str, str] | None = None, env_file: Path | None = PROJECT / ".env") -> Settings:

@@ -41,6 +41,14 @@ def test_only_what_takes_no_time_runs_beside_others() -> None:
                 assert [[study.number for study, _ in stage] for stage in stages if len(stage) > 1] == [["08", "09"]]
 
 
+def test_what_sums_up_comes_in_the_order_given_and_again_after_what_it_sums_up() -> None:
+    chosen: list[lanes.Pair] = [(study, {}) for study in registry.chosen("05 07")]
+    for preset in PRESETS:
+        left = progress.Plan(chosen, replace(load_settings(), preset=preset, fresh=True)).left
+        numbers = [[study.number for study, _ in stage] for stage in lanes.stages(left, preset)]
+        assert numbers == ([["07", "05"]] if preset == "smoke" else [["05"], ["07"], ["05"]])
+
+
 def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
     """Run them beside each other; gives their names as they ended well."""
     ended: list[str] = []
@@ -75,7 +83,7 @@ def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
 
 def test_lanes_with_servers_of_their_own_wait_for_no_table_and_begin_with_what_takes_long() -> None:
     pairs: list[lanes.Pair] = [(Study(str(at), QUESTION, seconds=(at, 0, 0)), {}) for at in range(lanes.LANES * 2)]
-    every, found = threading.Barrier(lanes.LANES), dict[str, list[str]]()
+    every, found = threading.Barrier(lanes.LANES, timeout=60), dict[str, list[str]]()
 
     def work(study: Study, _: object, __: object, own: lanes.Servers) -> None:
         found.setdefault(own["lane"], []).append(study.notebook)
@@ -88,7 +96,7 @@ def test_lanes_with_servers_of_their_own_wait_for_no_table_and_begin_with_what_t
 
 def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
     begun: list[str] = []
-    every = threading.Barrier(lanes.LANES)
+    every = threading.Barrier(lanes.LANES, timeout=60)
 
     def work(study: Study) -> None:
         begun.append(study.notebook)
@@ -111,7 +119,7 @@ def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPat
     kernel = subprocess.Popen([sys.executable, "-c", deaf, "ipykernel"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert kernel.stdout and kernel.stdin and other.stdin
     kernel.stdout.readline()
-    two = threading.Barrier(2)
+    two = threading.Barrier(2, timeout=60)
 
     def work(study: Study) -> None:
         two.wait()

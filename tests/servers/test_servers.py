@@ -37,7 +37,7 @@ from framehaul.errors import ServerError
 from framehaul.harness.measure import called, opened
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
-from framehaul.servers.embedded import LOCK, is_kept
+from framehaul.servers.embedded import LOCK, home_of_a_run, is_kept, moved, remove
 from framehaul.servers.postgres import elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
@@ -525,3 +525,27 @@ subprocess.run([sys.executable, "-m", "framehaul", "stop"], env=os.environ | {{"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert not is_kept(state)
+
+
+def test_servers_beside_others_have_their_tools_and_take_none_along(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path / "state", postgres_port=1)
+    settings.tools_dir.mkdir(parents=True)
+    built = settings.tools_dir / "drivers"
+    built.touch()
+    with home_of_a_run(settings.state_dir, "lane") as home:
+        beside = moved(settings, home)
+        assert (beside.state_dir, beside.tools_dir, beside.postgres_port) == (home, settings.tools_dir, None)
+        assert moved(settings, home) == beside
+    assert not home.exists()
+    assert built.exists()
+
+
+def test_what_stands_in_for_servers_deep_in_a_home_goes_with_it(tmp_path: Path) -> None:
+    home = tmp_path / "lane-1-a"
+    deep = home / "pgbench-1-b" / "postgres"
+    deep.mkdir(parents=True)
+    stand_ins = [elsewhere(home / "postgres"), elsewhere(deep)]
+    for one in stand_ins:
+        one.mkdir()
+    remove(home)
+    assert not [path for path in (home, *stand_ins) if path.exists()]

@@ -215,7 +215,7 @@ def test_two_writers_on_the_same_keys_lose_nothing_and_never_wait_in_a_circle(se
 def test_in_the_frames_own_order_two_writers_do_wait_in_a_circle(servers: Servers) -> None:
     """What the order of the keys is for: without it PostgreSQL ends one of them."""
     statement = "INSERT INTO framehaul_circle VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET mark = EXCLUDED.mark"
-    half_way, told = threading.Barrier(2), list[type[Exception]]()
+    half_way, told = threading.Barrier(2, timeout=60), list[type[Exception]]()
 
     def write(mark: int, keys: tuple[int, int]) -> None:
         with psycopg.connect(servers.postgres.dsn()) as connection:

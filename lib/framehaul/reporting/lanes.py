@@ -27,24 +27,30 @@ type Servers = Mapping[str, str]
 """The variables of the environment by which a kernel finds its servers."""
 
 
+SHARED: Sequence[Servers] = ({},) * LANES
+"""The same servers for all lanes."""
+
+
 def stages(left: Sequence[Pair], preset: Preset, *, apart: bool = False) -> list[list[Pair]]:
     """Notebooks in the order they run in, those together that may run beside each other.
 
     A `smoke` run takes no time that anybody compares. Its lanes may have servers each: then they are `apart`.
     """
 
-    def together(pair: Pair) -> str | int:
-        if pair[0].only_reads:
-            return "what only reads"
-        beside_others = pair[0].untimed or (preset == "smoke" and (apart or not pair[0].alone))
-        return "beside others" if beside_others else id(pair)
+    def together(at_pair: tuple[int, Pair]) -> str | int:
+        at, (study, _) = at_pair
+        if study.only_reads:
+            # Elsewhere the same one may come again: it sums up what is there by then.
+            return "what only reads" if preset == "smoke" else at
+        beside_others = study.untimed or (preset == "smoke" and (apart or not study.alone))
+        return "beside others" if beside_others else at
 
-    return [[*pairs] for _, pairs in groupby(left, together)]
+    return [[pair for _, pair in pairs] for _, pairs in groupby(enumerate(left), together)]
 
 
 def beside[T](
     stage: Sequence[Pair], execute: Callable[[Study, dict[str, Any], Lines, Servers], T],
-    then: Callable[[Study, dict[str, Any], T], object], servers: Sequence[Servers] = ({},) * LANES,
+    then: Callable[[Study, dict[str, Any], T], object], servers: Sequence[Servers] = SHARED,
 ) -> None:  # fmt: skip
     """Execute the notebooks of a stage, one a lane at a time, but none beside another that holds the same table.
 

@@ -22,7 +22,7 @@ from traitlets import Dict
 from traitlets.config import Config
 
 from framehaul import servers
-from framehaul.errors import ResultsError, SettingsError
+from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import blocks, index, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
@@ -75,18 +75,14 @@ def run(
             with plan.running(study, values):
                 return _execute(study, values, reports, output, own)
 
-        shared: list[lanes.Servers] = [{}] * lanes.LANES
-        stages, of_each = lanes.stages(plan.left, settings.preset), shared
+        of_each: list[lanes.Servers] = []
         if not all(study.only_reads for study, _ in plan.left):
             with plan.preparing("starting the servers"):
                 stack.enter_context(servers.running(settings))
-                if settings.preset == "smoke" and settings.servers == "embedded" and len(plan.left) > 1:
-                    # Nobody waits for a table then.
-                    stages = lanes.stages(plan.left, settings.preset, apart=True)
-                    of_each = [{}, *(stack.enter_context(_further_servers(settings)) for _ in shared[1:])]
-        for stage in stages:
+                of_each = _servers_of_lanes(plan.left, settings, stack)
+        for stage in lanes.stages(plan.left, settings.preset, apart=bool(of_each)):
             if len(stage) > 1:
-                lanes.beside(stage, execute, made.publish, of_each)
+                lanes.beside(stage, execute, made.publish, of_each or lanes.SHARED)
             else:
                 made.publish(*stage[0], execute(*stage[0], sys.stdout))
         made.wait()
@@ -94,6 +90,19 @@ def run(
         for name, problem in made.problems.items():
             print(f"{name}: {problem}", file=sys.stderr)
     return not made.problems
+
+
+def _servers_of_lanes(left: Sequence[lanes.Pair], settings: Settings, stack: ExitStack) -> list[lanes.Servers]:
+    """Servers for each lane of a smoke run, which the stack ends, so that none waits for a table; else none."""
+    if settings.preset != "smoke" or settings.servers != "embedded":
+        return []
+    stages = lanes.stages(left, settings.preset, apart=True)
+    most = max(len(stage) for stage in stages if not stage[0][0].only_reads)
+    try:
+        return [{}, *(stack.enter_context(_further_servers(settings)) for _ in lanes.SHARED[1:most])]
+    except (ServerError, OSError) as error:
+        print(f"one pair of servers for all notebooks: no other could be started ({error})", flush=True)
+        return []
 
 
 @contextmanager
@@ -146,16 +155,18 @@ class _Pages:
         self._make_index({})
 
     def _publish(self, study: Study, values: dict[str, Any], problem: str | None) -> None:
-        with self._plan.exporting(study):
-            _make_page(study, self._reports, problem)
-        problem = problem or _failures(study, self._reports.parent / "results", values)
-        self.problems.pop(study.notebook, None)
-        if problem:
-            self.problems[study.notebook] = problem
-        else:
-            self._plan.finished(study)
-        if sum(not page.done() for page in self._making) == 1:  # else who comes next makes it
-            self._refresh_index()
+        try:
+            with self._plan.exporting(study):
+                _make_page(study, self._reports, problem)
+            problem = problem or _failures(study, self._reports.parent / "results", values)
+            self.problems.pop(study.notebook, None)
+            if problem:
+                self.problems[study.notebook] = problem
+            else:
+                self._plan.finished(study)
+        finally:
+            if sum(not page.done() for page in self._making) == 1:  # else who comes next makes it
+                self._refresh_index()
 
     def _refresh_index(self, *, measured: bool = True) -> None:
         # What an older run left may be damaged, and keeps nobody.

@@ -117,8 +117,8 @@ class Study:
     headline: str = ""
     """`module:name` of what the index page begins with, HTML made from a results directory."""
     seconds: tuple[int, int, int] = (3, 30, 600)
-    """About how long it takes on two cores by each preset; what is done so far corrects it. Of a smoke run, where two
-    run at once, half the time that it takes among them."""
+    """About how long it takes on two cores by each preset; what is done so far corrects it. Of a smoke run, where
+    several run at once, what it adds to the time that all of them take."""
     untimed: bool = False
     """Whether it takes no time that work beside it would change: it runs beside others that do not."""
     holds: tuple[str, ...] = ("postgres", "clickhouse")

@@ -111,14 +111,14 @@ def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
     """
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     for left in state_dir.glob(f"{kind}-*"):
-        if not psutil.pid_exists(int(left.name.split("-")[1])):
-            _remove(left)
+        if not psutil.pid_exists(int(left.name.split("-")[1])) and not is_kept(left):
+            remove(left)
     home = Path(tempfile.mkdtemp(prefix=f"{kind}-{os.getpid()}-", dir=state_dir))
     home.chmod(0o711)  # PostgreSQL's own account passes through
     try:
         yield home
     finally:
-        _remove(home)
+        remove(home)
 
 
 def moved(settings: Settings, home: Path) -> Settings:
@@ -130,9 +130,11 @@ def moved(settings: Settings, home: Path) -> Settings:
     return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
 
 
-def _remove(home: Path) -> None:
-    shutil.rmtree(home)
-    shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)  # mostly there is none
+def remove(home: Path) -> None:
+    """Remove a directory of servers, and what stands in for those that PostgreSQL's account cannot reach in it."""
+    for postgres in (home / "postgres", *home.rglob("postgres")):
+        shutil.rmtree(elsewhere(postgres), ignore_errors=True)  # mostly there is none
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def _start_supervisor(settings: Settings, variant: Variant, *, detached: bool) -> subprocess.Popen[bytes]:

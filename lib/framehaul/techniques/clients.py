@@ -609,25 +609,28 @@ def open_chdb(server: ClickHouseServer) -> Iterator[ChdbRemote]:
 @contextmanager
 def open_ibis_postgres(server: PostgresServer) -> Iterator[ibis.BaseBackend]:
     """Ibis over a psycopg connection; raises UnavailableError where it is not installed, which few need."""
+    backend = ibis_backend("postgres")
     with open_psycopg(server) as connection:
-        yield imported_ibis().postgres.from_connection(connection)
+        yield backend.from_connection(connection)
 
 
 @contextmanager
 def open_ibis_clickhouse(server: ClickHouseServer) -> Iterator[ibis.BaseBackend]:
     """Ibis over a clickhouse-connect client; raises UnavailableError where it is not installed."""
+    backend = ibis_backend("clickhouse")
     with open_clickhouse_connect(server) as client:
-        yield imported_ibis().clickhouse.from_connection(client)
+        yield backend.from_connection(client)
 
 
-def imported_ibis() -> Any:
-    """Ibis, which takes most of a second to import; raises UnavailableError where it is not installed."""
+def ibis_backend(name: str) -> Any:
+    """A server's part of Ibis, which takes a second to import; raises UnavailableError where it is not installed."""
     try:
         import ibis
-    except ImportError:
+
+        return getattr(ibis, name)
+    except (ImportError, AttributeError):
         needed = "ibis-framework[clickhouse,postgres]"
-        raise UnavailableError(f"Ibis is not installed: pip install '{needed}'") from None
-    return ibis
+        raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
 
 
 @asynccontextmanager

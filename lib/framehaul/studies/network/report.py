@@ -26,7 +26,7 @@ from framehaul.reporting.tables import (
 )
 from framehaul.results import ratios, statistics
 from framehaul.results.ratios import Ratio, ratio_of_rows
-from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, UNLIMITED, road_to
+from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, OWN_CODECS, UNLIMITED, road_to
 from framehaul.studies.network.queries import QUERIES
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES, Database
@@ -262,7 +262,7 @@ def round_trips_table(passes: pl.DataFrame) -> Listing:
     rows = []
     for group in groups(timed(passes), "database", "direction", "technique", "codec").values():
         counted = [row for row in group if row["round_trips"] is not None]
-        if counted and counted[0]["codec"] in ("none", "zstd", "snappy"):
+        if counted and (counted[0]["codec"] == "none" or counted[0]["technique"] in OWN_CODECS):
             far = max(counted, key=lambda row: row["asked_rtt_ms"] or 0)
             rows.append(far)
     columns = [
