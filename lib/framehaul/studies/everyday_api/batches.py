@@ -219,8 +219,7 @@ WAYS = (
         "https://clickhouse-driver.readthedocs.io/en/latest/features.html#streaming-results",
     ),
     *(
-        Way(f"{name}_{client}", "clickhouse", client, f"{label}, SQLAlchemy over {DRIVERS[client]}", give, DIALECT,
-            usual=False)
+        Way(f"{name}_{client}", "clickhouse", client, f"{label}, {DRIVERS[client]}", give, DIALECT, usual=False)
         for client in ("clickhouse_sqlalchemy", "clickhouse_sqlalchemy_http", "clickhouse_connect_sqlalchemy")
         for name, label, give in (
             ("pandas_chunksize", "pandas.read_sql(chunksize=)", clickhouse_chunks),

@@ -49,6 +49,8 @@ LEAST_FURTHER_BYTES = 10_000_000
 """Of further rows as Arrow: less is lost among the memory that any read takes."""
 BUFFERED_BYTES = 100_000_000
 """So many of them may be in buffers that are not full yet, and do not grow when they are."""
+LABELS = {way.name: way.label for way in WAYS}
+"""As they are called today, whatever a run has called them."""
 PART = 5
 """How many times smaller the first of the two tables is."""
 CALLED_AS_WELL = (
@@ -314,9 +316,8 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
         grows = part >= GROWS
         few = further < (BUFFERED_BYTES if grows else LEAST_FURTHER_BYTES)
         said = "too few rows to say" if few else "no" if grows else "yes"
-        found.append(more | {"less": less, "part": part, "bounded": said})
-    order = {way.name: at for at, way in enumerate(WAYS)}
-    return sorted(found, key=lambda row: order[row["way"]])
+        found.append(more | {"less": less, "part": part, "bounded": said, "label": LABELS[more["way"]]})
+    return sorted(found, key=lambda row: [*LABELS].index(row["way"]))
 
 
 class EverydayApi(Shown):
