@@ -12,13 +12,13 @@ MACHINES = PROJECT / "machines"
 """Of machines, `<name>/<date>/`: results and environment.json; ours have their figures as well."""
 LARGER_RUN = MACHINES / "epyc-2-cores" / "2026-11-25"
 """Of 1,000,000 rows in nine rounds; who falls behind in the race to them moves fewer. Of tables of other shapes in nine
-rounds as well, and of all networks in six; of further ways to read 10,000,000 rows in batches, and of upserts."""
+rounds as well, and of all networks in six."""
 WITHOUT_A_RACE = MACHINES / "epyc-2-cores" / "2026-11-21"
 """Of 1,000,000 rows in five rounds by every technique as it was then, memory cold; and of reads in batches."""
 LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
 """Of 10,000,000 rows, of what is about memory: how cost grows with rows, and reads in batches."""
-SIX_ROUNDS = MACHINES / "epyc-2-cores" / "2026-11-24"
-"""Of upserts into a table of 1,000,000 rows, in six rounds."""
+SIX_ROUNDS = MACHINES / "epyc-zen5-2-cores" / "2026-11-25"
+"""Of upserts into a table of 1,000,000 rows, in six rounds, and of further ways to read as many in batches."""
 
 
 def runs() -> list[Path]:

@@ -367,13 +367,13 @@ def _gains(found: list[Change]) -> Iterator[str]:
 
 def _of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
     """The reads of a run, or those of the largest one that is committed, where that read more."""
-    largest = _largest()
+    largest = _kept(committed.LARGEST_RUN)
     return max((passes, largest), key=lambda one: int(one["rows"].max() or 0))  # type: ignore[arg-type]  # of integers
 
 
-def _largest() -> pl.DataFrame:
-    """The largest reads that are committed: of what most people call, and of the further ways."""
-    paths = [run / STUDY.results for run in (committed.LARGEST_RUN, committed.LARGER_RUN)]
+def _kept(*runs: Path) -> pl.DataFrame:
+    """The reads of runs that are committed, as far as they have some."""
+    paths = [run / STUDY.results for run in runs]
     known = [store.read(path, BatchedRead) for path in paths if path.exists()]
     return pl.concat(known) if known else pl.DataFrame(schema={"rows": pl.Int64})
 
@@ -391,9 +391,11 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes_of_larger(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    for run, suffix in ((directory, ""), (committed.WITHOUT_A_RACE, "-large")):
-        if (path := run / STUDY.results).exists():
-            blocks[f"everyday-memory{suffix}"] = str(memory_table(store.read(path, BatchedRead)))
-    if len(largest := _largest()):
-        blocks["everyday-memory-largest"] = str(memory_table(largest))
+    for suffix, reads in (
+        ("", _kept(directory)),
+        ("-large", _kept(committed.WITHOUT_A_RACE, committed.SIX_ROUNDS)),
+        ("-largest", _kept(committed.LARGEST_RUN)),
+    ):
+        if len(reads):
+            blocks[f"everyday-memory{suffix}"] = str(memory_table(reads))
     return blocks
