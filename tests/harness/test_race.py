@@ -127,7 +127,7 @@ def test_who_may_take_minutes_climbs_and_others_do_not() -> None:
 
 
 def test_who_would_take_too_long_moves_no_more_rows() -> None:
-    slow, fast = of("polars", "everyday")
+    slow, fast, *_ = of("polars", "everyday")
     wrong, *_ = of("pandas", "everyday")
     made = passes({slow.name: [2.0, 1.1], fast.name: [0.9, 3.0], wrong.name: [None, None]}, rows=2_500)
     heat = Heat(2_500, Rounds(2))

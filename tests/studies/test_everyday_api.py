@@ -93,7 +93,7 @@ def sides() -> Sides:
     text = (PROJECT / "docs" / "everyday_api.md").read_text()
     page = re.findall(r"^```diff\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
     on_page: Sides = {}
-    for one, difference in zip(changes(read_all(PROJECT / "results")), page, strict=True):
+    for one, difference in zip(study.changes_of_larger(read_all(committed.RUN)), page, strict=True):
         call, fast = (named(row["database"], row["direction"], row["technique"]) for row in (one.call, one.fast))
         before = f"{one.before.code}\n\n\n{one.before.calls}"
         on_page |= {call: (one.before.beneath, before), fast: (one.after.beneath, patched(before, difference))}
@@ -178,6 +178,17 @@ def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> No
             for row in (one.call, one.fast)
         ]
         assert bool(both[0] & both[1]) == bool(one.gain.logs)
+
+
+def test_the_page_has_each_call_once_and_of_the_larger_run_where_that_can_tell() -> None:
+    here = changes(read_all(committed.RUN))
+    found = study.changes_of_larger(read_all(committed.RUN))
+    assert {study.anchor(one.call) for one in found} >= {study.anchor(one.call) for one in here}
+    assert len({study.anchor(one.call) for one in found}) == len(found)
+    told = {study.anchor(one.call) for one in here if one.gain.logs}
+    assert told <= {study.anchor(one.call) for one in found if one.gain.logs}
+    larger = {study.anchor(one.call): one for one in changes(read_all(committed.LARGER_RUN)) if one.gain.logs}
+    assert all(one.rows == larger[name].rows for one in found if (name := study.anchor(one.call)) in larger)
 
 
 def test_batches_gave_what_was_sent(out: Path) -> None:

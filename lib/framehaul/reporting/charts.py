@@ -75,9 +75,10 @@ def save(figure: Figure, path: Path) -> str:
 
 
 def described(figure: Figure) -> str:
-    """What a figure is called, for who does not see it: its title, or those of its panels."""
-    named = figure.get_suptitle() or "; ".join(filter(None, (axes.get_title("left") for axes in figure.axes)))
-    return " ".join(named.split())
+    """What a figure is called, for who does not see it: its title, or those of its panels, or of its legend."""
+    panels_called = "; ".join(filter(None, (axes.get_title("left") for axes in figure.axes)))
+    legends = " ".join(legend.get_title().get_text() for legend in figure.legends)
+    return " ".join((figure.get_suptitle() or panels_called or legends).split())
 
 
 def svg(figure: Figure, salt: str = "framehaul") -> str:

@@ -68,7 +68,8 @@ class Shown:
         """A figure, also saved as `figures/<study>[_<which>].svg`."""
         name = f"{self.study.name}_{which}" if which else self.study.name
         svg = charts.save(figure, self.figures / f"{name}.svg")
-        return SVG(svg, metadata={"alt": charts.described(figure)})
+        called = charts.described(figure) or f"{self.study.question} {name.replace('_', ' ')}"
+        return SVG(svg, metadata={"alt": called})
 
 
 def view[**P](

@@ -201,8 +201,8 @@ def changes(passes: pl.DataFrame) -> list[Change]:
 
 
 def changes_of_larger(passes: pl.DataFrame) -> list[Change]:
-    """Those of the larger run that is committed, and of these passes those of calls that it does not have."""
-    larger = changes(read_all(committed.LARGER_RUN))
+    """Those of the larger run that is committed, and of these passes those whose gain it does not have."""
+    larger = [one for one in changes(read_all(committed.LARGER_RUN)) if one.gain.logs]
     known = {anchor(one.call) for one in larger}
     every = larger + [one for one in changes(passes) if anchor(one.call) not in known]
     order = list(dict.fromkeys(where(one.call) for one in every))
@@ -248,7 +248,9 @@ def changes_table(found: list[Change]) -> Listing:
 
 def _instead(row: Mapping[str, Any]) -> str:
     technique = f"[`{row['fast']['technique']}`](#{anchor(row['call'])})"
-    return technique if row["said"] == "faster" else f"nothing for its speed: {technique} is not told to be faster"
+    if row["said"] in ("faster", "not measured"):
+        return technique
+    return f"nothing for its speed: {technique} is not told to be faster"
 
 
 def diffs_text(found: list[Change]) -> str:

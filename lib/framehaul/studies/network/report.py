@@ -262,7 +262,7 @@ def round_trips_table(passes: pl.DataFrame) -> Listing:
     rows = []
     for group in groups(timed(passes), "database", "direction", "technique", "codec").values():
         counted = [row for row in group if row["round_trips"] is not None]
-        if counted and (counted[0]["codec"] == "none" or counted[0]["technique"] in OWN_CODECS):
+        if counted and (counted[0]["codec"] != "lz4" or counted[0]["technique"] in OWN_CODECS):
             far = max(counted, key=lambda row: row["asked_rtt_ms"] or 0)
             rows.append(far)
     columns = [
