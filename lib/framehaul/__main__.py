@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -222,15 +223,15 @@ def _guards(arguments: argparse.Namespace, settings: Settings) -> int:
 
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul.servers import docker, embedded
-    from framehaul.servers.postgres import elsewhere
+    from framehaul.servers.postgres import stand_ins
 
     embedded.stop(settings)
     docker.remove(settings)
     # What takes minutes to build is no data of servers.
     states = [path for path in settings.state_dir.glob("*") if path.name not in BUILT]
-    for path in (*states, elsewhere(settings.state_dir / "postgres"), settings.out / "reports"):
+    for path in (*stand_ins(settings.state_dir), *states, settings.out / "reports"):
         if path.is_dir() and not path.is_symlink():
-            embedded.remove(path)
+            shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
     for unfinished in (settings.out / "results").glob("*.partial.*"):

@@ -37,8 +37,8 @@ from framehaul.errors import ServerError
 from framehaul.harness.measure import called, opened
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
-from framehaul.servers.embedded import LOCK, home_of_a_run, is_kept, moved, remove
-from framehaul.servers.postgres import elsewhere
+from framehaul.servers.embedded import LOCK, home_of_a_run, is_kept, moved
+from framehaul.servers.postgres import elsewhere, remove
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
@@ -542,9 +542,9 @@ def test_servers_beside_others_have_their_tools_and_take_none_along(tmp_path: Pa
 
 def test_what_stands_in_for_servers_deep_in_a_home_goes_with_it(tmp_path: Path) -> None:
     home = tmp_path / "lane-1-a"
-    deep = home / "pgbench-1-b" / "postgres"
+    deep = home / "pgbench-1-b" / "default"
     deep.mkdir(parents=True)
-    stand_ins = [elsewhere(home / "postgres"), elsewhere(deep)]
+    stand_ins = [elsewhere(where / "postgres") for where in (home, deep.parent, deep)]
     for one in stand_ins:
         one.mkdir()
     remove(home)

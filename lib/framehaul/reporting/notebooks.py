@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self, TextIO
 
 import nbformat
@@ -26,7 +25,6 @@ from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import blocks, index, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
-from framehaul.servers import embedded
 from framehaul.settings import PROJECT, Settings
 
 type Collect = Callable[[Path], Mapping[str, Any]]
@@ -69,9 +67,8 @@ def run(
     ):  # fmt: skip
 
         def execute(
-            study: Study, values: dict[str, Any], output: progress.Lines | TextIO,
-            own: lanes.Servers = MappingProxyType({}),
-        ) -> str | None:  # fmt: skip
+            study: Study, values: dict[str, Any], output: progress.Lines | TextIO, own: lanes.Servers
+        ) -> str | None:
             with plan.running(study, values):
                 return _execute(study, values, reports, output, own)
 
@@ -84,7 +81,7 @@ def run(
             if len(stage) > 1:
                 lanes.beside(stage, execute, made.publish, of_each or lanes.SHARED)
             else:
-                made.publish(*stage[0], execute(*stage[0], sys.stdout))
+                made.publish(*stage[0], execute(*stage[0], sys.stdout, {}))
         made.wait()
         plan.end(whole=not made.problems)
         for name, problem in made.problems.items():
@@ -108,9 +105,7 @@ def _servers_of_lanes(left: Sequence[lanes.Pair], settings: Settings, stack: Exi
 @contextmanager
 def _further_servers(settings: Settings) -> Iterator[lanes.Servers]:
     """Servers beside those of a run for as long as the block lasts, and how a kernel finds them."""
-    with (
-        embedded.home_of_a_run(settings.state_dir, "lane") as home, servers.running(embedded.moved(settings, home))
-    ):  # fmt: skip
+    with servers.running_apart(settings, "lane") as (_, home):
         yield {"FRAMEHAUL_STATE_DIR": str(home), "FRAMEHAUL_POSTGRES_PORT": "", "FRAMEHAUL_CLICKHOUSE_HTTP_PORT": ""}
 
 

@@ -116,9 +116,16 @@ def _paired(one: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
 
 def ratio_at_same_rows(left: pl.DataFrame, right: pl.DataFrame) -> Ratio:
     """The ratio of two techniques' rows/s, of the most rows that both moved."""
+    return with_rows(left, right)[0]
+
+
+def with_rows(left: pl.DataFrame, right: pl.DataFrame) -> tuple[Ratio, int | None]:
+    """The same, and how many rows those are; None where there are none."""
     one, other = _by_rows(left), _by_rows(right)
-    rows = max(one.keys() & other.keys(), default=0)
-    return _paired(_speeds(one.get(rows, [])), _speeds(other.get(rows, [])))
+    if not (both := one.keys() & other.keys()):
+        return Ratio(()), None
+    rows = max(both)
+    return _paired(_speeds(one[rows]), _speeds(other[rows])), rows
 
 
 type _Passes = list[tuple[str, int, float]]
@@ -127,8 +134,8 @@ type _Passes = list[tuple[str, int, float]]
 
 def _by_rows(passes: pl.DataFrame) -> dict[int, _Passes]:
     found: dict[int, _Passes] = {}
-    for rows, *one in passes.select("rows", "status", "pass", "rows_per_s").iter_rows():
-        found.setdefault(rows, []).append((one[0], one[1], one[2]))
+    for rows, status, number, speed in passes.select("rows", "status", "pass", "rows_per_s").iter_rows():
+        found.setdefault(rows, []).append((status, number, speed))
     return found
 
 

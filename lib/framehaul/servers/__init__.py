@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker, embedded, external
@@ -18,6 +19,7 @@ __all__ = [
     "ServerError",
     "Servers",
     "running",
+    "running_apart",
     "start",
     "stop",
 ]
@@ -39,6 +41,16 @@ def running(settings: Settings) -> Iterator[Servers]:
                 yield _as_asked(settings, servers)
         case "external":
             yield _as_asked(settings, external.servers(settings))
+
+
+@contextmanager
+def running_apart(settings: Settings, kind: str) -> Iterator[tuple[Servers, Path]]:
+    """Embedded servers that this process alone uses, and where they are kept, for as long as the block lasts.
+
+    Raises ServerError when they cannot be had.
+    """
+    with embedded.home_of_a_run(settings.state_dir, kind) as home, running(embedded.moved(settings, home)) as servers:
+        yield servers, home
 
 
 def start(settings: Settings) -> Servers:

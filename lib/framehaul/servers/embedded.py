@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import psutil
 
 from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
-from framehaul.servers.postgres import elsewhere
+from framehaul.servers.postgres import remove
 from framehaul.settings import TOOLS, Settings
 
 ADDRESSES = "servers.json"
@@ -128,13 +127,6 @@ def moved(settings: Settings, home: Path) -> Settings:
     if not (home / TOOLS).exists():
         (home / TOOLS).symlink_to(tools)
     return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
-
-
-def remove(home: Path) -> None:
-    """Remove a directory of servers, and what stands in for those that PostgreSQL's account cannot reach in it."""
-    for postgres in (home / "postgres", *home.rglob("postgres")):
-        shutil.rmtree(elsewhere(postgres), ignore_errors=True)  # mostly there is none
-    shutil.rmtree(home, ignore_errors=True)
 
 
 def _start_supervisor(settings: Settings, variant: Variant, *, detached: bool) -> subprocess.Popen[bytes]:

@@ -329,6 +329,19 @@ def elsewhere(wanted: Path) -> Path:
     return Path("/var/tmp") / f"framehaul-{hashlib.sha256(str(wanted).encode()).hexdigest()[:12]}"  # noqa: S108  checked to be ours before use
 
 
+def stand_ins(home: Path) -> list[Path]:
+    """What stands in for PostgreSQL's directories in a directory of servers, and in others up to three below it."""
+    homes = (home, *home.glob("*/"), *home.glob("*/*/"), *home.glob("*/*/*/"))
+    return [one for directory in homes if (one := elsewhere(directory / "postgres")).exists()]
+
+
+def remove(home: Path) -> None:
+    """Remove a directory of servers, and what stands in for directories in it."""
+    for one in stand_ins(home):
+        shutil.rmtree(one, ignore_errors=True)
+    shutil.rmtree(home)
+
+
 def program(name: str) -> Path:
     """One of PostgreSQL's client programs, such as `pgbench`, as it comes in the wheel."""
     return _wheel_directory() / "bin" / name

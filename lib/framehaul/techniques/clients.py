@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
-from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
+from framehaul.data.schema import ColumnType, Table, quote_clickhouse_text, quote_postgres_text
 from framehaul.errors import UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.address import TIMEOUT_SECONDS
@@ -631,6 +631,12 @@ def ibis_backend(name: str) -> Any:
     except (ImportError, AttributeError):
         needed = "ibis-framework[clickhouse,postgres]"
         raise UnavailableError(f"Ibis is not installed for this server: pip install '{needed}'") from None
+
+
+def table_by_ibis(backend: ibis.BaseBackend, table: Table) -> ibis.Table:
+    """A table as Ibis can make Arrow of it: of drivers' UUIDs it makes none, so the server gives them as text."""
+    stored = backend.table(table.name)
+    return stored.mutate(**{name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)})
 
 
 @asynccontextmanager

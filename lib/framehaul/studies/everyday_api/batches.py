@@ -21,7 +21,7 @@ from framehaul import servers
 from framehaul.data.schema import ANALYTICS_METRICS, ColumnType, Table
 from framehaul.harness.meter import Meter
 from framehaul.settings import load_settings
-from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.clients import CLIENTS, table_by_ibis
 from framehaul.techniques.registry import DRIVERS, Database
 
 BATCH_ROWS = 10_000
@@ -152,10 +152,8 @@ def connect_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
 
 
 def ibis_batches(backend: Any, table: Table) -> Iterator[Frame]:
-    """Ibis makes Arrow of so many rows as they come; of UUIDs it makes none, so the server gives them as text."""
-    stored = backend.table(table.name)
-    texts = {name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)}
-    for batch in stored.mutate(**texts).to_pyarrow_batches(chunk_size=BATCH_ROWS):
+    """Ibis makes Arrow of so many rows as they come."""
+    for batch in table_by_ibis(backend, table).to_pyarrow_batches(chunk_size=BATCH_ROWS):
         yield pl.DataFrame(batch)
 
 

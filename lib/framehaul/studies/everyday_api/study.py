@@ -216,9 +216,7 @@ def takes_own_codecs(code: Source) -> bool:
 
 def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> tuple[Ratio, int | None]:
     here = passes.filter(database=call["database"], direction=call["direction"], status="ok")
-    both = [here.filter(technique=each["technique"]) for each in (one, call)]
-    rows = set(both[0]["rows"]) & set(both[1]["rows"])
-    return ratios.ratio_at_same_rows(*both), max(rows, default=None)
+    return ratios.with_rows(here.filter(technique=one["technique"]), here.filter(technique=call["technique"]))
 
 
 def anchor(call: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from framehaul.errors import ServerError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
-from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
+from framehaul.servers.postgres import EmbeddedPostgres, remove
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.techniques.registry import Database
 
@@ -104,8 +104,7 @@ def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
                 postgres.stop()
                 clickhouse.stop()
     finally:
-        shutil.rmtree(home)
-        shutil.rmtree(elsewhere(home / "postgres"), ignore_errors=True)
+        remove(home)
 
 
 @contextmanager

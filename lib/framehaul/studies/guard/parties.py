@@ -114,8 +114,8 @@ def _one_pair(settings: Settings) -> Iterator[tuple[Servers, Path]]:
         with servers.running(settings) as running:
             yield running, settings.state_dir
         return
-    with home_of_a_run(settings.state_dir, STATE) as home, servers.running(moved(settings, home)) as running:
-        yield running, home
+    with servers.running_apart(settings, STATE) as found:
+        yield found
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -19,7 +18,7 @@ from framehaul.servers import PostgresServer
 from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.ports import choose_port
-from framehaul.servers.postgres import EmbeddedPostgres, elsewhere
+from framehaul.servers.postgres import EmbeddedPostgres
 from framehaul.settings import Settings
 from framehaul.studies.pgbench.disks import Disk, disk_of
 from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
@@ -172,7 +171,6 @@ def _embedded(home: Path, example: Example, connections: int) -> Iterator[Servic
         yield service
     finally:
         process.stop()
-        shutil.rmtree(elsewhere(directory / "postgres"), ignore_errors=True)
 
 
 def _pairs(setting: str, text: str | None) -> dict[str, str]:

@@ -159,7 +159,7 @@ def manners_table(passes: pl.DataFrame) -> Listing:
             words("upsert", lambda row: row["one"].label),
             words("a reader saw meanwhile (times)", lambda row: row["one"].seen or ""),
             Column("its longest read, over one before", lambda row: _over(row["one"]), "{:.1f}x"),
-            words("two at once: ms", lambda row: "" if (one := row["one"].together_s) is None else f"{one * 1000:.0f}"),
+            Column("two at once take", lambda row: row["one"].together_s, milliseconds),
             words("errors", lambda row: row["one"].errors),
             Column("retries", lambda row: row["one"].retries),
             Column("rows lost", lambda row: row["one"].lost_rows),

@@ -12,7 +12,8 @@ import pandas as pd
 import polars as pl
 import sqlalchemy
 
-from framehaul.data.schema import ColumnType, Table
+from framehaul.data.schema import Table
+from framehaul.techniques.clients import table_by_ibis
 from framehaul.techniques.registry import technique
 
 if TYPE_CHECKING:
@@ -117,10 +118,7 @@ def pandas_ibis_to_pandas(backend: ibis.BaseBackend, table: Table) -> pd.DataFra
 def polars_ibis_to_polars(backend: ibis.BaseBackend, table: Table) -> pl.DataFrame:
     """Ibis has psycopg fetch rows from a cursor on the server, makes Arrow of them, and Polars takes that.
 
-    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars; it makes no Arrow of
-    psycopg's UUIDs, so the server gives them as text.
+    https://ibis-project.org/reference/expression-generic#ibis.expr.types.core.Expr.to_polars
     """
-    stored = backend.table(table.name)
-    texts = {name: stored[name].cast("string") for name in table.columns_of(ColumnType.UUID)}
-    frame: pl.DataFrame = stored.mutate(**texts).to_polars()
+    frame: pl.DataFrame = table_by_ibis(backend, table).to_polars()
     return frame
