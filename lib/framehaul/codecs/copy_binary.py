@@ -62,18 +62,18 @@ class CopyDecoder:
     """Takes the bytes of one binary COPY as they come and makes record batches in `table.arrow_view_schema` of them.
 
     `table.arrow_large_schema` is made as well. To any other that is given each batch is cast, while a core's cache has
-    it.
+    it. A batch is made of about `batch_bytes`, BATCH_BYTES unless given, of more where the table has many columns.
 
     Raises ValueError for a table with a column that is not decoded here.
     """
 
-    def __init__(self, table: Table, schema: pa.Schema | None = None) -> None:
+    def __init__(self, table: Table, schema: pa.Schema | None = None, batch_bytes: int = 0) -> None:
         refuse(table, {*ColumnType} - {*WIDTHS}, "whose binary form is not decoded here: use ADBC", "postgres")
         self._table, self._schema = table, schema or table.arrow_view_schema
         self._plain = self._schema == table.arrow_large_schema
         self._made = table.arrow_large_schema if self._plain else table.arrow_view_schema
         self._is_cast = self._schema != self._made
-        self.batch_bytes = BATCH_BYTES * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
+        self.batch_bytes = (batch_bytes or BATCH_BYTES) * max(1, len(table.columns) // COLUMNS_OF_A_BATCH)
         self._held, self._held_bytes = np.empty(self.batch_bytes + len(SLACK), np.uint8), 0
         self._enough_bytes = self.batch_bytes
         self._room = Room.of(table, self.batch_bytes)

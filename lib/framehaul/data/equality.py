@@ -296,6 +296,8 @@ def _series(values: list[Any], column: Column) -> pl.Series:
         case Decimal():
             texts = pl.Series([f"{value:f}" for value in values])
             return texts if column.type in (ColumnType.DECIMAL, *LONG_NUMBERS) else _of_text(texts, pl.Decimal(38, 0))
+        case np.datetime64() | np.timedelta64():
+            return pl.Series(np.array(values))
         case pd.Timestamp():  # has nanoseconds, which Polars would cut off
             return pl.Series(values=pa.array(pd.Series(values)))
         case dt.date() if not isinstance(values[0], dt.datetime):
@@ -312,7 +314,8 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
     if isinstance(series.dtype, pl.Categorical | pl.Enum):
         series = series.cast(pl.String)
     wanted = _dtype(column)
-    if series.dtype == pl.Null or (series.dtype == wanted and column.type not in WRITTEN_IN_MANY_WAYS):
+    innermost = column.element if column.type in ARRAYS else column
+    if series.dtype == pl.Null or (series.dtype == wanted and innermost.type not in WRITTEN_IN_MANY_WAYS):
         return series.cast(wanted)
     if column.type in ARRAYS:
         return _lists(series, column)

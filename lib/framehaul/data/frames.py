@@ -97,9 +97,7 @@ def from_pandas(frame: pd.DataFrame, table: Table) -> pa.Table:
         stored = content.column(column.name)
         if (given := given_otherwise(frame[column.name], column)) is not None:
             check_kept(given, pl.Series(values=stored))
-        check_enum(stored, column)
-        check_wide(stored, column)
-        check_addresses(stored, column)
+        check_forms(stored, column)
     return validated(content)
 
 
@@ -159,6 +157,15 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
         kept = False
     if not kept:
         raise ValueError(f"column {given.name} holds {given.dtype} values that {stored.dtype} does not have")
+
+
+def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
+    """Raises ValueError for text that is none of an enum, an address or a long number, in lists as well."""
+    if column.type in ARRAYS:
+        check_forms(pc.list_flatten(values), column.element)
+    check_enum(values, column)
+    check_wide(values, column)
+    check_addresses(values, column)
 
 
 def check_enum(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
@@ -239,7 +246,8 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
     for at, column in enumerate(table.columns):
         # Polars has other units of time, dictionaries for enums, and bytes of any size.
-        if column.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
+        innermost = column.element if column.type in ARRAYS else column
+        if innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
             try:
                 content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
             except pa.ArrowInvalid as error:
@@ -269,8 +277,7 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
             check_kept(values, cast)
             frame = frame.with_columns(cast)
         if column.type in (*LONG_NUMBERS, *ADDRESSES):
-            check_wide(frame[column.name].to_arrow(), column)
-            check_addresses(frame[column.name].to_arrow(), column)
+            check_forms(frame[column.name].to_arrow(), column)
     return frame
 
 
@@ -398,16 +405,27 @@ def stored_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
 
 
 def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
-    """The table with its columns of bytes as such: ClickHouse has one type for them and for text, and calls it text."""
-    for name in table.columns_of(ColumnType.BYTES):
-        at, values = arrow.column_names.index(name), arrow.column(name)
+    """The table with its columns of bytes as such, and lists of them.
+
+    ClickHouse has one type for them and for text, and calls it text.
+    """
+    for column in table.columns:
+        if (column.element if column.type in ARRAYS else column).type is not ColumnType.BYTES:
+            continue
+        at, values = arrow.column_names.index(column.name), arrow.column(column.name)
         if isinstance(values.type, pa.DictionaryType):
             values = values.combine_chunks().dictionary_decode()
-        if values.type in (pa.string(), pa.large_string()):
-            arrow = arrow.set_column(
-                at, name, values.cast(pa.binary() if values.type == pa.string() else pa.large_binary())
-            )
+        if (raw := as_bytes(values.type)) != values.type:
+            arrow = arrow.set_column(at, column.name, values.cast(raw))
     return arrow
+
+
+def as_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in place of text, in lists as well."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(as_bytes(kind.value_type))
+    return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
 
 
 def validated(arrow: pa.Table) -> pa.Table:

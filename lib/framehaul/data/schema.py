@@ -96,25 +96,35 @@ def timestamp_types(unit: TimeUnit, zone: str | None = None) -> Types:
 def list_types(element: Types) -> Types:
     """Lists of a scalar, which may be NULL or empty and hold NULL; Python lists in pandas, as numpy's have no NULL.
 
-    ClickHouse has no NULL in place of an array: https://clickhouse.com/docs/sql-reference/data-types/nullable
-    Raises ValueError for elements that are under a CHECK in PostgreSQL, or are another type in a frame than there.
+    What is text in a frame is so in lists as well. ClickHouse has no NULL in place of an array:
+    https://clickhouse.com/docs/sql-reference/data-types/nullable
+    Raises ValueError, with what to make of them, for those that it has as something else: durations, bytes of a fixed
+    size, documents, addresses, numbers of more than 64 bits or 38 digits.
     """
-    check, unsigned = _check_of_elements(element), re.fullmatch("UInt(8|16|32|64)", element.clickhouse)
-    if not unsigned and (element.postgres_select != "{0}" or element.postgres_check):
-        raise ValueError(f"lists of {element.clickhouse} ({element.postgres}) are not carried: make them lists of text")
+    check, is_text = _check_of_elements(element), element.arrow == pa.string()
+    if (element.postgres_check and not check) or (is_text and element.postgres not in ("text", "uuid")):
+        made = {"interval": "whole numbers", "bytea": "bytes of any size"}.get(element.postgres, "text")
+        raise ValueError(
+            f"lists of {element.clickhouse} ({element.postgres}) are not carried: make them lists of {made}"
+        )
     return Types(
         f"{element.postgres}[]", f"Array(Nullable({element.clickhouse}))", pa.list_(element.arrow),
-        pl.List(element.polars), "object", "object", clickhouse_nullable=False, element=element, postgres_check=check,
+        pl.List(element.polars), "object", "object",
+        postgres_select="{0}::text[]" if element.postgres == "uuid" else "{0}",
+        clickhouse_select="{0}" if element.clickhouse_select == "{0}" else "arrayMap(x -> toString(x), {0})",
+        clickhouse_nullable=False, element=element, postgres_check=check,
         postgres_form=f"{element.postgres}[], checked" if check else "",
     )  # fmt: skip
 
 
 def _check_of_elements(element: Types) -> str:
     """What holds of the elements of an array, where PostgreSQL's type has more of them; NULL is let pass, as always."""
-    if not re.fullmatch(r"UInt\d+", element.clickhouse):
-        return ""
-    least, most = whole_numbers(element.clickhouse)
-    return f"{least} <= ALL ({{0}}) AND {most} >= ALL ({{0}})"
+    if re.fullmatch(r"U?Int\d+", element.clickhouse) and element.postgres_check:
+        least, most = whole_numbers(element.clickhouse)
+        return f"{least} <= ALL ({{0}}) AND {most} >= ALL ({{0}})"
+    if isinstance(element.polars, pl.Enum):
+        return f"array_remove({{0}}, NULL) <@ ARRAY[{element.postgres_check.partition('(')[2][:-1]}]"
+    return ""
 
 
 def fixed_list_types(element: Types, size: int) -> Types:

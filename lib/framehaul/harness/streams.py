@@ -36,13 +36,13 @@ def _writing(move: Technique) -> Technique:
 
 
 def _reading(move: Technique) -> Technique:
-    """The move, and what is in its file."""
+    """The move, and what is in its file; PostgreSQL's may be told how many bytes a batch has."""
 
     @wraps(move.function)
-    def to_frame(client: object, table: Table) -> Any:
+    def to_frame(client: object, table: Table, *batch_bytes: int) -> Any:
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
             file = Path(directory) / "rows.parquet"
-            move.function(client, table, file)
+            move.function(client, table, file, *batch_bytes)
             return pl.from_arrow(pq.read_table(file))
 
     return replace(move, function=to_frame, frame="batches", origin="streamed")

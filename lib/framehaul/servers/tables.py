@@ -401,12 +401,20 @@ def _to_be_hashed(column: Column) -> str:
     return quote_postgres(column.name) if exact else f"({_as_in_frames(column)})::text"
 
 
+TEXTS = (
+    (pa.string(), pl.Binary(), pl.String()),
+    (pa.list_(pa.string()), pl.List(pl.Binary()), pl.List(pl.String())),
+)
+"""Text as a table has it, as bytes, and in Polars."""
+
+
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """The frame with its bytes as text in the columns of text where all of them are UTF-8."""
+    """The frame with its bytes as text in the columns of text, and of lists of it, where all of them are UTF-8."""
     for column in table.columns:
-        if column.types.arrow == pa.string() and frame[column.name].dtype == pl.Binary:
-            with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
-                frame = frame.with_columns(pl.col(column.name).cast(pl.String))
+        for arrow, as_bytes, text in TEXTS:
+            if column.types.arrow == arrow and frame[column.name].dtype == as_bytes:
+                with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
+                    frame = frame.with_columns(pl.col(column.name).cast(text))
     return frame
 
 

@@ -17,6 +17,7 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from adbc_driver_postgresql import StatementOptions
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.codecs.binary_form import in_binary_form
@@ -28,15 +29,14 @@ from framehaul.data.documents import without_documents
 from framehaul.data.frames import (
     BATCH_ROWS,
     ROUNDED,
-    check_addresses,
-    check_enum,
+    check_forms,
     check_kept,
-    check_wide,
     encode_stream,
     from_polars,
     in_polars,
     in_table_order,
     validated,
+    with_bytes,
 )
 from framehaul.data.schema import ARRAYS, NESTED, ColumnType, Table
 from framehaul.techniques import Technique
@@ -51,6 +51,8 @@ ROWS_TO_WRITE, ROWS_TO_KEEP = 262_144, 131_072
 """Rows that are sorted and sent as one, and of a row group of a file."""
 MOST_BYTES = 64 << 20
 """Of either, where rows are long."""
+ADBC_BATCH_BYTES = 16 << 20
+"""Of a batch that ADBC makes by default: https://arrow.apache.org/adbc/current/driver/postgresql.html"""
 
 
 def in_table_schema(
@@ -72,9 +74,7 @@ def in_table_schema(
                 came, kept = (of.column(column.name) for of in (given, content))
                 if column.type in (*ROUNDED, *ARRAYS, *NESTED) and came.type != kept.type:
                     check_kept(*(in_polars(values, column.name) for values in (came, kept)))
-                check_enum(kept, column)
-                check_wide(kept, column)
-                check_addresses(kept, column)
+                check_forms(kept, column)
             check(content, table)
         except ValueError as error:
             raise ValueError(f"{error} (in the batch that begins with row {rows:,})") from error
@@ -149,18 +149,18 @@ def insert_batches(
 
 
 def fetch_batches(
-    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table
+    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, batch_bytes: int = 0
 ) -> Generator[pa.RecordBatch, None, None]:
     """Record batches of a binary COPY, read from psycopg's socket and decoded as they are asked for.
 
-    A table with a type that is not decoded here, or an encrypted connection, is read by ADBC, in batches of about
-    16 MB, its default. Either ends its transaction.
+    A table with a type that is not decoded here, or an encrypted connection, is read by ADBC. A batch has about
+    `batch_bytes`, by default 1 MB, and 16 MB of ADBC. Either ends its transaction.
     """
     connection, adbc = connections
     if connection.pgconn.ssl_in_use or table.columns_of(*{*ColumnType} - {*WIDTHS}):
-        yield from fetch_adbc_batches(adbc, table)
+        yield from fetch_adbc_batches(adbc, table, batch_bytes or ADBC_BATCH_BYTES)
         return
-    decoder = CopyDecoder(table, table.arrow_large_schema)
+    decoder = CopyDecoder(table, table.arrow_large_schema, batch_bytes)
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name}"
     with connection.transaction():
         connection.execute(UTF8)
@@ -169,10 +169,13 @@ def fetch_batches(
     yield from decoder.finish().to_batches()
 
 
-def fetch_adbc_batches(connection: AdbcConnection, table: Table) -> Iterator[pa.RecordBatch]:
-    """Record batches of ADBC, each decoded when it is asked for; ends its transaction."""
+def fetch_adbc_batches(
+    connection: AdbcConnection, table: Table, batch_bytes: int = ADBC_BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Record batches of ADBC, each of about so many bytes and decoded when it is asked for; ends its transaction."""
     try:
         with connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
             cursor.execute(UTF8)
             cursor.execute(f"SELECT {table.postgres_columns_as_in_frames} FROM {table.postgres_name}")
             for batch in in_valid_batches(cursor.fetch_record_batch()):
@@ -208,7 +211,8 @@ def _select(connection: HttpConnection, table: Table) -> Iterator[pa.RecordBatch
         return
     query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
     with connection.post(query, settings=clickhouse_read.ARROW) as response:
-        yield from in_valid_batches(pa.ipc.open_stream(response))
+        for batch in pa.ipc.open_stream(response):
+            yield from validated(with_bytes(pa.Table.from_batches([batch]), table)).to_batches()
         response.read()
 
 
@@ -250,9 +254,12 @@ def whole_into_postgres(connection: psycopg.Connection[Any], table: Table, file:
     postgres_write.polars_pgpq_copy_binary(connection, table, pl.read_parquet(file))
 
 
-def stream_from_postgres(connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path) -> None:
+def stream_from_postgres(
+    connections: tuple[psycopg.Connection[Any], AdbcConnection], table: Table, file: Path,
+    batch_bytes: int = 0,
+) -> None:  # fmt: skip
     """Row groups of 131,072 rows, up to three of them in memory: one is made while the one before is written."""
-    with closing(fetch_batches(connections, table)) as batches:
+    with closing(fetch_batches(connections, table, batch_bytes)) as batches:
         write_batches(batches, table, file)
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from framehaul.data.equality import Content, content_of
 from framehaul.data.frames import to_pandas
 from framehaul.data.schema import (
+    DATE32,
     LONG_NUMBERS,
     NATIVE_JSON,
     Column,
@@ -26,6 +27,7 @@ from framehaul.data.schema import (
     Types,
     decimal_types,
     enum_types,
+    fixed_list_types,
     list_types,
     map_types,
     nested_list_types,
@@ -376,6 +378,7 @@ DEEP = struct_types(
     }
 )
 MONEY = decimal_types(5, 2)
+LONG_AGO_AND_LATE = "0001-01-01", "1899-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999"
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 COLOURS = enum_types("a b", "", "it's", "{é}", "of no row")
 NOT_UTF8 = {
@@ -514,6 +517,31 @@ _VALUES: tuple[Case, ...] = (
            exactly=list_types(T.DECIMAL.value)),
     _types("list of decimals: of few digits", T.LIST, [[Decimal("999.99"), None, Decimal("-0.01")], [], [Decimal(0)]],
            exactly=list_types(MONEY)),
+    _types("list of bytes: of any kind, NULL", T.LIST,
+           [[bytes(range(256)), b"", None], [], [b"\\x41", b'\xff\xfe{,}"', None]], exactly=list_types(T.BYTES.value)),
+    _types("list of booleans: NULL", T.LIST, [[True, None, False], [], [None]], exactly=list_types(T.BOOL.value)),
+    _types("list of dates: 1900 to 2299, NULL", T.LIST, [[*_days("1900-01-01", "2299-12-31"), None], [], [None]],
+           exactly=list_types(DATE32)),
+    _types("list of moments: microseconds, NULL", T.LIST,
+           [[*_timestamps("1970-01-01", "2026-03-29T02:30:00.000001", "2199-12-31T23:59:59.5"), None], [], [None]],
+           exactly=list_types(T.TIMESTAMP.value)),
+    _types("list of moments: in a zone, NULL", T.LIST,
+           [[*_utc("1970-01-01", "2026-10-25T00:30:00.000001", "2026-10-25T01:30:00"), None], [], [None]],
+           exactly=list_types(T.TIMESTAMP_BERLIN.value)),
+    _types("list of moments: 0001 to 9999", T.LIST, [_timestamps(*LONG_AGO_AND_LATE)],
+           exactly=list_types(T.TIMESTAMP.value)),
+    _types("list of times of day: midnight to 23:59:59.999999", T.LIST,
+           [[dt.time(0), dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999_999), None], [], [None]],
+           exactly=list_types(T.TIME.value)),
+    _types("list of UUIDs: NULL", T.LIST,
+           [["00000000-0000-0000-0000-000000000000", "01234567-89ab-cdef-0123-456789abcdef", None], [], [None]],
+           exactly=list_types(T.UUID.value)),
+    _types("list of enum: some of its values, NULL", T.LIST, [["a b", "", None, "it's", "{é}"], [], [None]],
+           exactly=list_types(COLOURS)),
+    _types("list of enum: a value more", T.LIST, [["a b", "grey"]], exactly=list_types(COLOURS),
+           sent_as=pa.list_(pa.large_string()), held_by=()),
+    _types("fixed-size list: of two moments", T.FIXED_LIST, [_timestamps("1970-01-01", "2026-03-29T02:30:00.000001")],
+           exactly=fixed_list_types(T.TIMESTAMP.value, 2)),
     _types("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
     _types("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
     _types("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
@@ -539,6 +567,8 @@ _VALUES: tuple[Case, ...] = (
            [{"price": Decimal("1.05"), "list": [Decimal("-0.01"), None], "map": [("k", Decimal("999.99")), ("", None)]},
             {"price": None, "list": [], "map": []}],
            exactly=struct_types({"price": MONEY, "list": list_types(MONEY), "map": map_types(T.TEXT.value, MONEY)})),
+    _types("struct: moments of 0001 to 9999", T.STRUCT, [{"at": at} for at in _timestamps(*LONG_AGO_AND_LATE)],
+           exactly=struct_types({"at": T.TIMESTAMP.value})),
     _types("struct: NaN, infinity", T.STRUCT, [{"f": float("nan")}, {"f": float("-inf")}], exactly=OF_FLOATS,
            held_by=("clickhouse",)),
     _types("struct: -0.0", T.STRUCT, [{"f": -0.0}, {"f": 0.0}], exactly=OF_FLOATS, held_by=("clickhouse",)),

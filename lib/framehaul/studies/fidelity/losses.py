@@ -171,7 +171,7 @@ LOSSES: tuple[Loss, ...] = (
         "pandas' CSV parser has no integers of 64 bits without a sign beside NULL, and leaves the column as text.",
     ),
     Loss(
-        r" read .*(_csv|copy_text|_http_read_sql)", r"list of|duration", r"became '",
+        r" read .*(_csv|copy_text|_http_read_sql)", r"list of|duration", r"became ['\"]",
         "A parser of delimited text has neither lists nor durations, and leaves them as the server's text.",
     ),
     Loss(
@@ -215,7 +215,7 @@ LOSSES: tuple[Loss, ...] = (
         "are some as well.",
     ),
     Loss(
-        r"postgres write .*_asyncpg_(copy_binary|executemany)", r"(date|timestamp): ", r"infinity",
+        r"postgres write .*_asyncpg_(copy_binary|executemany)", r"(date|timestamp|list of moments): ", r"infinity",
         "asyncpg sends Python's first and last date and moment, 0001-01-01 and the end of 9999-12-31, as `-infinity` "
         "and `infinity`.",
     ),
@@ -226,7 +226,7 @@ LOSSES: tuple[Loss, ...] = (
         "microseconds.",
     ),
     Loss(
-        r"clickhouse read .*_query_dataframe", r"timestamp: (0001|2300)", r"became",
+        r"clickhouse read .*_query_dataframe", r"timestamp: (0001|2300)|struct: moments", r"became",
         "clickhouse-driver makes nanoseconds of moments for pandas, which 64 bits hold from 1677 to 2262; of others "
         "they come around.",
     ),
@@ -292,7 +292,7 @@ LOSSES: tuple[Loss, ...] = (
     ),
     Loss(
         r"clickhouse read .*(query_df(_rust)?|connect_query|connect_sqlalchemy_read_\w+|ibis_to_\w+)$",
-        r"not UTF-8|bytes", r"became b?'[0-9a-f]+",
+        r"not UTF-8|bytes", r"became \[?b?'[0-9a-f]+",
         "clickhouse-connect's `query` and `query_df`, its dialect, and Ibis over it, give bytes that are not UTF-8 as "
         "text of their hexadecimal digits (`reproductions`). Ask for such columns as bytes: `column_formats`.",
     ),
@@ -399,6 +399,15 @@ LOSSES: tuple[Loss, ...] = (
         r"cannot be read back",
         "clickhouse-connect sends 0 for a text that the enum does not have, and the server stores it: whoever reads "
         "the column gets an error (`reproductions`).",
+    ),
+    Loss(
+        r"clickhouse write .*(_clickhouse_connect_insert|pandas_ibis)", r"list of enum: a value", r"became \[.*None",
+        "clickhouse-connect makes NULL of a text in a list that the enum does not have. Check before sending.",
+    ),
+    Loss(
+        r"clickhouse write .*_connect_sqlalchemy_to_sql", r"list.* moments", r"became \[",
+        "Of a single row the dialect of clickhouse-connect makes a statement, in whose lists moments are whole seconds "
+        "and the year 1 is one digit, which the server takes for 2001. Of several rows it makes Native.",
     ),
     Loss(
         r"clickhouse write .*numpy", r"date: ", r"became",

@@ -58,7 +58,7 @@ REJECTIONS: tuple[Rejection, ...] = (
     Rejection("driver", r"^ValueError: (Field pyarrow|invalid enum member|zip\(\)|Unsigned|cannot concat|Mixed|"
               r"unconverted)"),
     Rejection("driver", r"^InvalidOperation: .*ConversionSyntax"),
-    Rejection("driver", r"^ValueError: Unsupported (precision|polars)|^panic: .*primitive `Int256`"),
+    Rejection("driver", r"^ValueError: Unsupported (precision|polars)|^panic: .*(primitive `Int256`|not implemented)"),
     Rejection("driver", r"^InvalidTextRepresentation: invalid input syntax for type json", "insert_rows"),
 )  # fmt: skip
 """Every known rejection; the first that fits says where its reason lies."""

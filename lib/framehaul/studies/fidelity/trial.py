@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import polars as pl
 import psycopg
+import pyarrow as pa
 
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import AnswerError, ServerError, UnavailableError
@@ -43,6 +45,8 @@ SILENCE_SECONDS = 1
 TIMES_SILENT = 3
 """A path without a byte for so long, so many times, waits for what does not come; its own patience is minutes."""
 SILENT = "hangs: client and server wait for each other"
+FEW_BYTES = {("read", "stream_from_postgres"): [32]}
+"""Of a batch, so that a small table comes in several."""
 UNCLOSED = "; then its client does not close"
 CLOSING_SECONDS = 5.0
 """A client that takes so long to close after an error does not: asyncpg before 0.32, after a panic within a COPY."""
@@ -197,7 +201,8 @@ class _OfServer:
         for case in place.cases:
             if "read" in case.directions and self._database in case.held_by:
                 place.tables.create(case.table)
-                place.tables.load(case.table, case.stored())
+                for part in _in_parts(place.tables, case):
+                    place.tables.load(case.table, part)
                 if wrong := difference_of(case, place.tables.content(case.table)):
                     raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
 
@@ -247,7 +252,8 @@ class _OfServer:
                 place.tables.create(table)
                 if case.filled:
                     place.tables.load(*case.there)
-            returned, error, silent = await path.call(table, *([case.frame(path.technique.frame)] if write else []))
+            told = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
+            returned, error, silent = await path.call(table, *told)
             if not silent:
                 break
         path.has_hung |= silent
@@ -262,6 +268,18 @@ class _OfServer:
             if detail != at_once:
                 return "loss", f"{at_once}; later: {detail or 'exact'}"
         return outcome, detail
+
+
+def _in_parts(tables: Tables, case: Case) -> Iterator[pa.Table]:
+    """What a table is to hold; on ClickHouse in parts that are not merged, for each is read as a block of its own."""
+    content = case.stored()
+    if not isinstance(tables, ClickHouseTables):
+        yield content
+        return
+    tables.run(f"ALTER TABLE {case.table.clickhouse_name} MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
+    places = sorted({0, min(1, len(content)), max(len(content) - 1, 0), len(content)})
+    for first, end in pairwise(places):
+        yield content.slice(first, end - first)
 
 
 def _drop(place: _Place) -> None:

@@ -32,9 +32,8 @@ from framehaul.data.frames import (
     ADDRESSES,
     BATCH_ROWS,
     arrow_stream,
-    check_enum,
+    check_forms,
     check_text,
-    check_wide,
     conform,
     from_pandas,
     from_polars,
@@ -138,7 +137,8 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
             raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
     if part.type in MOMENTS:
-        first, last = (pa.scalar(end).cast(pa.timestamp(part.types.arrow.unit)) for end in (FIRST_MOMENT, LAST_MOMENT))
+        unit = pa.timestamp(part.types.arrow.unit)
+        first, last = (pa.scalar(end).cast(unit, safe=False) for end in (FIRST_MOMENT, LAST_MOMENT))
         moments = values.cast(first.type)
         if pc.any(pc.or_(pc.less(moments, first), pc.greater(moments, last))).as_py():
             raise ValueError(
@@ -163,8 +163,11 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         check_inside(column, part.element, values.flatten())
 
 
-FIRST_MOMENT, LAST_MOMENT = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59)
-"""Of ClickHouse's DateTime64: https://clickhouse.com/docs/sql-reference/data-types/datetime64"""
+FIRST_MOMENT, LAST_MOMENT = dt.datetime.min, dt.datetime.max
+"""Of ClickHouse's DateTime64, but for the year 0: https://github.com/ClickHouse/ClickHouse/pull/107907
+
+Servers older than that change, of July 2026, store the nearest moment of 1900 to 2299 in place of others.
+"""
 MOMENTS = (ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_UTC, ColumnType.TIMESTAMP_BERLIN)
 """What may be inside of what is nested; columns of their own are looked at where tables are made for them."""
 # Where ClickHouse has no NULL: what it and a frame call it, and what to make of it.
@@ -448,9 +451,7 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
         if not column.nullable and column.type not in FLOATS and frame[column.name].hasnans:
             raise ValueError(f"column {column.name} may not be NULL, and {frame[column.name].isna().sum()} values are")
         if column.type in (ColumnType.ENUM, *LONG_NUMBERS):
-            texts = pa.array(frame[column.name], from_pandas=True)
-            check_enum(texts, column)
-            check_wide(texts, column)
+            check_forms(pa.array(frame[column.name], from_pandas=True), column)
     # The driver cuts off, or makes a zero of, what is in another dtype than the table's, and asks nothing of addresses.
     others = tuple(
         column for column in table.columns
@@ -460,7 +461,11 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     )  # fmt: skip
     from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
-    check_nested(pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()}), table)
+    content = pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()})
+    for column in table.columns:
+        if column.type in ARRAYS:
+            check_forms(content.column(column.name), column)
+    check_nested(content, table)
     texts = {name: pa.array(frame[name], from_pandas=True) for name in native_documents(table)}
     check_native_documents(pa.table(texts), table)
     return frame

@@ -40,7 +40,7 @@ from framehaul.data.frames import (
     from_polars,
     in_table_order,
 )
-from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, NO_CSV, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, NO_CSV, Column, ColumnType, Table, refuse
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -303,10 +303,18 @@ PYTHON: dict[ColumnType, Callable[[str], object]] = {
 }
 
 
+def python_maker(column: Column) -> Callable[[Any], Any] | None:
+    """What makes of a value, or of a list of such, what psycopg takes for the column's type; None where it is that."""
+    if column.type not in ARRAYS:
+        return PYTHON.get(column.type)
+    make = PYTHON.get(column.element.type)
+    return make and (lambda values: [None if value is None else make(value) for value in values])
+
+
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
 def polars_psycopg_copy_binary(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Polars gives row tuples, psycopg encodes each value: what asyncpg's binary COPY does, with another driver."""
-    made = [(at, PYTHON[column.type]) for at, column in enumerate(table.columns) if column.type in PYTHON]
+    made = [(at, make) for at, column in enumerate(table.columns) if (make := python_maker(column))]
     frame = validate(frame, table)
     statement = f"COPY {table.postgres_name} ({table.postgres_columns}) FROM STDIN WITH (FORMAT binary)"
     with connection.transaction(), connection.cursor() as cursor:
