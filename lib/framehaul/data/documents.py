@@ -219,6 +219,8 @@ def document(value: pa.Scalar) -> str | None:
         plain = value.as_py(maps_as_pydicts="strict")
     except KeyError as error:
         raise ValueError("a key of a map is there twice, of which jsonb keeps the last: drop one") from error
+    except OverflowError as error:
+        raise ValueError("it holds a day or a moment of a year that is none of 1 to 9999") from error
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, default=_as_text)
     except TypeError as error:

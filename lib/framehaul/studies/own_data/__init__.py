@@ -18,6 +18,9 @@ STUDY = Study(
                   "or split off what is left over into a column of its own there", choices=("refuse", "split")),
         Parameter("json", "text", "documents of JSON in ClickHouse: a String, which keeps each as it is, or its own "
                   "type JSON, which does not keep all: others are refused", choices=("text", "native")),
+        Parameter("null_lists", "json", "lists, structs and maps that are NULL, which ClickHouse does not have: "
+                  "documents of JSON there, or refuse them", choices=("json", "refuse")),
+        Parameter("types", "", "what the text of columns is: IPv4, IPv6, Int128, UInt128, Int256, UInt256, UUID, JSON"),
         PASSES.at(5), WARMUP, SEED, RACE, SECONDS,
         Parameter("postgres_ddl", "", "CREATE TABLE as you edited it"),
         Parameter("clickhouse_ddl", "", "CREATE TABLE as you edited it"),

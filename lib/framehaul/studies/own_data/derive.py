@@ -6,6 +6,7 @@ import re
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address
 from typing import cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from framehaul.data.documents import check_document, document, first_refused
 from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
     DATE32,
+    LONG_NUMBERS,
     NATIVE_JSON,
     POSTGRES_NAME_BYTES,
     Column,
@@ -34,6 +36,7 @@ from framehaul.data.schema import (
     nested_list_types,
     struct_types,
     timestamp_types,
+    whole_numbers,
     wide_decimal_types,
 )
 from framehaul.studies.own_data.files import DataError
@@ -50,6 +53,8 @@ from framehaul.techniques.beyond.clickhouse_write import (
     DATES,
     FIRST_MOMENT,
     LAST_MOMENT,
+    NULL_IS,
+    NullListError,
     check_native_documents,
     check_nested,
     native_documents,
@@ -72,6 +77,13 @@ REFUSE, SPLIT = NANOSECONDS = ("refuse", "split")
 """What becomes of nanoseconds, which PostgreSQL does not have: an error, or a column of their own there."""
 TEXT, NATIVE = JSON = ("text", "native")
 """What documents are in ClickHouse: a String, or its own type `JSON`, which does not keep all of them."""
+AS_JSON, NOT_AT_ALL = NULL_LISTS = ("json", "refuse")
+"""What becomes of a column where NULL stands in place of a list, a struct or a map, which ClickHouse does not have."""
+TYPES = {
+    **{kind.value.clickhouse: kind for kind in (ColumnType.IPV4, ColumnType.IPV6, ColumnType.UUID, *LONG_NUMBERS[:4])},
+    "JSON": ColumnType.JSON,
+}
+"""What somebody may say that the text of a column is, by ClickHouse's names."""
 DAY_MS = 86_400_000
 ZONES = zoneinfo.available_timezones()
 
@@ -97,27 +109,30 @@ WIDENED: dict[pa.DataType, tuple[ColumnType, str]] = {
 UNSIGNED: dict[pa.DataType, ColumnType] = {
     kind.value.arrow: kind for kind in (ColumnType.UINT8, ColumnType.UINT16, ColumnType.UINT32, ColumnType.UINT64)
 }
-ELEMENTS: dict[pa.DataType, ColumnType] = {
-    kind.value.arrow: kind
-    for kind in (
-        ColumnType.BOOL, ColumnType.INT16, ColumnType.INT32, ColumnType.INT64, ColumnType.FLOAT32, ColumnType.FLOAT64,
-        ColumnType.TEXT,
-    )
-}  # fmt: skip
-"""Of lists."""
 INSIDE: dict[pa.DataType, Types] = (
-    {arrow: kind.value for arrow, kind in (ELEMENTS | UNSIGNED).items()}
+    {
+        kind.value.arrow: kind.value
+        for kind in (
+            ColumnType.BOOL,
+            ColumnType.INT16,
+            ColumnType.INT32,
+            ColumnType.INT64,
+            ColumnType.FLOAT32,
+            ColumnType.FLOAT64,
+            *UNSIGNED.values(),
+        )
+    }
     | dict.fromkeys((pa.string(), pa.large_string(), pa.string_view(), pa.null()), ColumnType.TEXT.value)
     | {pa.int8(): ColumnType.INT16.value, pa.date32(): DATE32}
 )
-"""Of what is nested."""
+"""Of what is nested; lists of scalars may have bytes as well."""
 REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
     (
         pa.types.is_nested,
         "numbers, booleans, text, UUIDs, dates, moments, times and durations in structs, lists and maps are, text and "
-        "whole numbers as keys: cast what else is in it to text, or make a column of each field (Polars: `unnest`) or "
-        "a row of each element (`explode`)",
+        "whole numbers as keys, and bytes in lists of nothing else: cast what else is in it to text (Polars: "
+        "`bin.encode('hex')`), or make a column of each field (`unnest`) or a row of each element (`explode`)",
     ),
 )
 """Types that the paths do not carry alike, and what to do; the first that fits."""
@@ -132,11 +147,13 @@ class Mapping:
     notes: tuple[str, ...]
     is_split: bool = False
     """Whether it is two columns in PostgreSQL."""
+    postgres: Column | None = None
+    """PostgreSQL's column, where it is another than ClickHouse's."""
 
     @property
     def in_postgres(self) -> str:
         """What PostgreSQL has for it."""
-        return self.column.types.postgres + (" and smallint" if self.is_split else "")
+        return (self.postgres or self.column).types.postgres + (" and smallint" if self.is_split else "")
 
 
 @dataclass(frozen=True)
@@ -147,36 +164,43 @@ class Derived:
     content: pa.Table
     mappings: tuple[Mapping, ...]
     notes: tuple[str, ...]
+    in_postgres: tuple[Table, pa.Table]
+    """As table and content, where columns are others there; their timestamps are not split yet."""
     split: frozenset[str] = frozenset()
     """Columns of timestamps that are two in PostgreSQL."""
 
     @property
     def tables(self) -> dict[Database, Table]:
         """The table of each database."""
-        return {"postgres": split_table(self.table, self.split), "clickhouse": self.table}
+        return {"postgres": split_table(self.in_postgres[0], self.split), "clickhouse": self.table}
 
     @property
     def contents(self) -> dict[Database, pa.Table]:
         """The frame for each of them."""
-        return {"postgres": split_arrow(self.content, self.tables["postgres"]), "clickhouse": self.content}
+        return {"postgres": split_arrow(self.in_postgres[1], self.tables["postgres"]), "clickhouse": self.content}
 
 
 def derive(
-    content: pa.Table, stem: str, key: str = "", sort: str = "", nanoseconds: str = REFUSE, json: str = TEXT
+    content: pa.Table, stem: str, key: str = "", sort: str = "", nanoseconds: str = REFUSE, json: str = TEXT,
+    null_lists: str = AS_JSON, types: str = "",
 ) -> Derived:  # fmt: skip
     """The table for a frame that comes from a file of this name, without its suffix.
 
     `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
     `columns_named` reads them; `nanoseconds` is what becomes of timestamps that have some, `json` what documents are in
-    ClickHouse. Raises DataError, naming column, type and remedy, for what cannot be carried.
+    ClickHouse, `null_lists` what becomes there of lists, structs and maps that are NULL; `types` says what text is, as
+    `types_named` reads it. Raises DataError, naming column, type and remedy, for what cannot be carried.
     """
-    if nanoseconds not in NANOSECONDS:
-        raise DataError(f"NANOSECONDS={nanoseconds!r}: choose from {', '.join(NANOSECONDS)}")
-    if json not in JSON:
-        raise DataError(f"JSON={json!r}: choose from {', '.join(JSON)}")
+    for variable, value, known in (
+        ("NANOSECONDS", nanoseconds, NANOSECONDS), ("JSON", json, JSON), ("NULL_LISTS", null_lists, NULL_LISTS),
+    ):  # fmt: skip
+        if value not in known:
+            raise DataError(f"{variable}={value!r}: choose from {', '.join(known)}")
     _check_names(content.column_names)
+    said = types_named(types, content.column_names)
     mappings = tuple(
-        _mapping(name, values, nanoseconds) for name, values in zip(content.column_names, content.columns, strict=True)
+        _mapping(name, values, nanoseconds, null_lists, said.get(name))
+        for name, values in zip(content.column_names, content.columns, strict=True)
     )
     if json == NATIVE:
         mappings = tuple(_native(mapping) for mapping in mappings)
@@ -186,13 +210,16 @@ def derive(
     order = columns_named("SORT", sort, content.column_names)
     table = Table(table_name(stem), columns, keys, sort=order or None)
     _check_names(split_table(table, split).column_names)
+    in_postgres = replace(table, columns=tuple(mapping.postgres or mapping.column for mapping in mappings))
     try:
         carried = fitted(content, table)
+        there = carried if in_postgres == table else fitted(content, in_postgres)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"a value does not fit its column: {error}") from error
     _check_native(table, carried)
     _check_key(table, carried)
-    return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)), split)
+    notes = (*_said_of_key(table), *_said_of_nulls(table))
+    return Derived(table, carried, mappings, notes, (in_postgres, there), split)
 
 
 def _native(mapping: Mapping) -> Mapping:
@@ -238,6 +265,26 @@ def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]
     return tuple(columns)
 
 
+def types_named(text: str, names: list[str]) -> dict[str, ColumnType]:
+    """What columns are, of `a=IPv4 b=Int128`, or `a=IPv4, b c=JSON` where names have blanks.
+
+    Raises DataError for a column that is not there, or named twice, and for another type than those of `TYPES`.
+    """
+    known = {name.lower(): kind for name, kind in TYPES.items()}
+    found = dict[str, ColumnType]()
+    for part in filter(None, (part.strip() for part in text.split("," if "," in text else None))):
+        name, _, said = (each.strip() for each in part.rpartition("="))
+        if name not in names or name in found:
+            raise DataError(
+                f"TYPES={text!r}: {part!r} is no `column=type` of {'another' if name in found else 'a'} column among "
+                f"{', '.join(names)}; between pairs put commas where names have blanks"
+            )
+        if said.lower() not in known:
+            raise DataError(f"TYPES={text!r}: {said!r} is none of the types that text may be: {', '.join(TYPES)}")
+        found[name] = known[said.lower()]
+    return found
+
+
 def _check_names(names: list[str]) -> None:
     if not names:
         raise DataError("the file has no columns")
@@ -259,7 +306,9 @@ def _check_names(names: list[str]) -> None:
             raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")
 
 
-def _mapping(name: str, values: pa.ChunkedArray, nanoseconds: str) -> Mapping:
+def _mapping(
+    name: str, values: pa.ChunkedArray, nanoseconds: str, null_lists: str, said: ColumnType | None
+) -> Mapping:  # fmt: skip
     arrow = values.type
     try:
         plain = unwrapped(values)
@@ -267,17 +316,23 @@ def _mapping(name: str, values: pa.ChunkedArray, nanoseconds: str) -> Mapping:
         raise DataError(f"column {name} ({arrow}) cannot be unpacked: {error}") from error
     except ValueError as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
-    rule = next((rule for fits, rule in WRAPPED if fits(arrow)), None)
-    found, rule = (values, rule) if rule else (plain, next((rule for fits, rule in RULES if fits(plain.type)), None))
+    wrapped = next((rule for fits, rule in WRAPPED if fits(arrow)), None)
+    found, rule = (
+        (values, wrapped) if wrapped else (plain, next((rule for fits, rule in RULES if fits(plain.type)), None))
+    )
     if rule is None:
         remedy = next((remedy for fits, remedy in REFUSED if fits(plain.type)), "cast it to another type")
         raise DataError(f"column {name} is {arrow}, which is not carried: {remedy}, or leave the column out")
     split = nanoseconds == SPLIT and _holds_nanoseconds(plain)
+    postgres = None
     try:
-        kind, exactly, why = _split(name, plain) if split else rule(found)
+        kind, exactly, why = _as_said(plain, said) if said else _split(name, plain) if split else rule(found)
+        if kind in NULL_IS and (refusal := _null_inside(plain, kind, exactly)):
+            postgres = Column(name, kind, values.null_count > 0, exactly=exactly)
+            kind, exactly, why = _where_lists_are_null(plain, refusal, null_lists)
     except (ValueError, pa.ArrowException) as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
-    inside = ", ".join(filter(None, dict.fromkeys(changed_inside(arrow))))
+    inside = "" if wrapped else ", ".join(filter(None, dict.fromkeys(changed_inside(arrow))))
     notes = [note for note in (_wrapping(arrow), inside and f"inside, {inside}", why) if note]
     low_cardinality = False
     if kind is ColumnType.TEXT and plain.type == pa.string():
@@ -291,7 +346,74 @@ def _mapping(name: str, values: pa.ChunkedArray, nanoseconds: str) -> Mapping:
         if low_cardinality:
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
     column = Column(name, kind, values.null_count > 0, low_cardinality, exactly)
-    return Mapping(column, str(arrow), tuple(notes), split)
+    return Mapping(column, str(arrow), tuple(notes), split, postgres)
+
+
+def _as_said(values: pa.ChunkedArray, kind: ColumnType) -> Found:
+    """Raises ValueError for a column that is no text, and for a text that is no such value."""
+    name = next(name for name, one in TYPES.items() if one is kind)
+    if values.type != pa.string():
+        raise ValueError(f"is no text, and TYPES says what text is: leave out that it is {name}")
+    if kind is ColumnType.JSON:
+        return _json(values)
+    if found := first_refused(values.to_pylist(), CHECKS.get(kind, _whole_number_of(name))):
+        row, error = found
+        raise ValueError(
+            f"holds in row {row:,} {values[row].as_py()!r:.80}, which is no {name}: leave TYPES out, so that it stays "
+            f"text, or change it ({error})"
+        ) from error
+    return kind, None, f"TYPES says that it is {name}: text in a frame"
+
+
+def _whole_number_of(name: str) -> Callable[[str], object]:
+    """What raises ValueError for text that is no integer of ClickHouse's type of this name."""
+
+    def check(text: str) -> None:
+        least, most = whole_numbers(name)
+        if not re.fullmatch(r"-?\d+", text, re.ASCII) or not least <= int(text) <= most:
+            raise ValueError(f"its whole numbers go from {least} to {most}")
+
+    return check
+
+
+def _check_uuid(text: str) -> None:
+    if not re.fullmatch("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", text):
+        raise ValueError("it has 8-4-4-4-12 digits")
+
+
+CHECKS: dict[ColumnType, Callable[[str], object]] = {
+    ColumnType.IPV4: IPv4Address,
+    ColumnType.IPV6: IPv6Address,
+    ColumnType.UUID: _check_uuid,
+}
+"""What raises ValueError for a text that is no such value."""
+
+
+def _null_inside(values: pa.ChunkedArray, kind: ColumnType, exactly: Types | None) -> str:
+    """Why ClickHouse does not have the column: NULL in place of what is nested; empty where it has.
+
+    Raises ValueError for dates and moments that it lacks.
+    """
+    table = Table("it", (Column("it", kind, exactly=exactly),), ())
+    content = pa.table({"it": values.cast(table.columns[0].types.arrow)})
+    try:
+        check_nested(content, table)
+    except NullListError as error:
+        return str(error).removeprefix("column it ")
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("column it ")) from error
+    return ""
+
+
+def _where_lists_are_null(values: pa.ChunkedArray, refusal: str, null_lists: str) -> Found:
+    """Documents, where they are asked for and have all of it; raises ValueError where not."""
+    if not _is_documents(values.type):
+        raise ValueError(refusal)
+    if null_lists != AS_JSON:
+        raise ValueError(f"{refusal}, or give NULL_LISTS={AS_JSON}, which makes documents of the column in ClickHouse")
+    kind, exactly, _ = _documents(values)
+    it, _, _ = refusal.partition(":")
+    return kind, exactly, f"it {it}: carried as JSON there, text in a frame; PostgreSQL has NULL"
 
 
 def _wrapping(arrow: pa.DataType) -> str:
@@ -405,26 +527,18 @@ def _types_inside(kind: pa.DataType) -> Types | None:
 
 
 def _nested(values: pa.ChunkedArray) -> Found:
-    """As what it is where both servers can hold it, else as JSON; raises ValueError as that does."""
-    found = _documents(values)
+    """As what it is; raises ValueError for what jsonb does not have."""
+    _documents(values)
     types = cast("Types", _types_inside(values.type))
-    try:
-        check_nested(
-            pa.table({"it": values.cast(types.arrow)}), Table("it", (Column("it", kind_of(types), exactly=types),), ())
-        )
-    except ValueError as error:
-        if not _is_documents(values.type):
-            raise ValueError(str(error).removeprefix("column it ")) from error
-        return found[0], found[1], f"{found[2]}: it {str(error).removeprefix('column it ').partition(':')[0]}"
     in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
-    return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
+    sizes = ", lists of a fixed size as lists of any" if _has_fixed_size(values.type) else ""
+    return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is{sizes}"
 
 
-def _fixed_list(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
-    _check_no_null_lists(values)
-    exactly = fixed_list_types(cast("Types", _types_inside(values.type.value_type)), values.type.list_size)
-    return ColumnType.FIXED_LIST, exactly, "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
+def _has_fixed_size(kind: pa.DataType) -> bool:
+    """Whether it is, or holds, lists of a fixed size."""
+    parts = (kind.field(at).type for at in range(kind.num_fields))
+    return pa.types.is_fixed_size_list(kind) or any(map(_has_fixed_size, parts))
 
 
 def _fixed_bytes(values: pa.ChunkedArray) -> Found:
@@ -463,30 +577,44 @@ def _microseconds(values: pa.ChunkedArray, in_clickhouse: str, as_number: str) -
 
 
 def _list(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for NULL in place of a list, which ClickHouse does not have."""
-    _check_no_null_lists(values)
-    kind = ELEMENTS[values.type.value_type]
-    return ColumnType.LIST, list_types(kind.value), "Python's lists in pandas: numpy's arrays have no NULL"
+    return _list_of(cast("Types", _element_types(values.type)), values.type)
 
 
-def _check_no_null_lists(values: pa.ChunkedArray) -> None:
-    """Raises ValueError for NULL in place of a list."""
-    if values.null_count:
-        raise ValueError(
-            f"holds {values.null_count:,} NULLs in place of a list, which ClickHouse's Array cannot be: make them "
-            "empty lists and keep which they were in a column of its own, or make the column JSON: a JSON lines file, "
-            "or Arrow's extension type arrow.json"
-        )
+def _list_of(element: Types, kind: pa.DataType) -> Found:
+    """Lists in Arrow's type `kind`, of a fixed size or of any."""
+    if pa.types.is_fixed_size_list(kind) and kind.list_size:
+        exactly = fixed_list_types(element, kind.list_size)
+        why = "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
+        return ColumnType.FIXED_LIST, exactly, why
+    types = list_types(element)
+    checked = f"{types.postgres_form} in PostgreSQL; " if types.postgres_form else ""
+    return ColumnType.LIST, types, f"{checked}Python's lists in pandas: numpy's arrays have no NULL"
 
 
-def _is_of_scalars(kind: pa.DataType) -> bool:
-    """Whether lists are of what is carried inside of them: numbers, decimals and text, and no moments or days."""
-    of = kind.value_type
-    return of in ELEMENTS or of in UNSIGNED or (pa.types.is_decimal(of) and _types_inside(of) is not None)
+def _element_types(kind: pa.DataType) -> Types | None:
+    """The types of the scalars in lists; None for lists of what is nested, or not carried."""
+    if not is_list(kind) or pa.types.is_nested(kind.value_type):
+        return None
+    return ColumnType.BYTES.value if kind.value_type == pa.binary() else _types_inside(kind.value_type)
 
 
-def _is_carried_list(kind: pa.DataType) -> bool:
-    return is_list(kind) and kind.value_type in ELEMENTS
+def _list_of_uuids(values: pa.ChunkedArray) -> Found:
+    kind, exactly, why = _list_of(ColumnType.UUID.value, values.type)
+    return kind, exactly, f"{why}; UUIDs are text there"
+
+
+def _list_of_enum(values: pa.ChunkedArray) -> Found:
+    kind, exactly, of = _enum(pc.list_flatten(values))
+    listed, types, why = _list_of(exactly or kind.value, values.type)
+    return listed, types, f"{why}; {of}"
+
+
+def _list_of_times(values: pa.ChunkedArray) -> Found:
+    return _list_of(ColumnType.TIME.value, values.type)
+
+
+def _is_list_of(kind: pa.DataType, fits: Callable[[pa.DataType], bool]) -> bool:
+    return is_list(kind) and fits(kind.value_type)
 
 
 def _date(values: pa.ChunkedArray) -> Found:
@@ -581,7 +709,7 @@ def _moments(values: pa.ChunkedArray, why: list[str]) -> Found:
         least, most = (_shown(end, "ms") for end in _ends(timestamps))
         raise ValueError(
             f"holds moments from {least} to {most}, and ClickHouse's DateTime64 has "
-            f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: make the column text, or replace those outside by NULL"
+            "year 1 to 9999: make the column text, or replace those outside by NULL"
         )
     exactly = timestamp_types(cast("TimeUnit", unit), zone)
     kind = ColumnType.TIMESTAMP_UTC if zone else ColumnType.TIMESTAMP
@@ -602,8 +730,7 @@ RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Fo
     (UNSIGNED.__contains__, _unsigned),
     (pa.types.is_time, _time),
     (pa.types.is_duration, _duration),
-    (lambda kind: pa.types.is_fixed_size_list(kind) and kind.list_size > 0 and _is_of_scalars(kind), _fixed_list),
-    (lambda kind: pa.types.is_list(kind) and _is_carried_list(kind), _list),
+    (lambda kind: _element_types(kind) is not None, _list),
     (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
     (pa.types.is_date64, _date64),
     (pa.types.is_decimal, _decimal),
@@ -616,6 +743,9 @@ WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], 
     (lambda kind: kind == pa.uuid(), _uuid),
     (lambda kind: isinstance(kind, pa.JsonType), _json),
     (_is_enum, _enum),
+    (lambda kind: _is_list_of(kind, pa.uuid().equals), _list_of_uuids),
+    (lambda kind: _is_list_of(kind, _is_enum), _list_of_enum),
+    (lambda kind: _is_list_of(kind, pa.types.is_time), _list_of_times),
 )
 """Those that what Arrow wraps around values decides; they come before the others, and get the values as they are."""
 

@@ -73,6 +73,7 @@ INNERMOST = (
     Innermost(pa.uuid().equals, lambda of: uuid_text(pl.Series(values=of.storage)).to_arrow(), "UUIDs as text"),
     Innermost(lambda kind: isinstance(kind, pa.JsonType), lambda of: of.storage, "documents as text"),
     Innermost(pa.types.is_time, _times, "times of day as text"),
+    Innermost(pa.types.is_fixed_size_binary, lambda of: of.cast(pa.binary()), "bytes of a fixed size as bytes of any"),
     Innermost(pa.types.is_duration, lambda of: of.cast(pa.int64()), "durations as whole numbers of {unit}"),
     Innermost(
         lambda kind: pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= POLARS_DIGITS,
@@ -120,11 +121,26 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return unwrapped(values.cast(kind.storage_type))
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
+    if is_list(kind) and pa.types.is_time(kind.value_type):
+        return _lists_of_times(values)
     if pa.types.is_nested(kind):
         made = [_with_plain_innermost(chunk) for chunk in (values.chunks or [pa.nulls(0, kind)])]
         return pa.chunked_array(made)
     plain = PLAIN.get(kind, kind)
     return values if plain == kind else values.cast(plain)
+
+
+def _lists_of_times(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists of times in microseconds; raises ValueError for nanoseconds, and for times that no day has."""
+    check_times(pc.list_flatten(values))
+    size = [values.type.list_size] if pa.types.is_fixed_size_list(values.type) else []
+    try:
+        return values.cast(pa.list_(pa.time64("us"), *size))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            "holds times with nanoseconds in lists, which PostgreSQL does not have: make them numbers, which keeps "
+            "them (cast to int64), or round them"
+        ) from error
 
 
 def _with_plain_innermost(array: pa.Array) -> pa.Array:

@@ -40,7 +40,7 @@ from framehaul.results.store import EXACT
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files, modes
-from framehaul.studies.own_data.derive import REFUSE, TEXT, Derived, derive
+from framehaul.studies.own_data.derive import AS_JSON, REFUSE, TEXT, Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import Snippet, snippet
@@ -98,14 +98,15 @@ class Frame:
 
 def open_frame(
     data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND,
-    nanoseconds: str = REFUSE, json: str = TEXT,
+    nanoseconds: str = REFUSE, json: str = TEXT, null_lists: str = AS_JSON, types: str = "",
 ) -> Frame:  # fmt: skip
     """The first `rows` rows of a file, or all for 0, with the table that follows from them.
 
     Without `data` the file that `make mine` was given is taken, else a small example. `key` and `sort` name columns, as
     `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, and for a `mode`
     that there is not, or that wants a key. `nanoseconds` says what becomes of those in PostgreSQL: `refuse` or `split`;
-    `json` what documents are in ClickHouse: `text` or `native`.
+    `json` what documents are in ClickHouse: `text` or `native`; `null_lists` what becomes there of lists that are NULL:
+    `json` or `refuse`; `types` what text is: `a=IPv4 b=Int128`.
     """
     modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
@@ -117,7 +118,7 @@ def open_frame(
     else:
         content, notes = files.read(path, rows)
         name, kind = path.name, files.kind_of(path)
-    derived = derive(content, name.partition(".")[0], key, sort, nanoseconds, json)
+    derived = derive(content, name.partition(".")[0], key, sort, nanoseconds, json, null_lists, types)
     modes.check_key(derived.table, mode)
     return Frame(name, kind, derived, (*notes, *derived.notes, modes.said(mode)), mode)
 

@@ -102,6 +102,10 @@ def check_dates(frame: pl.DataFrame, table: Table) -> None:
                 raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
 
 
+class NullListError(ValueError):
+    """NULL stands in place of a list, a struct or a map, of which ClickHouse has none."""
+
+
 def check_nested(content: pa.Table, table: Table) -> None:
     """Raises ValueError for NULL in place of a list, a struct or a map, and for dates in them that ClickHouse lacks.
 
@@ -143,13 +147,13 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         if pc.any(pc.or_(pc.less(moments, first), pc.greater(moments, last))).as_py():
             raise ValueError(
                 f"column {column.name} holds moments that ClickHouse's DateTime64 does not have, which goes from "
-                f"{FIRST_MOMENT:%Y} to {LAST_MOMENT:%Y}: replace them by NULL"
+                "year 1 to 9999: replace them by NULL"
             )
     if part.type not in NULL_IS:
         return
     if values.null_count:
         kind, what, remedy = NULL_IS[part.type]
-        raise ValueError(
+        raise NullListError(
             f"column {column.name} holds {values.null_count:,} NULLs in place of a {what}, and ClickHouse's {kind} "
             f"cannot be NULL: make them {remedy}, and keep which they were in a column of its own"
         )

@@ -40,7 +40,17 @@ from framehaul.data.frames import (
     from_polars,
     in_table_order,
 )
-from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, NO_CSV, Column, ColumnType, Table, refuse
+from framehaul.data.schema import (
+    ARRAYS,
+    LONG_NUMBERS,
+    NESTED,
+    NO_CSV,
+    Column,
+    ColumnType,
+    Table,
+    quote_postgres,
+    refuse,
+)
 from framehaul.techniques.clients import UTF8, check_encoding
 from framehaul.techniques.contract import HALVES, LOCKED
 from framehaul.techniques.registry import technique
@@ -125,9 +135,10 @@ def copy_batches(
     """Binary COPY of record batches in this schema; pgpq encodes some rows while the server takes in those before.
 
     Their values are in PostgreSQL's binary form and the columns go by their place; the transaction is the caller's, and
-    its text is UTF-8. Raises ValueError for lists of moments in a zone: an array says of what type its elements are,
-    and pgpq's have no zone.
+    its text is UTF-8. Raises ValueError for lists of moments in a zone, and of UUIDs: an array says of what type its
+    elements are, and pgpq has neither.
     """
+    refuse_uuid_lists(table, "pgpq")
     for column in table.columns:
         if column.type in ARRAYS and getattr(column.element.types.arrow, "tz", None):
             raise ValueError(f"column {column.name} is {column.types.postgres}, which pgpq does not write: use ADBC")
@@ -344,6 +355,15 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
                 copy.write(part.write_csv(include_header=False, separator="\t"))
 
 
+def refuse_uuid_lists(table: Table, driver: str) -> None:
+    """Raises ValueError for lists of UUIDs, whose binary form says that it is one of UUIDs."""
+    for column in table.columns:
+        if column.type in ARRAYS and column.element.type is ColumnType.UUID:
+            raise ValueError(
+                f"column {column.name} is uuid[], which {driver} does not write: use psycopg, or a staging table"
+            )
+
+
 NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
 
 
@@ -351,6 +371,7 @@ NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals h
 def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
+    refuse_uuid_lists(table, "ADBC")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
@@ -362,11 +383,20 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
 def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataFrame) -> None:
     """ADBC encodes Arrow for binary COPY in C++ and copies into the table."""
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
+    refuse_uuid_lists(table, "ADBC")
     content = in_binary_form(to_arrow(frame, table), table)
     with connection.cursor() as cursor:
         cursor.execute(UTF8)
         cursor.adbc_ingest(table.name, content, mode="append")
     connection.commit()
+
+
+def uuid_lists_as(table: Table, kind: str) -> str:
+    """The columns for a SELECT in which lists of UUIDs are cast."""
+    return ", ".join(
+        f"{quoted}::{kind} AS {quoted}" if column.types.postgres == "uuid[]" else quoted
+        for column, quoted in ((column, quote_postgres(column.name)) for column in table.columns)
+    )
 
 
 @technique(
@@ -377,7 +407,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.DataFrame) -> None:
     """A temporary table takes the rows, the server sorts them into the target: what one does to check them first.
 
-    It has these columns alone: others of the target fill themselves, by default or number.
+    It has these columns alone: others of the target fill themselves, by default or number. Lists of UUIDs are of text.
     """
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
@@ -385,12 +415,12 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
         cursor.execute(UTF8)
         cursor.execute(
             "CREATE TEMPORARY TABLE framehaul_staging ON COMMIT DROP AS "
-            f"SELECT {table.postgres_columns} FROM {table.postgres_name} WITH NO DATA"
+            f"SELECT {uuid_lists_as(table, 'text[]')} FROM {table.postgres_name} WITH NO DATA"
         )
         cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
         cursor.execute(
             f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
-            f"SELECT {table.postgres_columns} FROM framehaul_staging ORDER BY {table.postgres_key}"
+            f"SELECT {uuid_lists_as(table, 'uuid[]')} FROM framehaul_staging ORDER BY {table.postgres_key}"
         )
     connection.commit()
 
