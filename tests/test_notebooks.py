@@ -116,10 +116,10 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "summary_at_a_glance.svg", "summary_published_against_measured.svg",
         "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
         "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg", "ablations_steps.svg",
-        "everyday_api.svg", "guard.svg",
+        "everyday_api.svg", "guard.svg", "fidelity_types.svg",
         *(
             f"{study}_{database}_{direction}.svg"
-            for study in ("fidelity", "fidelity_types", "faults")
+            for study in ("fidelity", "faults")
             for database in ("clickhouse", "postgres")
             for direction in ("read", "write")
         ),

@@ -107,7 +107,7 @@ def texts(figure: Any) -> Iterator[str]:
 
 def test_the_figure_and_the_table_have_the_types_and_what_stands_for_them() -> None:
     found = cells((EMPTY, "exact", "", "default"), ("enum: some of its values", "exact", "", "default"))
-    shown = [*texts(types.types_figure(found, "postgres", "read"))]
+    shown = [*texts(types.types_figure(found))]
     assert {"list of int64", "enum", "Polars: Arrow, beyond"} <= {*shown}
     rows = {row[0]: row for row in types.types_table(found).cells()}
     assert rows["list of int64"][1:] == [

@@ -1018,7 +1018,8 @@ def measured(
         outcomes[technique.name] = outcome
 
     chosen = [technique for technique in techniques(*path) if technique.name in names]
-    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), record)
+    table, content = found.tables[path[0]], found.contents[path[0]]
+    measure.run(chosen, servers.of(path[0]), table, content, Rounds(1, 0, 1), record)
     assert outcomes.keys() == names
     return outcomes
 
@@ -1174,6 +1175,18 @@ def test_null_for_a_list_is_refused_where_somebody_says_so(name: str) -> None:
         derive(NULL_LISTS.select([name]), "x", null_lists="refuse")
 
 
+CARRIED_WHERE_SAID: dict[str, tuple[pa.Array, str]] = {
+    "IPv4 address": (pa.array(["192.0.2.1", None, "0.0.0.0"]), "IPv4"),
+    "IPv6 address": (pa.array(["2001:db8::1", "::", None]), "IPv6"),
+    "integer of 128 bits": (pa.array([str(-(2**127)), "0", None]), "Int128"),
+    "unsigned integer of 256 bits": (pa.array([str(2**256 - 1), None, "0"]), "UInt256"),
+    "UUID as text": (pa.array(["01234567-89ab-cdef-0123-456789abcdef", None, None]), "UUID"),
+    "document as text": (pa.array(['{"b": [1, null], "a": "x"}', None, "7"]), "JSON"),
+    "decimal of 60 digits": (decimals(pa.decimal256(76, 20), "-1E-20", None, f"1{'0' * 55}"), ""),
+    "list that is NULL": (pa.array([[1, None], None, []], pa.list_(pa.int64())), ""),
+    "struct that is NULL": (pa.array([{"a": 1}, None, {"a": None}]), ""),
+}
+"""What is text unless somebody says what it is, and what few techniques carry, or one server as something else."""
 ADDRESSES_AND_NUMBERS = pa.table({
     "id": [1, 2, 3], "host": ["192.0.2.1", None, "0.0.0.0"], "peer": ["2001:DB8::1", "::", None],
     "least": [str(-(2**127)), "0", None], "most": ["115" + "0" * 72, "7", "0"],

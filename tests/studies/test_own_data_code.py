@@ -46,12 +46,14 @@ from tests.second_table import SECOND_TABLE
 from tests.studies.test_own_data import (
     CARRIED,
     CARRIED_BY_FEWER,
+    CARRIED_WHERE_SAID,
     DATABASES,
     JSON_WRITERS,
     MOMENTS_NS,
     NYCFLIGHTS13,
     SMALL,
     WRITERS,
+    documents_of,
     every_type,
     measured,
 )
@@ -343,7 +345,7 @@ def test_the_code_writes_nanoseconds_into_two_columns_and_reads_them_back(
         for direction in ("write", "read"):
             chosen = {found.name for found in SHOWN if found.name in names and not lacks(found)
                       and (found.database, found.direction) == ("postgres", direction)}  # fmt: skip
-            outcomes = measured(("postgres", direction), chosen, replace(derived, table=split, content=halves), servers)
+            outcomes = measured(("postgres", direction), chosen, derived, servers)
             check_each(
                 (found for found in techniques("postgres", direction)
                  if isinstance(outcome := outcomes.get(found.name), Ok) and outcome.values.dtypes in (None, EXACT)),
@@ -415,21 +417,26 @@ def test_a_nested_parquet_file_is_measured_and_its_code_moves_it(
                 tables_of(servers.of(database)).drop(table)
 
 
-ALL_TYPES = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER).items()}
+ALL_TYPES = {name: values for name, (values, *_) in (CARRIED | CARRIED_BY_FEWER | CARRIED_WHERE_SAID).items()}
 ALL_TYPES.pop("date64 with hours")  # which only memory holds: a file with them is damaged
+SAID = {name: said for name, (_, said) in CARRIED_WHERE_SAID.items() if said}
+NATIVE_DOCUMENTS = "documents of ClickHouse's own type"
+ALL_TYPES[NATIVE_DOCUMENTS] = documents_of('{"b": {"c": [1.5, null]}, "a": "x"}', None, "{}")
 
 
 def of_types(names: list[str], directory: Path) -> tuple[Path, Derived]:
-    """A file that has columns of these types, and its table."""
+    """A file that has columns of these types, and its table; what documents are holds for all of them."""
     data = directory / "types.arrow"
     content = pa.table({"id": pa.array([1, 2, 3]), **{name: ALL_TYPES[name] for name in names}})
     with pa.ipc.new_file(data, content.schema) as file:
         file.write_table(content)
-    return data, mine.open_frame(str(data), key="id").derived
+    types = ", ".join(f"{name}={SAID[name]}" for name in names if name in SAID)
+    json = "native" if names == [NATIVE_DOCUMENTS] else "text"
+    return data, mine.open_frame(str(data), key="id", types=types, json=json).derived
 
 
 def carried_by(
-    path: tuple[Database, Direction], names: set[str], servers: Servers, directory: Path
+    path: tuple[Database, Direction], names: set[str], servers: Servers, directory: Path, types: list[str]
 ) -> dict[str, list[str]]:
     """The types that each of these techniques carries: of those that fail together each half is tried again."""
     carried: dict[str, list[str]] = {name: [] for name in names}
@@ -442,35 +449,44 @@ def carried_by(
             ask(types[: len(types) // 2], left)
             ask(types[len(types) // 2 :], left)
 
-    ask([*ALL_TYPES], names)
+    ask(types, names)
     return carried
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "types",
+    [
+        pytest.param([name for name in ALL_TYPES if name != NATIVE_DOCUMENTS], id="all"),
+        pytest.param([NATIVE_DOCUMENTS], id="documents"),
+    ],
+)
 @pytest.mark.parametrize("path", mine.PATHS, ids=" ".join)
 def test_the_code_carries_every_type_that_its_technique_carries(
-    path: tuple[Database, Direction], servers: Servers, tmp_path: Path
+    path: tuple[Database, Direction], types: list[str], servers: Servers, tmp_path: Path
 ) -> None:
     chosen = [one for one in techniques(*path) if one in SHOWN and not lacks(one)]
-    carried = carried_by(path, {one.name for one in chosen}, servers, tmp_path)
-    assert {name for names in carried.values() for name in names} == {*ALL_TYPES}
+    carried = carried_by(path, {one.name for one in chosen}, servers, tmp_path, types)
+    assert {name for names in carried.values() for name in names} == {*types}
+    assert all(carried.values()) or types == [NATIVE_DOCUMENTS], "each carries some type"
     tables, runner = tables_of(servers.of(path[0])), Runner(servers, tmp_path / "types.arrow", set(), tmp_path)
 
     def check(found: Technique) -> None:
-        assert carried[found.name], "it carries none"
         derived = of_types(carried[found.name], tmp_path)[1]
-        sent: dict[str, Expected] = {path[0]: Expected(derived.table, derived.content)}
+        table, content = derived.tables[path[0]], derived.contents[path[0]]
+        sent: dict[str, Expected] = {path[0]: Expected(table, content)}
         try:
-            sent[path[0]].keep_reference(tables, derived.table.renamed(f"{derived.table.name}_sent"))
-            tables.create(derived.table)
-            tables.load(derived.table, derived.content)
-            check_snippet(found, code_of(found, derived.table, "arrow"), runner, derived, sent, servers)
+            sent[path[0]].keep_reference(tables, table.renamed(f"{table.name}_sent"))
+            tables.create(table)
+            tables.load(table, content)
+            as_there = replace(derived, table=table, content=content)
+            check_snippet(found, code_of(found, table, "arrow"), runner, as_there, sent, servers)
         finally:
-            tables.drop(derived.table)
-            tables.drop(derived.table.renamed(f"{derived.table.name}_sent"))
+            tables.drop(table)
+            tables.drop(table.renamed(f"{table.name}_sent"))
 
     try:
-        check_each(chosen, check)
+        check_each([found for found in chosen if carried[found.name]], check)
     finally:
         runner.close()
 

@@ -390,14 +390,52 @@ def outcome_map(
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         shown = set(cells[kind])
-        handles = [Patch(color=one.colour, label=one.named) for name, one in outcomes.items() if name in shown]
-        handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
-        figure.legend(
-            handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8, alignment="left",
-            title="; ".join([heading, *name_inks(origins.values())]),
-            title_fontproperties={"weight": "bold", "size": 10},
-        )  # fmt: skip
+        _outcome_legend(figure, heading, outcomes, shown, empty, origins.values())
     return figure
+
+
+def outcome_maps(
+    parts: Mapping[str, pl.DataFrame], heading: str, across: str, order: list[str], kind: str,
+    outcomes: dict[str, Outcome], empty: str,
+) -> Figure:  # fmt: skip
+    """Heat maps as of `outcome_map` on one sheet, a part below the other, all with the same columns."""
+    present = {name for cells in parts.values() for name in cells[across]}
+    columns = [name for name in order if name in present]
+    lines = [cells["label"].n_unique() for cells in parts.values()]
+    names = 0.066 * max(map(len, columns), default=0)
+    height = 1.2 + 0.17 * sum(lines) + 0.4 * len(parts) + 2 * names
+    with panels(len(parts), height=height, heights=lines) as (figure, every):
+        for axes, (about, cells) in zip(every, parts.items(), strict=True):
+            origins: dict[str, str] = dict(cells.select("label", "origin").iter_rows())
+            places = cells.filter(pl.col(across).is_in(columns)).select(
+                pl.col(across).replace_strict(columns, range(len(columns)), return_dtype=pl.Int64).alias("x"),
+                pl.col("label").replace_strict([*origins], range(len(origins)), return_dtype=pl.Int64).alias("y"), kind,
+            )  # fmt: skip
+            for (came_to,), of_it in places.group_by(kind, maintain_order=True):
+                _mark(axes, of_it.select("x", "y").rows(), outcomes[came_to])
+            name_lines(axes, [*origins], [*origins.values()], size=8)
+            axes.set_xlim(-0.5, max(len(columns), 8) - 0.5)
+            axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8)
+            axes.tick_params(length=0, top=False, labeltop=axes is every[0], labelbottom=axes is every[-1])
+            axes.spines[:].set_visible(False)
+            title(axes, about)
+        shown = {state for cells in parts.values() for state in cells[kind]}
+        every_origin = [origin for cells in parts.values() for origin in cells["origin"].unique(maintain_order=True)]
+        _outcome_legend(figure, heading, outcomes, shown, empty, every_origin)
+    return figure
+
+
+def _outcome_legend(
+    figure: Figure, heading: str, outcomes: dict[str, Outcome], shown: Collection[str], empty: str,
+    origins: Collection[str],
+) -> None:  # fmt: skip
+    """What colours and letters mean, of the outcomes that are there, below what the figure is about."""
+    handles = [Patch(color=one.colour, label=one.named) for name, one in outcomes.items() if name in shown]
+    handles.append(Patch(facecolor="white", edgecolor=FAINT, label=empty))
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8, alignment="left",
+        title="; ".join([heading, *name_inks(origins)]), title_fontproperties={"weight": "bold", "size": 10},
+    )  # fmt: skip
 
 
 def _mark(axes: Axes, places: Sequence[tuple[int, int]], outcome: Outcome) -> None:

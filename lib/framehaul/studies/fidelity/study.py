@@ -26,6 +26,7 @@ from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
 from framehaul.studies.fidelity.cases import CASES, DRIFT
 from framehaul.studies.fidelity.rejections import CAUSES, with_causes
+from framehaul.studies.fidelity.shapes import FROM_ARROW
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, expected, run_cells
 from framehaul.techniques.registry import DATABASES
 
@@ -288,9 +289,9 @@ class Matrix(Shown):
         """One direction as a heat map, techniques by what is tried; also saved as a figure."""
         return self.saved(matrix_figure(self.passes, database, direction), f"{database}_{direction}")
 
-    def types_chart(self, database: str, direction: str) -> SVG:
-        """One direction as a heat map, families of techniques by types; also saved as a figure."""
-        return self.saved(types.types_figure(self.passes, database, direction), f"types_{database}_{direction}")
+    def types_chart(self) -> SVG:
+        """All directions on one sheet, families of techniques by types; also saved as a figure."""
+        return self.saved(types.types_figure(self.passes), "types")
 
     def settings(self) -> Listing:
         """What a session has that is called hostile here."""
@@ -310,6 +311,17 @@ class Matrix(Shown):
         return Markdown("\n".join([super().versions().data, *lines]))
 
 
+def from_arrow_text(cells: pl.DataFrame) -> str:
+    """What became of text that came into a frame through Arrow, as views and as a dictionary, of all and of ADBC."""
+
+    def told(of: pl.DataFrame) -> str:
+        found = {outcome: len(of.filter(outcome=outcome)) for outcome in OUTCOMES}
+        return f"{found['exact']} of {len(of)} exact, {found['error']} rejected, {found['loss']} lost"
+
+    here = cells.filter(pl.col("case").is_in([f"frame: {name}" for name in FROM_ARROW]))
+    return f"Of all writes {told(here)}; through ADBC {told(here.filter(pl.col('technique').str.contains('adbc')))}."
+
+
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory; raises ResultsError when the study was not run."""
     cells = tried(store.read_cells(directory / STUDY.results))
@@ -318,4 +330,5 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         "fidelity-causes": str(causes_table(cells)),
         "fidelity-drift": str(drift_table(cells)),
         "fidelity-types": str(types.types_table(cells)),
+        "fidelity-from-arrow": from_arrow_text(cells),
     }

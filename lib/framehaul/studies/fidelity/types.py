@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 from matplotlib.figure import Figure
 
 from framehaul.data.schema import NATIVE_JSON, ColumnType, Types
@@ -29,15 +31,22 @@ PARTS = re.compile(r"(?:(?<=Enum8|Tuple)|(?<=Enum))\((?:[^()]|\([^()]*\))*\)")
 IMPOSSIBLE = "not possible, and nothing is lost: the server, or the frame, has no such value"
 
 
+CATEGORICAL = "categorical"
+OF_CATEGORIES = ("text: LowCardinality", "frame: categories for text")
+"""Cases about text that is a dictionary: in ClickHouse, and in a frame."""
+
+
 def _named(case: Case) -> str:
     """The type of a case about values of one type; empty for the others."""
+    if case.name in OF_CATEGORIES:
+        return CATEGORICAL
     column = case.columns[-1]
     if case.about != "values" or [each.name for each in case.columns] != ["value"]:
         return ""
     if column.types == NATIVE_JSON:
         return "native json"
     if column.type is ColumnType.LIST:
-        return f"list of {column.element.type.name.lower()}"
+        return f"list of {column.element.type.name.lower().replace('_', ' ')}"
     if column.type is ColumnType.NESTED_LIST and column.element.type is ColumnType.STRUCT:
         return "list of structs"
     return column.type.name.lower().replace("_", " ")
@@ -49,12 +58,21 @@ for _kind in ColumnType:
     for _case in CASES:
         if _case.columns[-1].type is _kind and _named(_case):
             TYPES.setdefault(_named(_case), _case.columns[-1].types)
+TYPES[CATEGORICAL] = replace(
+    ColumnType.TEXT.value, clickhouse="LowCardinality(String)", arrow=pa.dictionary(pa.int32(), pa.string()),
+    polars=pl.Categorical(), pandas="category", pandas_nullable="category", postgres_form="text",
+)  # fmt: skip
+
+
+def _has_form(case: Case, database: str) -> bool:
+    """Whether something else stands for the type of a case there."""
+    types = TYPES[CATEGORICAL] if _named(case) == CATEGORICAL else case.columns[-1].types
+    return bool(types.postgres_form if database == "postgres" else types.clickhouse_form)
+
+
 TYPE_OF = pl.DataFrame(
     [
-        (
-            case.name, _named(case), database, database in case.held_by,
-            getattr(case.columns[-1].types, f"{database}_form") != "",
-        )
+        (case.name, _named(case), database, database in case.held_by, _has_form(case, database))
         for case in CASES
         if _named(case) and case.held_by
         for database in DATABASES
@@ -101,12 +119,13 @@ def tried_types(cells: pl.DataFrame) -> list[str]:
     return [name for name in TYPES if name in tried]
 
 
-def types_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
-    """One direction as a heat map, families of techniques by types."""
-    return charts.outcome_map(
-        _of_families(cells).filter(database=database, direction=direction),
-        f"{DATABASES[database]}, {direction}: types", "type", tried_types(cells), "state", STATES, IMPOSSIBLE,
-    )  # fmt: skip
+def types_figure(cells: pl.DataFrame) -> Figure:
+    """All directions as heat maps on one sheet, families of techniques by types."""
+    parts = {where(of.row(0, named=True)): of for _, of in
+             _of_families(cells).group_by("database", "direction", maintain_order=True)}  # fmt: skip
+    return charts.outcome_maps(
+        parts, "Which family of techniques carries which type", "type", tried_types(cells), "state", STATES, IMPOSSIBLE
+    )
 
 
 def types_table(cells: pl.DataFrame) -> Listing:

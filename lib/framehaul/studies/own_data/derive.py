@@ -272,7 +272,8 @@ def types_named(text: str, names: list[str]) -> dict[str, ColumnType]:
     """
     known = {name.lower(): kind for name, kind in TYPES.items()}
     found = dict[str, ColumnType]()
-    for part in filter(None, (part.strip() for part in text.split("," if "," in text else None))):
+    parts = [text] if text.rpartition("=")[0].strip() in names else text.split("," if "," in text else None)
+    for part in filter(None, (part.strip() for part in parts)):
         name, _, said = (each.strip() for each in part.rpartition("="))
         if name not in names or name in found:
             raise DataError(

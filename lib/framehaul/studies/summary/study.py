@@ -44,7 +44,7 @@ from framehaul.studies.summary.there_already import rows_there_already
 from framehaul.studies.table_shapes import STUDY as SHAPES
 from framehaul.studies.table_shapes import findings as shape_findings
 from framehaul.studies.table_shapes.statements import STATEMENTS
-from framehaul.studies.transfers import findings
+from framehaul.studies.transfers import columns, findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.studies.upsert import STUDY as UPSERTS
 from framehaul.techniques import techniques, upserts
@@ -346,6 +346,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         summary = Summary.of(run, store.read(committed.LARGEST_RUN / SCALING.results), directory)
         if not suffix:
             blocks["packages"] = str(packages_table(summary.metadata["libraries"]))
+            blocks["columns-cost"] = str(columns.columns_table(directory))
         if suffix:
             made = _made(summary.metadata, summary.summary)
             blocks["answer"] = f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}"

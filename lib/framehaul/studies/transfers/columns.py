@@ -6,6 +6,7 @@ import asyncio
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 from IPython.display import Markdown
@@ -17,8 +18,10 @@ from framehaul.harness.measure import Passes
 from framehaul.harness.passes import Pass, columns_of
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import tables
-from framehaul.reporting.tables import Listing, words
+from framehaul.reporting.tables import Listing, where, words
+from framehaul.results import store
 from framehaul.results.ratios import Ratio, ratio, verdicts
+from framehaul.results.store import Status
 from framehaul.settings import load_settings
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
@@ -46,6 +49,28 @@ CARRIERS: dict[tuple[Database, Direction], tuple[str, ...]] = {
 """Who carries all of these, and where there is such, whose compiled loops do not, but are made for the scalars."""
 
 
+RESULTS = "{}_{}_columns.csv"
+"""Of a database and direction."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A pass of a table that has this beside the scalars; the fields are the columns of its results."""
+
+    run_id: str
+    database: str
+    direction: str
+    technique: str
+    label: str
+    added: str
+    rows: int
+    pass_: int
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
 @dataclass(frozen=True)
 class Transfer:
     """A technique, and what stands in the table that it moves beside the scalars."""
@@ -57,20 +82,21 @@ class Transfer:
 def cost(
     database: Database, direction: Direction = "read", *, rows: int, passes: int, warmup: int, seed: int
 ) -> Costs:  # fmt: skip
-    """Move tables that differ in one column, each once in a round; raises ServerError when the server cannot be had.
+    """Move tables that differ in one column, each once in a round, and write the passes into `RESULTS`.
 
-    Nothing is written into the results: the passes stand in what is given.
+    Raises ServerError when the server cannot be had, and ResultsError when the file cannot be written.
     """
     check(ROWS=(rows, 1))
-    rounds, found = Rounds(passes, warmup, seed), list[dict[str, object]]()
+    rounds, settings = Rounds(passes, warmup, seed), load_settings()
+    path = settings.out / "results" / RESULTS.format(database, direction)
     carrier, *loops = (named(database, direction, name) for name in CARRIERS[database, direction])
     transfers = [*(Transfer(carrier, added) for added in ADDED), *(Transfer(one, WITHOUT) for one in loops)]
-    with servers.running(load_settings()) as both:
+    with store.Writer(path, Moved) as writer, servers.running(settings) as both:
         server = both.of(database)
 
         def record(one: Transfer, number: int, outcome: Pass[dict[str, float]]) -> None:
-            who = {"technique": one.technique.name, "label": one.technique.label, "added": one.added}
-            found.append({**who, "pass": number, "seconds": None, "rows_per_s": None, **columns_of(outcome)})
+            who = one.technique.name, one.technique.label, one.added
+            writer.write(Moved(writer.run_id, database, direction, *who, rows, number, **columns_of(outcome)))
 
         def work(stop: threading.Event) -> None:
             with ExitStack() as stack, asyncio.Runner() as runner:
@@ -88,7 +114,31 @@ def cost(
                 in_rounds(transfers, rounds, measure, record, stop=stop)
 
         interruptible(work)
-    return Costs(pl.DataFrame(found, infer_schema_length=None), carrier.name, rows, direction)
+    return load(database, direction, path.parent)
+
+
+def load(database: Database, direction: Direction, directory: Path) -> Costs:
+    """The passes of the last such comparison in a results directory; raises ResultsError when there is none."""
+    passes = store.read(directory / RESULTS.format(database, direction), Moved)
+    return Costs(passes, CARRIERS[database, direction][0], passes["rows"][0], direction)
+
+
+def columns_table(directory: Path) -> Listing:
+    """What each column costs in each direction: rows/s with it over those without it, and the range or interval."""
+    found = {path: load(*path, directory) for path in CARRIERS}
+    rows: list[dict[str, object]] = [{"added": added} for added in ADDED if added != WITHOUT]
+    for path, costs in found.items():
+        ratios = costs.ratios()
+        for row in rows:
+            one = ratios[costs.carrier, str(row["added"])]
+            row[" ".join(path)] = str(one) if one.rounds else None
+    heads = [
+        words(
+            f"{where({'database': database, 'direction': direction})}, {costs.rows:,} rows", f"{database} {direction}"
+        )
+        for (database, direction), costs in found.items()
+    ]
+    return Listing([words("beside six scalars", "added"), *heads], rows)
 
 
 def table_with(added: str) -> Table:
