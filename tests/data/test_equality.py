@@ -25,7 +25,7 @@ from framehaul.data.equality import (
     first_difference,
     other_shape,
 )
-from framehaul.data.schema import Column, ColumnType, list_types, map_types, struct_types
+from framehaul.data.schema import DATE32, Column, ColumnType, list_types, map_types, struct_types
 
 UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 DAY = dt.date(2026, 1, 2)
@@ -256,6 +256,20 @@ def test_a_fingerprint_is_of_rows_to_the_bit_in_any_order_and_number_of_frames()
     frame = pl.DataFrame({"a": [1, 2, 3], "b": [0.0, 1.5, None]})
     assert content_fingerprint(frame) == content_fingerprint(frame[2:], frame[:2])
     assert content_fingerprint(frame) != content_fingerprint(frame.with_columns(b=pl.Series([-0.0, 1.5, None])))
+
+
+def test_elements_of_lists_are_compared_as_values_of_their_type_are() -> None:
+    uuids = Column("value", ColumnType.LIST, exactly=list_types(ColumnType.UUID.value))
+    sent = content_of(pa.table({"value": [[UUID_TEXT, None], []]}), [uuids], nan_is_null=False)
+    for found in ([[UUID_TEXT.upper(), None], []], [[UUID(UUID_TEXT).bytes, None], []], [[UUID(UUID_TEXT), None], []]):
+        came = pd.DataFrame({"value": pd.Series(found, dtype=object)})
+        assert first_difference(sent, content_of(came, [uuids], nan_is_null=False)) is None
+    other = pl.DataFrame({"value": [[UUID_TEXT.replace("0", "f"), None], []]})
+    assert first_difference(sent, content_of(other, [uuids], nan_is_null=False)) is not None
+    days = Column("value", ColumnType.LIST, exactly=list_types(DATE32))
+    sent = content_of(pa.table({"value": [[DAY, None], []]}), [days], nan_is_null=False)
+    came = pd.DataFrame({"value": pd.Series([[np.datetime64(DAY), None], []], dtype=object)})
+    assert first_difference(sent, content_of(came, [days], nan_is_null=False)) is None
 
 
 def test_no_lists_at_all_are_the_same_in_both_libraries() -> None:

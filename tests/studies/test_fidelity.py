@@ -19,6 +19,7 @@ import pytest
 
 from framehaul.data.frames import encode_stream
 from framehaul.data.schema import Table
+from framehaul.harness.streams import STREAMS
 from framehaul.harness.trials import Trials, all_techniques
 from framehaul.harness.verify import invalid
 from framehaul.reporting.tables import Listing
@@ -34,7 +35,7 @@ from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
 from framehaul.studies.fidelity.rejections import CAUSES, REJECTIONS, Rejection, cause
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique, streaming, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.streaming import STREAMED
 from tests.conftest import WHOLE, call
@@ -186,6 +187,27 @@ def test_streamed_moves_lose_nothing(cells: list[Cell]) -> None:
     tried = [cell for cell in streamed if cell.case in ordinary]
     assert {cell.case for cell in tried} == ordinary
     assert [(cell.technique, cell.case, cell.detail) for cell in tried if cell.outcome != "exact"] == []
+
+
+@pytest.mark.parametrize("database", ["postgres", "clickhouse"])
+def test_streamed_reads_come_in_several_batches(
+    database: Any, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[list[int]] = []
+    write = streaming.write_batches
+
+    def counted(batches: Iterable[pa.RecordBatch], table: Table, file: Path) -> None:
+        held = list(batches)
+        rows.append([batch.num_rows for batch in held])
+        write(iter(held), table, file)
+
+    monkeypatch.setattr(streaming, "write_batches", counted)
+    reader = next(one for one in STREAMS if one.database == database and one.direction == "read")
+    names = ("text: LowCardinality", "list of int64: empty, with NULL")
+    found: list[Cell] = []
+    run_cells(servers, [reader], Trials(found.append), cases=tuple(case for case in CASES if case.name in names))
+    assert {cell.outcome for cell in found} == {"exact"}
+    assert all(len(of) > 1 for of in rows), rows
 
 
 def test_batches_change_from_one_to_the_next() -> None:

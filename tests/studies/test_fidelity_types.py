@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from framehaul.studies.fidelity import types
+from framehaul.studies.fidelity import study, types
 from framehaul.studies.fidelity.cases import CASES
+from framehaul.studies.fidelity.shapes import FROM_ARROW
 
 
 def cells(*outcomes: tuple[str, str, str, str], technique: str = "one", database: str = "postgres") -> pl.DataFrame:
@@ -92,6 +93,23 @@ def test_the_table_says_how_many_families_lose_what_others_refuse() -> None:
     both = both.with_columns(cause=pl.when(pl.col("technique") == "other").then(pl.lit("format")).otherwise("cause"))
     rows = {row[0]: row for row in types.types_table(both).cells()}
     assert rows["list of int64"][6:] == ["2 refused (1 driver, 1 format)"]
+
+
+def test_categories_are_a_type_of_their_own() -> None:
+    written = cells(("frame: categories for text", "exact", "", "default"))
+    assert states(written) == {"categorical": "converted"}
+    assert states(cells(("text: LowCardinality", "loss", "x", "default"), database="clickhouse")) == {
+        "categorical": "lost"
+    }
+    assert types.TYPES["categorical"].clickhouse == "LowCardinality(String)"
+
+
+def test_text_that_came_through_arrow_is_told_of_all_and_of_adbc() -> None:
+    name = f"frame: {next(iter(FROM_ARROW))}"
+    found = [cells((name, outcome, "x", "default"), technique=one) for outcome, one in
+             (("exact", "polars_adbc_ingest"), ("error", "pandas_adbc_ingest"), ("loss", "polars_other"))]  # fmt: skip
+    said = study.from_arrow_text(pl.concat([*found, cells((EMPTY, "exact", "", "default"))]))
+    assert said == ("Of all writes 1 of 3 exact, 1 rejected, 1 lost; through ADBC 1 of 2 exact, 1 rejected, 0 lost.")
 
 
 def test_every_case_about_one_value_has_a_type() -> None:

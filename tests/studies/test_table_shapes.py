@@ -595,6 +595,27 @@ def test_the_standard_order_is_compared_with_that_of_other_tables() -> None:
     assert {row["point"][0]: row["order"] for row in rows} == {"standard": None, "texts": -1.0}
 
 
+def test_parts_pile_up_where_they_go_on_growing_in_a_long_stream() -> None:
+    def rows(rate: int, seconds: float) -> dict[str, Any]:
+        return {"technique": "insert", "label": "INSERT", "rate": rate, "rows": 10, "calls": round(rate * seconds),
+                "pass": 1, "seconds": seconds, "rows_per_s": 10.0 * rate, "shape": STREAM, "status": "ok"}  # fmt: skip
+
+    def looks(rate: int, seconds: float, half: int, end: int) -> list[dict[str, Any]]:
+        who = {"technique": "insert", "rate": rate, "pass": 1, "rows": 1}
+        return [who | {"second": seconds * at, "parts": parts} for at, parts in ((0.4, half), (0.9, end), (1.2, 1))]
+
+    of = {1: (20.0, 10, 19), 10: (20.0, 30, 35), 200: (20.0, 300, 600), 100: (0.6, 30, 60)}
+    passes = pl.DataFrame([rows(rate, seconds) for rate, (seconds, *_) in of.items()])
+    samples = pl.DataFrame([look for rate, of_rate in of.items() for look in looks(rate, *of_rate)])
+    passes = passes.with_columns(
+        pl.lit(None, pl.Float64).alias(name)
+        for name in Row.__dataclass_fields__.keys() - {"pass_", "reason", *passes.columns}
+    )
+    assert study.piling_text(passes, samples) == (
+        "- **INSERT**: parts stay at 1/s (10 -> 19), 10/s (30 -> 35); pile up at 200/s (300 -> 600)."
+    )
+
+
 def test_a_run_that_moved_nothing_has_pages_and_figures() -> None:
     passes = of({("p", "standard", 1): noisy(10), ("b", "texts", 10): noisy(10)}).with_columns(
         pl.lit("skipped").alias("status"), pl.lit("no such server").alias("reason"),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from framehaul.errors import ResultsError
 from framehaul.reporting.versions import size_text
+from framehaul.results import store
 from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
-from framehaul.settings import Settings
+from framehaul.settings import Settings, load_settings
 from framehaul.studies.transfers import columns, study
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
@@ -98,6 +101,9 @@ def test_what_a_column_costs_is_told_of_transfers_that_are_right(
     assert f"this path {direction}s" in said
     assert ("compiled loops" in said) == (len(columns.CARRIERS[database, direction]) > 1)
     assert len(found.table().cells()) == transfers - 1
+    kept = columns.load(database, direction, load_settings().out / "results")
+    assert kept.passes.equals(found.passes)
+    assert kept.rows == 40
     assert not [name for name in tables_in(few, database) if name.startswith("framehaul_nested")]
 
 
@@ -105,6 +111,23 @@ def tables_in(servers: Servers, database: Database) -> list[str]:
     if database == "postgres":
         return [row[0] for row in PostgresTables(servers.postgres).run("SELECT tablename FROM pg_tables")]
     return [row[0] for row in ClickHouseTables(servers.clickhouse).rows("SELECT name FROM system.tables")]
+
+
+def test_what_columns_cost_is_a_table_of_all_directions(tmp_path: Path) -> None:
+    for (database, direction), names in columns.CARRIERS.items():
+        with store.Writer(tmp_path / columns.RESULTS.format(database, direction), columns.Moved) as writer:
+            for at, added in enumerate(columns.ADDED):
+                passed = columns.Moved("r", database, direction, names[0], "One", added, 70, 1, 1.0, 100.0 / (1 + at))
+                writer.write(passed if added != "a struct more" else replace(passed, rows_per_s=None, status="failed"))
+    rows = {row[0]: row[1:] for row in columns.columns_table(tmp_path).cells()}
+    assert list(rows) == [added for added in columns.ADDED if added != columns.WITHOUT]
+    assert all(cell.startswith("0.50x") for cell in rows["an integer more"])
+    assert set(rows["a struct more"]) == {""}
+    heads = [column.title for column in columns.columns_table(tmp_path).columns[1:]]
+    assert heads[0] == "PostgreSQL read, 70 rows"
+    (tmp_path / columns.RESULTS.format("postgres", "read")).unlink()
+    with pytest.raises(ResultsError, match=r"postgres_read_columns\.csv does not exist"):
+        columns.columns_table(tmp_path)
 
 
 def test_a_read_that_is_wrong_has_no_ratio() -> None:

@@ -8,8 +8,9 @@ MEGABYTES = Parameter(
     "megabytes", 4.0, "the largest frame of tables of other shapes", smoke=0.05, reference=400.0
 )  # fmt: skip
 POINTS = Parameter(
-    "points", "few", "of tables of other shapes: how many numbers of rows, techniques and rates: least, few or all",
-    choices=("least", "few", "all"), smoke="least", reference="all",
+    "points", "few", "of tables of other shapes: how many numbers of rows, techniques and rates: least, few or all; "
+    "streams: small batches into ClickHouse alone, for twenty seconds at each rate",
+    choices=("least", "few", "all", "streams"), smoke="least", reference="all",
 )  # fmt: skip
 
 STUDY = Study(

@@ -345,6 +345,28 @@ def stream(passes: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+LONG_SECONDS = 10.0
+"""A stream of so many seconds, or more, tells whether parts pile up: merges have had their time."""
+MANY_PARTS = 20
+"""Fewer than these are no pile, whatever their number does."""
+
+
+def piling_up(
+    passes: pl.DataFrame, samples: pl.DataFrame
+) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
+    """For each way to send small batches the rates at which the number of parts stayed, and those at which it grew.
+
+    Parts pile up where there are half as many again at the end as at half time; short streams do not tell.
+    """
+    told = stream(passes, samples).drop_nulls("half_parts")
+    told = told.filter(pl.col("calls") / pl.col("rate") >= LONG_SECONDS)
+    grows = (pl.col("end_parts") >= MANY_PARTS) & (pl.col("end_parts") >= 1.5 * pl.col("half_parts"))
+    return [
+        (str(label), of.filter(~grows).to_dicts(), of.filter(grows).to_dicts())
+        for (label,), of in told.group_by("label", maintain_order=True)
+    ]
+
+
 def columns_cost(passes: pl.DataFrame) -> pl.DataFrame:
     """What one INSERT holds in the server's memory, by columns and kind of part."""
     here = passes.drop_nulls("server_memory_bytes").filter(status="ok")

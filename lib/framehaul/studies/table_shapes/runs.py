@@ -37,6 +37,7 @@ SHAPES_OF = {
     # Of "narrow" a pass takes twice that of any other; of "structs" it is told by lists, and by the table of types.
     "few": tuple(one for one in SHAPES if one.name not in ("narrow", "structs")),
     "all": SHAPES,
+    "streams": (),
 }
 """Shapes that techniques are measured on."""
 FEW: dict[Path, tuple[str, ...]] = {
@@ -165,7 +166,8 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
                     once = _made_once(shape)
                     for path in FEW:
                         _measure(this_run, both, once, size, points, path, rounds, stop)
-            _try_limits(this_run, both, points, seed, stop)
+            if points != "streams":
+                _try_limits(this_run, both, points, seed, stop)
             parts.measure(this_run, samples, both.clickhouse, points, rounds, stop)
 
         interruptible(work)

@@ -272,6 +272,20 @@ def answer_text(passes: pl.DataFrame) -> str:
     return bullets(points)
 
 
+def piling_text(passes: pl.DataFrame, samples: pl.DataFrame) -> str:
+    """At which rates parts pile up, for each way to send small batches, as Markdown; empty where no stream was long."""
+
+    def at(row: Row) -> str:
+        return f"{row['rate']}/s ({row['half_parts']:,} -> {row['end_parts']:,})"
+
+    points = []
+    for label, stays, grows in findings.piling_up(passes, samples):
+        told = [f"stay at {', '.join(map(at, stays))}"] if stays else []
+        told += [f"pile up at {', '.join(map(at, grows))}"] if grows else []
+        points.append(f"**{label}**: parts {'; '.join(told)}.")
+    return bullets(points)
+
+
 def _nearest(every: list[Keeping]) -> str:
     """Who comes nearest where nobody is robust."""
     one = next(iter(every), None)
