@@ -596,22 +596,18 @@ def test_the_standard_order_is_compared_with_that_of_other_tables() -> None:
 
 
 def test_parts_pile_up_where_they_go_on_growing_in_a_long_stream() -> None:
-    def rows(rate: int, seconds: float) -> dict[str, Any]:
-        return {"technique": "insert", "label": "INSERT", "rate": rate, "rows": 10, "calls": round(rate * seconds),
-                "pass": 1, "seconds": seconds, "rows_per_s": 10.0 * rate, "shape": STREAM, "status": "ok"}  # fmt: skip
-
-    def looks(rate: int, seconds: float, half: int, end: int) -> list[dict[str, Any]]:
-        who = {"technique": "insert", "rate": rate, "pass": 1, "rows": 1}
-        return [who | {"second": seconds * at, "parts": parts} for at, parts in ((0.4, half), (0.9, end), (1.2, 1))]
-
-    of = {1: (20.0, 10, 19), 10: (20.0, 30, 35), 200: (20.0, 300, 600), 100: (0.6, 30, 60)}
-    passes = pl.DataFrame([rows(rate, seconds) for rate, (seconds, *_) in of.items()])
-    samples = pl.DataFrame([look for rate, of_rate in of.items() for look in looks(rate, *of_rate)])
-    passes = passes.with_columns(
-        pl.lit(None, pl.Float64).alias(name)
-        for name in Row.__dataclass_fields__.keys() - {"pass_", "reason", *passes.columns}
-    )
-    assert study.piling_text(passes, samples) == (
+    rates = {1: (20.0, 10, 19), 10: (20.0, 30, 35), 200: (20.0, 300, 600), 100: (0.6, 30, 60)}
+    streams = [
+        of({("insert", STREAM, 10): [10.0 * rate]}).with_columns(
+            rate=pl.lit(rate, pl.Int64), calls=pl.lit(round(rate * seconds), pl.Int64), seconds=pl.lit(seconds)
+        )
+        for rate, (seconds, *_) in rates.items()
+    ]
+    looks = [
+        {"technique": "insert", "rate": rate, "pass": 1, "rows": 1, "second": seconds * at, "parts": parts}
+        for rate, (seconds, half, end) in rates.items() for at, parts in ((0.4, half), (0.9, end), (1.2, 1))
+    ]  # fmt: skip
+    assert study.piling_text(pl.concat(streams), pl.DataFrame(looks)) == (
         "- **INSERT**: parts stay at 1/s (10 -> 19), 10/s (30 -> 35); pile up at 200/s (300 -> 600)."
     )
 
