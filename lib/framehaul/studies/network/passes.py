@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal, Self
 
+import asyncpg
+import psycopg
 import pyarrow as pa
 
 from framehaul.data import generator
@@ -25,14 +28,25 @@ from framehaul.techniques.registry import Database, Direction
 CALLS, REUSED_ROWS = 7, 700
 """Over one connection of PgBouncer: psycopg prepares a query when it comes for the sixth time, asyncpg keeps each.
 https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
-NOT_PREPARED = {
-    "asyncpg": "; connect with statement_cache_size=0", "psycopg": "; connect with prepare_threshold=None",
-    "pgpq": "; connect psycopg with prepare_threshold=None",
+NOT_PREPARED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "asyncpg": (asyncpg, {"statement_cache_size": 0}), "psycopg": (psycopg, {"prepare_threshold": None}),
+    "pgpq": (psycopg, {"prepare_threshold": None}),
 }  # fmt: skip
-"""What each driver's documentation advises before PgBouncer, by driver.
+"""Who connects, and what its documentation advises before PgBouncer, by driver.
 https://magicstack.github.io/asyncpg/current/faq.html and the page above."""
 type Kind = Direction | Literal["query", "upsert"]
 CARRIED = ("wire_bytes", "packets", "dropped", "round_trips")
+
+
+@contextmanager
+def connecting(module: Any, options: dict[str, Any]) -> Iterator[None]:
+    """While the block lasts, `connect` of a driver has these options as well."""
+    plain = module.connect
+    module.connect = partial(plain, **options)
+    try:
+        yield
+    finally:
+        module.connect = plain
 
 
 class Passes:
@@ -48,6 +62,7 @@ class Passes:
         self._upserted, self._frames = table.renamed(f"{table.name}_upserted"), frames
         self._again, self._few = table.renamed(f"{table.name}_again"), content.slice(0, REUSED_ROWS)
         self._reused: set[Task] = set()
+        self._advised: dict[Task, str] = {}
         self._of: dict[tuple[Database, Kind], measure.Passes] = {}
         for name in databases:
             server = roads.both.of(name)
@@ -82,18 +97,33 @@ class Passes:
         try:
             measured = await self._one(task)
             does_not = f"works once, but {does_not} when a connection is used again"
-            await self._several(task)
+            if task not in self._reused:
+                await self._several(task)
+                self._reused.add(task)
         except (UnavailableError, WrongResultError):
             raise
         except Exception as error:
-            advice = NOT_PREPARED.get(task.of.driver, "") if "prepared" in describe(error).lower() else ""
-            raise UnavailableError(f"{does_not}: {describe(error)}{advice}") from error
+            prepared = task.of.driver in NOT_PREPARED and "prepared" in describe(error).lower()
+            if prepared and task not in self._advised:
+                self._advised[task] = f"; {await self._as_advised(task)}"
+            raise UnavailableError(f"{does_not}: {describe(error)}{self._advised.get(task, '')}") from error
         return measured
 
+    async def _as_advised(self, task: Task) -> str:
+        """Whether it works where the driver is told to prepare nothing, called once and over a connection in use."""
+        module, options = NOT_PREPARED[task.of.driver]
+        told = ", ".join(f"{name}={value}" for name, value in options.items())
+        told = f"connect {module.__name__} with {told}"
+        try:
+            with connecting(module, options):
+                await self._one(task)
+                await self._several(task)
+        except Exception as error:  # noqa: BLE001  whatever it raises, this is no remedy then
+            return f"{told} does not help: {describe(error)}"
+        return f"{told}, with which it works"
+
     async def _several(self, task: Task) -> None:
-        """Several calls over one connection, whose transactions go to several servers; once for each task."""
-        if task in self._reused:
-            return
+        """Several calls over one connection, whose transactions go to several servers."""
         postgres, way = self._roads.both.postgres, measure.Way(self._roads.server(task), Meter())
         if self._roads.pooler:
             fill(self._roads.pooler.server)
@@ -103,7 +133,6 @@ class Passes:
         )  # fmt: skip
         with again as passes:
             await passes.one(task.of, 1, lambda: nullcontext(way))
-        self._reused.add(task)
 
     def _found(self, sent: pa.Table) -> measure.Found:
         """What an upsert of these rows finds: some of them as they were, and rows that it leaves."""
