@@ -45,9 +45,9 @@ from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings
 from framehaul.studies.own_data import ddl, files, modes
 from framehaul.studies.own_data import study as mine
-from framehaul.studies.own_data.derive import Derived, derive, table_name
+from framehaul.studies.own_data.derive import Derived, derive, holds_far_moments, table_name
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import fitted, read_json_lines, unwrapped
+from framehaul.studies.own_data.loading import fitted, read_csv, read_json_lines, unwrapped
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique, techniques, upserts
 from framehaul.techniques.beyond.clickhouse_write import LAST_MOMENT
@@ -128,6 +128,7 @@ CARRIED: dict[str, tuple[pa.Array, str, str, str]] = {
 }  # fmt: skip
 
 MOMENTS = pa.list_(pa.timestamp("us"))
+UUIDS_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 MAP_OF_NUMBERS = pa.map_(pa.string(), pa.int64())
 YEAR_10_000 = 253_402_300_800_000_000
 """The first moment that neither Python nor ClickHouse has, in microseconds."""
@@ -199,6 +200,12 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
                       "Array(Nullable(String))", ""),
     "list of fixed-size bytes": (inside_lists(pa.binary(2), [b"\xff\0", None, b"  "]), "bytea[]",
                                  "Array(Nullable(String))", "inside, bytes of a fixed size as bytes of any"),
+    "two uuids each": (pa.FixedSizeListArray.from_arrays(
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None] * 3, pa.binary(16))), 2
+    ), "uuid[]", "Array(Nullable(UUID))", "UUIDs are text there"),
+    "list of enum": (pa.ListArray.from_arrays([0, 2, 2, 3], pa.DictionaryArray.from_arrays(
+        pa.array([1, None, 0], pa.int8()), pa.array(["b", "a"]), ordered=True
+    )), "text[]", "Array(Nullable(Enum8('b' = 1, 'a' = 2)))", "text[], checked in PostgreSQL"),
     "list of times": (inside_lists(pa.time32("s"), [0, None, 86_399]), "time[]", "Array(Nullable(Time64(6)))", ""),
     "two moments each": (pa.array([[0, 1], [None, 2], [3, 4]], pa.list_(pa.timestamp("ms"), 2)), "timestamp[]",
                          "Array(Nullable(DateTime64(3)))", "so many in each value: PostgreSQL checks it"),
@@ -232,7 +239,7 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str, str]] = {
     "list of longest decimals": (inside_lists(pa.decimal256(76, 20), [Decimal("-1E-20"), None, Decimal(10**55)]),
                                  "text[]", "Array(Nullable(String))", "decimals that Polars does not have as text"),
     "lists at an offset": (pa.array([[[0, None]], [], [[]]], pa.list_(pa.list_(pa.timestamp("s", "+01:00")))), "jsonb",
-                           "Array(Array(Nullable(DateTime64(3, 'UTC'))))", "of a zone that is only an offset in UTC"),
+                           "Array(Array(Nullable(DateTime64(3, 'UTC'))))", "only an offset, or unknown here, in UTC"),
     "map of structs": (pa.array([[("a", {"x": True, "y": [1, None]})], [], []],
                                 pa.map_(pa.string(), pa.struct({"x": pa.bool_(), "y": pa.list_(pa.int8())}.items()))),
                        "jsonb", "Map(String, Tuple(x Nullable(Bool), y Array(Nullable(Int16))))", ""),
@@ -1106,7 +1113,7 @@ def test_a_decimal_of_76_digits_is_text_in_a_frame(path: tuple[Database, Directi
 def test_types_that_fewer_techniques_carry_are_carried_exactly_in_every_direction(
     path: tuple[Database, Direction], servers: Servers
 ) -> None:
-    values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items() if name != "list of uuids"}
+    values = {name: values for name, (values, *_) in CARRIED_BY_FEWER.items() if "uuids" not in name}
     found = derive(pa.table({"id": pa.array([1, 2, 3]), **values}), "fewer", key="id")
     for name, outcome in measured(path, FEWER[path], found, servers).items():
         assert isinstance(outcome, Ok), (name, outcome)
@@ -1141,6 +1148,142 @@ def test_lists_of_uuids_are_written_by_psycopg_or_by_way_of_text_and_refused_by_
         for name, outcome in measured(path, FEWER[path], found, servers).items():
             assert isinstance(outcome, Ok), (name, outcome)
             assert outcome.values.dtypes == EXACT, (name, outcome)
+
+
+def runs_of(ends: list[int], values: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None])),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([7, None])),
+        runs_of([2, 4], pa.array(["a", None])), runs_of([1, 2], pa.array([[1], None], pa.list_(pa.int64()))),
+    ],
+)  # fmt: skip
+def test_null_that_arrow_wraps_is_null(values: pa.Array) -> None:
+    found = derive(pa.table({"value": values}), "x")
+    assert found.table.columns[0].nullable
+    assert all(table.columns[0].nullable for table in found.tables.values())
+
+
+def test_a_map_whose_values_may_not_be_null_is_a_map(tmp_path: Path) -> None:
+    """Arrow ends the process where entries have other names or may not be NULL."""
+    kind = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
+    structs = pa.array([{"m": [("b", 2)]}] * 2, pa.struct([("m", kind)]))
+    content = pa.table({"v": pa.array([[("a", 1)], []], kind), "s": structs})
+    pq.write_table(content, tmp_path / "x.parquet")
+    found = mine.open_frame(str(tmp_path / "x.parquet")).derived
+    assert [column.clickhouse_type for column in found.table.columns] == [
+        "Map(String, Nullable(Int64))", "Tuple(m Map(String, Nullable(Int64)))"
+    ]  # fmt: skip
+    assert found.content.to_pydict() == content.to_pydict()
+
+
+def test_what_no_row_has_is_not_looked_at() -> None:
+    moments = pa.array([[1000], [1001]], pa.list_(pa.timestamp("ns")))
+    assert derive(pa.table({"v": moments.slice(0, 1)}), "x").content.num_rows == 1
+    hidden = pa.array([1001, 2000], pa.time64("ns"))  # the first of them under a NULL
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), hidden, mask=pa.array([True, False]))
+    with pytest.raises(DataError, match="1 NULLs in place of a list"):
+        derive(pa.table({"v": lists}), "x")
+
+
+def test_dictionaries_of_uuids_are_uuids() -> None:
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))
+    wrapped = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), uuids)
+    found = derive(pa.table({"one": wrapped, "many": pa.ListArray.from_arrays([0, 1, 2], wrapped)}), "x")
+    text = "00000000-0000-0000-0000-000000000000"
+    assert found.content.to_pydict() == {"one": [text, None], "many": [[text], [None]]}
+    assert [column.types.postgres for column in found.table.columns] == ["uuid", "text[]"]
+
+
+LATE_DAYS = pa.array([[4_000_000]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "said"),
+    [
+        (pa.array([["a\0"]]), {}, r"NUL characters.*make the column binary"),
+        (pa.array([[1], [2]]), {"key": "value"}, "KEY='value'.*Array.*ClickHouse does not sort.*leave it out"),
+        (pa.array([{"a": 1}]), {"sort": "value"}, "SORT='value'.*Tuple.*leave it out"),
+        (pa.array(["::1", "0:0:0:0:0:0:0:1"]), {"key": "value", "types": "value=IPv6"}, "not unique: 1 of its values"),
+        (pa.array([UUIDS_TEXT, UUIDS_TEXT.upper()]), {"key": "value", "types": "value=UUID"}, "not unique"),
+        (pa.array(["1", "01"]), {"key": "value", "types": "value=Int128"}, "not unique"),
+        (pa.array(['{"a": 1, "b": 2}', '{"b":2,"a":1}']), {"key": "value", "types": "value=JSON"}, "not unique"),
+        (pa.array(["fe80::1%eth0"]), {"types": "value=IPv6"}, "row 0 'fe80::1%eth0', which is no IPv6.*a zone"),
+        (pa.array(["[1e131072]"]), {"types": "value=JSON"}, "more digits than PostgreSQL's numbers"),
+        (LATE_DAYS, {}, "dates outside 1900.*make them text"),
+        (pa.array([[math.nan], None]), {}, r"1 NULLs in place of a list.*empty lists.*; it is no JSON either$"),
+        (pa.array([[1]], pa.list_view(pa.int64())), {}, "list_view.*make lists of the views"),
+    ],
+)  # fmt: skip
+def test_what_a_server_does_not_have_is_refused_with_the_server_to_blame(
+    values: pa.Array, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        derive(pa.table({"value": values}), "x", **options)
+
+
+def test_moments_that_older_servers_do_not_have_are_refused_there() -> None:
+    far = pa.table({"at": [{"in": [dt.datetime(1899, 12, 31, 23, 59, 59)]}]})
+    near = pa.table({"at": [{"in": [dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59, 999_999)]}]})
+    asked = []
+
+    class Older:
+        def rows(self, query: str) -> list[list[int]]:
+            asked.append(query)
+            return [[1900]]
+
+    with pytest.raises(DataError, match=r"before 1900 or after 2299.*26\.9 has.*make the column text"):
+        mine._check_moments(Older(), far)  # type: ignore[arg-type]  # one question is all it is asked
+    mine._check_moments(Older(), near)  # type: ignore[arg-type]
+    assert len(asked) == 1
+    assert holds_far_moments(pa.table({"at": pa.array([-(2**62)], pa.timestamp("ns"))}))
+
+
+def test_this_server_has_moments_of_every_year(servers: Servers) -> None:
+    mine._check_moments(ClickHouseTables(servers.clickhouse), pa.table({"at": [dt.datetime(1, 1, 1)]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "types", "kept"),
+    [
+        ("a.csv", "a,b\n170141183460469231731687303715884105727,x\n1,y\n", "a=Int128", [str(2**127 - 1), "1"]),
+        ("a.csv", "a,b\n192.0.2.1,x\n,y\n", "a=IPv4", ["192.0.2.1", None]),
+        ("a.csv", 'a,b\n"{""k"": 1}",x\n,y\n', "a=JSON", ['{"k": 1}', None]),
+        ("a.jsonl", '{"a":"{\\"k\\":1}"}\n{"a":null}\n', "a=JSON", ['{"k":1}', None]),
+        ("a.jsonl", '{"a":"::1"}\n{"b":1}\n', "a=IPv6", ["::1", None]),
+        ("a.jsonl", '{"a":{"k":1.50}}\n{"a":"s"}\n', "", ['{"k": 1.50}', '"s"']),
+    ],
+)  # fmt: skip
+def test_a_file_is_read_by_the_code_as_it_was_measured(
+    name: str, text: str, types: str, kept: list[str | None], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    found = mine.open_frame(str(tmp_path / name), types=types).derived
+    assert found.content["a"].to_pylist() == kept
+    reader = read_csv if name.endswith("csv") else read_json_lines
+    assert reader(str(tmp_path / name), found.table).equals(found.content)
+
+
+@pytest.mark.parametrize("text", ["170141183460469231731687303715884105727\n1", "9007199254740993\n1.5"])
+def test_an_integer_of_a_csv_that_a_float_rounds_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"a\n{text}\n")
+    with pytest.raises(DataError, match=r"a\.csv: column a is taken for floats, and \d+ in it .*TYPES='a=Int128'"):
+        mine.open_frame(str(tmp_path / "a.csv"))
+    (tmp_path / "a.csv").write_text("a\n9007199254740992\n1.5\n1e300\n")
+    assert mine.open_frame(str(tmp_path / "a.csv")).derived.content["a"].to_pylist() == [2.0**53, 1.5, 1e300]
+
+
+def test_lists_of_json_lines_may_be_null(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a":[1,2]}\n{"a":null}\n')
+    found = mine.open_frame(str(tmp_path / "a.jsonl")).derived
+    assert found.contents["postgres"]["a"].to_pylist() == [[1, 2], None]
+    assert found.contents["clickhouse"]["a"].to_pylist() == ["[1, 2]", None]
+    with pytest.raises(DataError, match="NULLs in place of a list"):
+        mine.open_frame(str(tmp_path / "a.jsonl"), null_lists="refuse")
 
 
 NULL_LISTS = pa.table({
@@ -1203,10 +1346,9 @@ def test_text_is_what_somebody_says_it_is(path: tuple[Database, Direction], serv
     ]  # fmt: skip
     assert "TYPES says that it is IPv4: text in a frame" in found.mappings[1].notes
     for name, outcome in measured(path, FEWER[path], found, servers).items():
-        if isinstance(outcome, Failed):
-            assert re.search(
-                "column most is .* (use pgpq|read it|not decoded|use ADBC)|column least is", outcome.reason
-            )
+        if name == "polars_adbc_ingest":
+            assert isinstance(outcome, Failed)
+            assert "column least is numeric(39, 0), and ADBC writes no numeric of more digits" in outcome.reason
         else:
             assert isinstance(outcome, Ok), (name, outcome)
             assert outcome.values.dtypes == EXACT, (name, outcome)
@@ -1221,7 +1363,7 @@ def test_text_is_what_somebody_says_it_is(path: tuple[Database, Direction], serv
         ("id=IPv4", r"column id \(int64\) is no text.*leave out that it is IPv4"),
         ("peer=IPv4", r"column peer \(string\) holds in row 0 '2001:DB8::1', which is no IPv4: leave TYPES out.*or"),
         ("host=Int256", r"row 0 '192.0.2.1', which is no Int256: .*from -\d{77} to \d{77}"),
-        ("most=UInt128", "which is no UInt128"), ("host=UUID", "no UUID.*8-4-4"), ("host=JSON", "no JSON|jsonb"),
+        ("most=UInt128", "which is no UInt128"), ("host=UUID", "no UUID.*8-4-4"), ("host=JSON", "is no JSON: leave"),
     ],
 )  # fmt: skip
 def test_what_text_is_not_is_refused_with_the_row_and_the_remedy(types: str, said: str) -> None:

@@ -628,6 +628,8 @@ def test_code_connects_where_the_usual_variables_say(
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
         (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
         (["--data={data}", "--nanoseconds=round"], "NANOSECONDS='round': choose from refuse, split"),
+        (["--data={data}", "--NULL_LISTS=drop"], "NULL_LISTS='drop': choose from json, refuse"),
+        (["--data={data}", "--types=nothing=IPv4"], "TYPES='nothing=IPv4': 'nothing=IPv4' is no `column=type`"),
         (["--data={data}", "--json=jsonb"], "JSON='jsonb': choose from text, native"),
         (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),

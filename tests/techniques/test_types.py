@@ -7,8 +7,10 @@ import datetime as dt
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import polars as pl
@@ -18,7 +20,7 @@ import pytest
 from framehaul.data import generator
 from framehaul.data.documents import without_documents
 from framehaul.data.equality import content_of, first_difference
-from framehaul.data.frames import from_pandas, from_polars, to_pandas, to_polars
+from framehaul.data.frames import conform, from_pandas, from_polars, to_pandas, to_polars
 from framehaul.data.schema import (
     Column,
     ColumnType,
@@ -38,6 +40,7 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.techniques import Technique, techniques
+from framehaul.techniques.beyond import clickhouse_write
 from framehaul.techniques.beyond.clickhouse_write import check_nested
 from framehaul.techniques.clients import QueryError, open_http_client, open_psycopg
 from framehaul.techniques.streaming import copy_batches, in_table_schema, insert_batches
@@ -486,6 +489,59 @@ def test_nanoseconds_in_documents_stay_or_are_refused() -> None:
         else:
             with pytest.raises(ValueError, match=r"column s holds a document .* is no timestamp\[us\]"):
                 without_documents(pa.table({"s": text}), table)
+
+
+UUID_LISTS = Table(
+    "framehaul_uuid_lists",
+    (Column("one", ColumnType.UUID, nullable=True),
+     Column("many", ColumnType.LIST, exactly=list_types(ColumnType.UUID.value))), (),
+)  # fmt: skip
+UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+@pytest.mark.parametrize("wrong", ["a text of 16 byt", "0123", "", UUID_TEXT + "0"])
+@pytest.mark.parametrize("name", UUID_LISTS.column_names)
+def test_text_that_is_no_uuid_is_refused_where_clickhouse_would_make_null_of_it(name: str, wrong: str) -> None:
+    right = {"one": [UUID_TEXT, None], "many": [[UUID_TEXT, None], []]}
+    content = pa.table(right, schema=UUID_LISTS.arrow_schema)
+    clickhouse_write.check(content, UUID_LISTS)
+    bad = right | {name: [wrong, None] if name == "one" else [[], [UUID_TEXT, wrong]]}
+    broken = pa.table(bad, schema=UUID_LISTS.arrow_schema)
+    polars = pl.DataFrame(broken)
+    for refuse in (
+        lambda: clickhouse_write.check(broken, UUID_LISTS), lambda: clickhouse_write.validate(polars, UUID_LISTS),
+        lambda: clickhouse_write.without_lost_nulls(to_pandas(broken, UUID_LISTS), UUID_LISTS),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"column {name}, row .* is no UUID"):
+            refuse()
+    assert clickhouse_write.validate(pl.DataFrame(content), UUID_LISTS).height == 2
+    assert len(clickhouse_write.without_lost_nulls(to_pandas(content, UUID_LISTS), UUID_LISTS)) == 2
+
+
+def test_uuids_of_arrow_are_text_in_lists_and_in_batches_as_well() -> None:
+    raw = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([UUID(UUID_TEXT).bytes, None], pa.binary(16)))
+    given = pa.table({"one": raw, "many": pa.ListArray.from_arrays([0, 1, 2], raw)})
+    expected = {"one": [UUID_TEXT, None], "many": [[UUID_TEXT], [None]]}
+    assert from_polars(pl.DataFrame(given), UUID_LISTS).to_pydict() == expected
+    assert from_pandas(given.to_pandas(types_mapper=pd.ArrowDtype), UUID_LISTS).to_pydict() == expected
+    one = replace(UUID_LISTS, columns=UUID_LISTS.columns[:1])
+    batches = in_table_schema(iter(given.select(["one"]).to_batches()), one, lambda *_: None)
+    assert pa.Table.from_batches(batches).to_pydict() == {"one": expected["one"]}
+    with pytest.raises(ValueError, match=r"column many is list<.*not carried in batches: cast it to text"):
+        in_table_schema(iter(given.to_batches()), UUID_LISTS, lambda *_: None)
+
+
+def test_times_with_nanoseconds_are_refused_in_lists_as_well() -> None:
+    many = Column("many", ColumnType.LIST, exactly=list_types(ColumnType.TIME.value))
+    table = Table("t", (Column("at", ColumnType.TIME), many), ())
+    whole = pl.DataFrame({"at": [dt.time(1, 2, 3, 4)], "many": [[dt.time(1), None]]})
+    assert conform(whole, table).height == 1
+    parts = pl.Series("at", [1]).cast(pl.Time)
+    for wrong in (whole.with_columns(parts), whole.with_columns(pl.Series("many", [[1, 1000]]).cast(pl.List(pl.Time)))):
+        with pytest.raises(
+            ValueError, match="holds times with nanoseconds, and the table has microseconds: round them"
+        ):
+            conform(wrong, table)
 
 
 def test_lists_of_what_would_have_to_be_made_text_are_refused_with_the_remedy() -> None:

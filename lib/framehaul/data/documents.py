@@ -27,6 +27,9 @@ MANY_DIGITS = re.compile(r"\.\d{7}")
 MINUS_ZERO = re.compile(r"-0(\.0*)?([eE].*)?")
 ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000, which is not itself escaped."""
+FEW_DIGITS = 1_000
+MOST_BEFORE_POINT, MOST_BEHIND_POINT = 131_072, 16_383
+"""Digits of PostgreSQL's `numeric`, which numbers of its documents are."""
 MOST_EXACT = 2**53
 """The most that all whole numbers up to it are floats."""
 MOST_DIGITS = 20
@@ -166,9 +169,16 @@ def no_number(text: str) -> None:
 
 
 def digits(text: str) -> str:
-    """A number as it is written; raises ValueError for -0, whose sign jsonb does not keep."""
+    """A number as it is written; raises ValueError for -0, whose sign jsonb does not keep, and for what is no numeric.
+
+    https://www.postgresql.org/docs/18/datatype-numeric.html
+    """
     if MINUS_ZERO.fullmatch(text):
         raise ValueError(f"it holds {text}, of which jsonb keeps no sign: make it 0")
+    if "e" in text.lower() or len(text) > FEW_DIGITS:
+        number = Decimal(text)
+        if number.adjusted() >= MOST_BEFORE_POINT or number.as_tuple().exponent < -MOST_BEHIND_POINT:  # type: ignore[operator]  # a number
+            raise ValueError(f"it holds {text:.60}, which has more digits than PostgreSQL's numbers: make it text")
     return text
 
 

@@ -314,8 +314,7 @@ def _typed(series: pl.Series, column: Column) -> pl.Series:
     if isinstance(series.dtype, pl.Categorical | pl.Enum):
         series = series.cast(pl.String)
     wanted = _dtype(column)
-    innermost = column.element if column.type in ARRAYS else column
-    if series.dtype == pl.Null or (series.dtype == wanted and innermost.type not in WRITTEN_IN_MANY_WAYS):
+    if series.dtype == pl.Null or (series.dtype == wanted and column.innermost.type not in WRITTEN_IN_MANY_WAYS):
         return series.cast(wanted)
     if column.type in ARRAYS:
         return _lists(series, column)

@@ -160,7 +160,7 @@ def check_kept(given: pl.Series, stored: pl.Series) -> None:
 
 
 def check_forms(values: pa.Array | pa.ChunkedArray, column: Column) -> None:
-    """Raises ValueError for text that is none of an enum, an address or a long number, in lists as well."""
+    """Raises ValueError for text that is none of an enum, in lists as well, of an address or a long number."""
     if column.type in ARRAYS:
         check_forms(pc.list_flatten(values), column.element)
     check_enum(values, column)
@@ -246,8 +246,7 @@ def from_polars(frame: pl.DataFrame, table: Table) -> pa.Table:
     content = conform(frame, table).to_arrow(compat_level=pl.CompatLevel.oldest())
     for at, column in enumerate(table.columns):
         # Polars has other units of time, dictionaries for enums, and bytes of any size.
-        innermost = column.element if column.type in ARRAYS else column
-        if innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
+        if column.innermost.type in (ColumnType.TIME, ColumnType.ENUM, ColumnType.FIXED_BYTES):
             try:
                 content = content.set_column(at, column.name, content.column(at).cast(column.types.arrow))
             except pa.ArrowInvalid as error:
@@ -276,9 +275,20 @@ def conform(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
                 raise ValueError(f"column {column.name}: {error}") from error
             check_kept(values, cast)
             frame = frame.with_columns(cast)
+        if column.innermost.type is ColumnType.TIME:
+            check_microseconds(frame[column.name])
         if column.type in (*LONG_NUMBERS, *ADDRESSES):
             check_forms(frame[column.name].to_arrow(), column)
     return frame
+
+
+def check_microseconds(times: pl.Series) -> None:
+    """Raises ValueError for nanoseconds in times of day, or in lists of them, which Polars has and no table here."""
+    flat = times if times.dtype == pl.Time else times.explode()
+    if (flat.to_physical() % 1000 != 0).any():
+        raise ValueError(
+            f"column {times.name} holds times with nanoseconds, and the table has microseconds: round them"
+        )
 
 
 def in_form(values: pl.Series, column: Column) -> pl.Series:
@@ -289,6 +299,9 @@ def in_form(values: pl.Series, column: Column) -> pl.Series:
     wanted = column.types.polars
     if column.type is ColumnType.UUID and values.dtype == pl.Binary:
         return uuid_text(values).alias(values.name)
+    if column.innermost.type is ColumnType.UUID and getattr(values.dtype, "inner", None) == pl.Binary:
+        texts = [None if each is None else uuid_text(each).to_list() for each in values]
+        return pl.Series(values.name, texts, wanted)
     if isinstance(values.dtype, pl.Struct) and isinstance(wanted, pl.Struct):
         return with_fields(values, wanted)
     if column.type is ColumnType.ENUM and values.dtype == pl.String:
@@ -410,7 +423,7 @@ def with_bytes(arrow: pa.Table, table: Table) -> pa.Table:
     ClickHouse has one type for them and for text, and calls it text.
     """
     for column in table.columns:
-        if (column.element if column.type in ARRAYS else column).type is not ColumnType.BYTES:
+        if column.innermost.type is not ColumnType.BYTES:
             continue
         at, values = arrow.column_names.index(column.name), arrow.column(column.name)
         if isinstance(values.type, pa.DictionaryType):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -122,6 +123,8 @@ def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
         return _kept_exactly(given, given.cast(kind))
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return _moment_array(values, types, kind)
+    if kind == pa.string() and UUID in types:
+        values = [str(value) if isinstance(value, UUID) else value for value in values]
     return pa.array(values, kind, from_pandas=False)
 
 

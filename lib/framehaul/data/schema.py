@@ -407,6 +407,11 @@ class Column:
         return Column(self.name, kind_of(types), nullable=types.clickhouse_nullable, exactly=types)
 
     @property
+    def innermost(self) -> Column:
+        """What is in lists of scalars, as `element`; a column of another kind is that itself."""
+        return self.element if self.type in ARRAYS else self
+
+    @property
     def fields(self) -> tuple[Column, ...]:
         """The fields of structs, or key and value of maps, as columns of their own."""
         return tuple(

@@ -401,20 +401,16 @@ def _to_be_hashed(column: Column) -> str:
     return quote_postgres(column.name) if exact else f"({_as_in_frames(column)})::text"
 
 
-TEXTS = (
-    (pa.string(), pl.Binary(), pl.String()),
-    (pa.list_(pa.string()), pl.List(pl.Binary()), pl.List(pl.String())),
-)
-"""Text as a table has it, as bytes, and in Polars."""
+AS_TEXT: dict[pl.DataType, pl.DataType] = {pl.Binary(): pl.String(), pl.List(pl.Binary()): pl.List(pl.String())}
 
 
 def _with_text(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     """The frame with its bytes as text in the columns of text, and of lists of it, where all of them are UTF-8."""
     for column in table.columns:
-        for arrow, as_bytes, text in TEXTS:
-            if column.types.arrow == arrow and frame[column.name].dtype == as_bytes:
-                with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
-                    frame = frame.with_columns(pl.col(column.name).cast(text))
+        text = AS_TEXT.get(frame[column.name].dtype) if column.innermost.types.arrow == pa.string() else None
+        if text is not None:
+            with contextlib.suppress(pl.exceptions.ComputeError):  # the cast checks every value
+                frame = frame.with_columns(pl.col(column.name).cast(text))
     return frame
 
 

@@ -35,6 +35,7 @@ from framehaul.data.frames import (
     from_polars,
     in_polars,
     in_table_order,
+    uuid_text,
     validated,
     with_bytes,
 )
@@ -68,7 +69,7 @@ def in_table_schema(
     def conform(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         nonlocal rows
         try:
-            given = validated(pa.Table.from_batches([in_table_order(batch, table)]))
+            given = without_extensions(validated(pa.Table.from_batches([in_table_order(batch, table)])))
             content = given.cast(table.arrow_schema)
             for column in table.columns:
                 came, kept = (of.column(column.name) for of in (given, content))
@@ -83,6 +84,21 @@ def in_table_schema(
 
     conforming = map(conform, batches)
     return chain.from_iterable(chain(list(islice(conforming, 1)), conforming))
+
+
+def without_extensions(content: pa.Table) -> pa.Table:
+    """The content with UUIDs of Arrow's extension type as text; raises ValueError for them inside of what is nested.
+
+    Arrow casts them by their bytes.
+    """
+    for at, field in enumerate(content.schema):
+        if field.type == pa.uuid():
+            storage = [chunk.storage for chunk in content.column(at).chunks]
+            texts = uuid_text(pl.Series(values=pa.chunked_array(storage, pa.binary(16)))).to_arrow()
+            content = content.set_column(at, field.name, texts)
+        elif pa.types.is_nested(field.type) and "extension<" in str(field.type):
+            raise ValueError(f"column {field.name} is {field.type}, which is not carried in batches: cast it to text")
+    return content
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

@@ -44,6 +44,7 @@ from framehaul.studies.fidelity.shapes import (
     SHAPES,
     SURROGATES,
     UNFIT,
+    UUID_LISTS,
     UUIDS,
     Shape,
     in_batches,
@@ -284,6 +285,15 @@ def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
     return Case(f"frame: {name}", (column,), (pa.array(texts),), about="frames", directions=("write",), shapes=shapes)
 
 
+def _lists_of_uuids() -> Case:
+    values = [["01234567-89ab-cdef-0123-456789abcdef", None], [], ["61626364-6566-6768-696a-6b6c6d6e6f70"]]
+    column = Column("value", T.LIST, exactly=list_types(T.UUID.value))
+    sent = pa.array(values, column.types.arrow)
+    return Case(
+        "frame: lists of UUIDs of Arrow", (column,), (sent,), about="frames", directions=("write",), shapes=UUID_LISTS
+    )
+
+
 def _uuids() -> Case:
     values = pa.array(["01234567-89ab-cdef-0123-456789abcdef", None, "61626364-6566-6768-696a-6b6c6d6e6f70"])
     column = Column("value", T.UUID, nullable=True)
@@ -377,6 +387,7 @@ DEEP = struct_types(
         "day": T.DATE.value,
     }
 )
+UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 MONEY = decimal_types(5, 2)
 LONG_AGO_AND_LATE = "0001-01-01", "1899-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999"
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
@@ -517,6 +528,19 @@ _VALUES: tuple[Case, ...] = (
            exactly=list_types(T.DECIMAL.value)),
     _types("list of decimals: of few digits", T.LIST, [[Decimal("999.99"), None, Decimal("-0.01")], [], [Decimal(0)]],
            exactly=list_types(MONEY)),
+    _case("int16: with NULL", T.INT16, [1, None, -(2**15)], nullable=True),
+    _case("float32: with NULL", T.FLOAT32, [1.5, None, 0.10000000149011612], nullable=True),
+    _types("date: 1900 to 2299, with NULL", T.DATE, [*_days("1900-01-01", "1969-12-31", "2299-12-31"), None],
+           nullable=True, exactly=DATE32),
+    _types("timestamp: in a zone, with NULL", T.TIMESTAMP_BERLIN,
+           [*_utc("2026-10-25T00:30:00", "2026-10-25T01:30:00.000001"), None], nullable=True),
+    _types("enum: 200 values, the last, with NULL", T.ENUM, ["v199", None, "v0"], nullable=True,
+           exactly=enum_types(*(f"v{at}" for at in range(200)))),
+    _types("uuid: no UUID", T.UUID, ["0123", None, UUID_TEXT], nullable=True, held_by=()),
+    _types("list of UUIDs: no UUID", T.LIST, [["a text of 16 byt", None], [UUID_TEXT]],
+           exactly=list_types(T.UUID.value), held_by=()),
+    _types("list of structs: NULL inside", T.NESTED_LIST, [[{"a": 1, "b": "x"}, None], [None]],
+           exactly=nested_list_types(T.STRUCT.value), held_by=("postgres",)),
     _types("list of bytes: of any kind, NULL", T.LIST,
            [[bytes(range(256)), b"", None], [], [b"\\x41", b'\xff\xfe{,}"', None]], exactly=list_types(T.BYTES.value)),
     _types("list of booleans: NULL", T.LIST, [[True, None, False], [], [None]], exactly=list_types(T.BOOL.value)),
@@ -613,6 +637,7 @@ CASES: tuple[Case, ...] = (
     *(_nested_people(name, shapes) for name, shapes in NESTED_SHAPES.items()),
     *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
     _uuids(),
+    _lists_of_uuids(),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_APPENDED,
     *_texts_that_are_none(),

@@ -61,7 +61,7 @@ LOSSES: tuple[Loss, ...] = (
         "Arrow.",
     ),
     Loss(
-        r" read pandas_", r"NaN against NULL", r"NULL became nan|nan became NULL",
+        r" read pandas_", r"NaN against NULL|float32: with NULL", r"NULL became nan|nan became NULL",
         "A float column of pandas has one mark for NULL and NaN. Polars has two.",
     ),
     Loss(
@@ -146,13 +146,22 @@ LOSSES: tuple[Loss, ...] = (
         "A dictionary of Python has each key once, as have maps that Polars reads from Parquet: the last value stays.",
     ),
     Loss(
-        r"clickhouse write", r"fixed-size list: NULL|nested list: NULL|map: NULL|struct: NULL", r"became '?(\[|\{)",
+        r"clickhouse write", r"fixed-size list: NULL|nested list: NULL|map: NULL|structs?: NULL", r"became '?(\[|\{)",
         "ClickHouse has no NULL in place of an Array, a Map or a Tuple, and stores an empty one, or one of NULLs.",
     ),
     Loss(
-        r"clickhouse write polars_.*(_parquet|ibis_insert)", r"frame: UUIDs of Arrow", r"became NULL",
+        r"clickhouse write polars_.*(_parquet|ibis_insert)", r"frame: .*UUIDs of Arrow", r"became (NULL|\[None)",
         "Polars holds Arrow's UUIDs as bytes, and ClickHouse makes NULL of bytes that Parquet or Arrow has for a "
         "UUID. Send their text.",
+    ),
+    Loss(
+        r"clickhouse write .*(_parquet|polars_ibis_insert)", r"no UUID", r"became (NULL|\[None)",
+        "Where there may be NULL, in lists above all, ClickHouse makes NULL of what is no UUID in Parquet or Arrow. "
+        "Check before sending.",
+    ),
+    Loss(
+        r"clickhouse write .*(_clickhouse_connect_|pandas_ibis)", r"uuid: no UUID", r"became '00000000-",
+        "clickhouse-connect takes any hexadecimal digits for a UUID, and fills up with zeros. Check before sending.",
     ),
     Loss(
         r"clickhouse write .*(_connect_insert|pandas_ibis)", r"struct: a field more", r"became '?\{",

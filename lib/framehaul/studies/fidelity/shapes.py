@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -341,4 +341,16 @@ def _arrow_uuids(frame: Any) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(texts, pa.binary(16)))
 
 
-UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids)
+def _uuids_in_batches(content: pa.Table) -> list[pa.RecordBatch]:
+    return in_batches(_with_column(content, "value", _arrow_uuids({"value": content["value"].to_pylist()})))
+
+
+def _arrow_uuid_lists(frame: Any) -> pa.Array:
+    """As `_arrow_uuids`, in lists."""
+    lists = [[*texts] for texts in frame["value"]]
+    flat = _arrow_uuids({"value": [text for texts in lists for text in texts]})
+    return pa.ListArray.from_arrays(pa.array([0, *accumulate(map(len, lists))], pa.int32()), flat)
+
+
+UUID_LISTS: Mapping[str, Shape] = _from_arrow(_arrow_uuid_lists)
+UUIDS: Mapping[str, Shape] = _from_arrow(_arrow_uuids) | {"batches": _uuids_in_batches}

@@ -61,6 +61,7 @@ for _kind in ColumnType:
 TYPES[CATEGORICAL] = replace(
     ColumnType.TEXT.value, clickhouse="LowCardinality(String)", arrow=pa.dictionary(pa.int32(), pa.string()),
     polars=pl.Categorical(), pandas="category", pandas_nullable="category", postgres_form="text",
+    clickhouse_form="LowCardinality(String)",
 )  # fmt: skip
 
 

@@ -106,7 +106,8 @@ class Passes:
             prepared = task.of.driver in NOT_PREPARED and "prepared" in describe(error).lower()
             if prepared and task not in self._advised:
                 self._advised[task] = f"; {await self._as_advised(task)}"
-            raise UnavailableError(f"{does_not}: {describe(error)}{self._advised.get(task, '')}") from error
+            advice = self._advised[task] if prepared else ""
+            raise UnavailableError(f"{does_not}: {describe(error)}{advice}") from error
         return measured
 
     async def _as_advised(self, task: Task) -> str:
@@ -118,6 +119,8 @@ class Passes:
             with connecting(module, options):
                 await self._one(task)
                 await self._several(task)
+        except WrongResultError:
+            raise
         except Exception as error:  # noqa: BLE001  whatever it raises, this is no remedy then
             return f"{told} does not help: {describe(error)}"
         return f"{told}, with which it works"

@@ -319,7 +319,7 @@ def pooler_table(passes: pl.DataFrame) -> Listing | str:
         return costs.get((row["direction"], row["technique"]), {})
 
     columns = [
-        words("direction", where), words("technique", lambda row: f"`{row['technique']}`"),
+        words("direction", where), *NETWORK, words("technique", lambda row: f"`{row['technique']}`"),
         Column("rows/s through it", "rows_per_s", thousands),
         Column("over direct", lambda row: cost(row).get("ratio")), words("it is", lambda row: cost(row).get("said")),
         words("what happens", lambda row: row["reason"] or "works"),
@@ -338,7 +338,8 @@ def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
     points = []
     for (database, direction), rows in groups(fastest(passes), "database", "direction").items():
         named = [
-            f"{row['network']}: `{row['technique']}`{_codec_text(row)} {thousands(row['rows_per_s'])}{_ties_text(row)}"
+            f"{row['network']}{_measured_text(row)}: `{row['technique']}`{_codec_text(row)} "
+            f"{thousands(row['rows_per_s'])}{_ties_text(row)}"
             for row in rows
         ]
         points.append(f"**{DATABASES[database]} {direction}**, fastest, rows/s: {'; '.join(named)}.")
@@ -385,6 +386,11 @@ def _ties_text(row: Row) -> str:
     """How many cannot be told from it."""
     count = len(row["ties"].split("; ")) if row["ties"] else 0
     return f" (not told from {count} other{'s' if count > 1 else ''})" if count else ""
+
+
+def _measured_text(row: Row) -> str:
+    measured = as_measured(row)
+    return f" (as measured {measured})" if measured else ""
 
 
 def _codec_text(row: Row) -> str:

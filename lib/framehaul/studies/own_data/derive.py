@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json as json_module
 import re
-import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
 from typing import cast
 
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 from framehaul.data.documents import check_document, document, first_refused
 from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
+    ARRAYS,
     DATE32,
     LONG_NUMBERS,
     NATIVE_JSON,
@@ -42,8 +45,10 @@ from framehaul.data.schema import (
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import (
     POLARS_DIGITS,
+    ZONES,
     changed_inside,
     check_times,
+    decoded,
     fitted,
     is_list,
     unwrapped,
@@ -85,7 +90,6 @@ TYPES = {
 }
 """What somebody may say that the text of a column is, by ClickHouse's names."""
 DAY_MS = 86_400_000
-ZONES = zoneinfo.available_timezones()
 
 type Found = tuple[ColumnType, Types | None, str]
 """The kind of a column, its exact types where they are not those of the kind, and what is to be said of it."""
@@ -127,6 +131,10 @@ INSIDE: dict[pa.DataType, Types] = (
 )
 """Of what is nested; lists of scalars may have bytes as well."""
 REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (
+        lambda kind: "list_view" in str(kind),
+        "make lists of the views, for which Arrow has no sound cast (a Parquet file has none)",
+    ),
     (pa.types.is_interval, "make it a number of days, or of microseconds"),
     (
         pa.types.is_nested,
@@ -224,7 +232,8 @@ def derive(
 
 def _native(mapping: Mapping) -> Mapping:
     """A column of documents in ClickHouse's own type for such; others as they are."""
-    if mapping.column.type is not ColumnType.JSON:
+    as_list = mapping.postgres and mapping.postgres.type in (*ARRAYS, ColumnType.NESTED_LIST)
+    if mapping.column.type is not ColumnType.JSON or as_list:  # whose documents are no objects
         return mapping
     note = "in ClickHouse a document as well, JSON=native: keys in another order, 1.0 as 1"
     return replace(mapping, column=replace(mapping.column, exactly=NATIVE_JSON), notes=(*mapping.notes, note))
@@ -265,6 +274,35 @@ def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]
     return tuple(columns)
 
 
+def names_in(text: str) -> set[str]:
+    """What may be names of columns in such a text as `types_named` reads, whether they are there or not."""
+    return {part.rpartition("=")[0].strip() for part in (text, *text.split(), *text.split(","))} - {""}
+
+
+NEAR_MOMENTS = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59, 999_999)
+"""What ClickHouse had before July 2026: https://github.com/ClickHouse/ClickHouse/pull/107907"""
+
+
+def holds_far_moments(content: pa.Table) -> bool:
+    """Whether there is a moment, in what is nested as well, that only later versions of ClickHouse have."""
+    return any(_is_far(chunk) for column in content.columns for chunk in column.chunks)
+
+
+def _is_far(array: pa.Array) -> bool:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return any(map(_is_far, array.flatten()))
+    if pa.types.is_map(kind):
+        return any(map(_is_far, array.values.flatten()))
+    if pa.types.is_nested(kind):
+        return _is_far(array.flatten())
+    if not pa.types.is_timestamp(kind):
+        return False
+    plain = array.cast(pa.timestamp(kind.unit)).cast(pa.timestamp("ms"), safe=False)  # nanoseconds end in 2262
+    first, last = (pa.scalar(end).cast(plain.type, safe=False) for end in NEAR_MOMENTS)
+    return pc.any(pc.or_(pc.less(plain, first), pc.greater(plain, last))).as_py() is True
+
+
 def types_named(text: str, names: list[str]) -> dict[str, ColumnType]:
     """What columns are, of `a=IPv4 b=Int128`, or `a=IPv4, b c=JSON` where names have blanks.
 
@@ -272,7 +310,8 @@ def types_named(text: str, names: list[str]) -> dict[str, ColumnType]:
     """
     known = {name.lower(): kind for name, kind in TYPES.items()}
     found = dict[str, ColumnType]()
-    parts = [text] if text.rpartition("=")[0].strip() in names else text.split("," if "," in text else None)
+    whole = "," not in text and text.rpartition("=")[0].strip() in names
+    parts = [text] if whole else text.split("," if "," in text else None)
     for part in filter(None, (part.strip() for part in parts)):
         name, _, said = (each.strip() for each in part.rpartition("="))
         if name not in names or name in found:
@@ -312,12 +351,16 @@ def _mapping(
 ) -> Mapping:  # fmt: skip
     arrow = values.type
     try:
+        if values.num_chunks:
+            values = pa.chunked_array(map(decoded, values.chunks))
         plain = unwrapped(values)
     except pa.ArrowException as error:
-        raise DataError(f"column {name} ({arrow}) cannot be unpacked: {error}") from error
+        raise DataError(
+            f"column {name} ({arrow}) cannot be unpacked: {error}: cast it to what is in it, or leave it out"
+        ) from error
     except ValueError as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
-    wrapped = next((rule for fits, rule in WRAPPED if fits(arrow)), None)
+    wrapped = next((rule for fits, rule in WRAPPED if fits(values.type)), None)
     found, rule = (
         (values, wrapped) if wrapped else (plain, next((rule for fits, rule in RULES if fits(plain.type)), None))
     )
@@ -329,24 +372,26 @@ def _mapping(
     try:
         kind, exactly, why = _as_said(plain, said) if said else _split(name, plain) if split else rule(found)
         if kind in NULL_IS and (refusal := _null_inside(plain, kind, exactly)):
-            postgres = Column(name, kind, values.null_count > 0, exactly=exactly)
+            postgres, of_postgres = Column(name, kind, plain.null_count > 0, exactly=exactly), why
             kind, exactly, why = _where_lists_are_null(plain, refusal, null_lists)
+            why = "; ".join(filter(None, [of_postgres, why]))
     except (ValueError, pa.ArrowException) as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
     inside = "" if wrapped else ", ".join(filter(None, dict.fromkeys(changed_inside(arrow))))
     notes = [note for note in (_wrapping(arrow), inside and f"inside, {inside}", why) if note]
     low_cardinality = False
+    texts = pc.list_flatten(plain) if is_list(plain.type) else plain
+    if texts.type == pa.string() and pc.any(pc.match_substring(texts, "\0")).as_py():
+        raise DataError(
+            f"column {name} ({arrow}) holds NUL characters, which PostgreSQL's text cannot: make the column "
+            "binary, or take them out"
+        )
     if kind is ColumnType.TEXT and plain.type == pa.string():
-        if pc.any(pc.match_substring(plain, "\0")).as_py():
-            raise DataError(
-                f"column {name} ({arrow}) holds NUL characters, which PostgreSQL's text cannot: make the column "
-                "binary, or take them out"
-            )
         distinct = pc.count_distinct(plain).as_py()
         low_cardinality = distinct <= MOST_DISTINCT and distinct * REPEATED <= len(values)
         if low_cardinality:
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
-    column = Column(name, kind, values.null_count > 0, low_cardinality, exactly)
+    column = Column(name, kind, plain.null_count > 0, low_cardinality, exactly)
     return Mapping(column, str(arrow), tuple(notes), split, postgres)
 
 
@@ -355,9 +400,7 @@ def _as_said(values: pa.ChunkedArray, kind: ColumnType) -> Found:
     name = next(name for name, one in TYPES.items() if one is kind)
     if values.type != pa.string():
         raise ValueError(f"is no text, and TYPES says what text is: leave out that it is {name}")
-    if kind is ColumnType.JSON:
-        return _json(values)
-    if found := first_refused(values.to_pylist(), CHECKS.get(kind, _whole_number_of(name))):
+    if found := first_refused(values.to_pylist(), CHECKS.get(kind) or _whole_number_of(name)):
         row, error = found
         raise ValueError(
             f"holds in row {row:,} {values[row].as_py()!r:.80}, which is no {name}: leave TYPES out, so that it stays "
@@ -368,10 +411,10 @@ def _as_said(values: pa.ChunkedArray, kind: ColumnType) -> Found:
 
 def _whole_number_of(name: str) -> Callable[[str], object]:
     """What raises ValueError for text that is no integer of ClickHouse's type of this name."""
+    least, most = whole_numbers(name)
 
     def check(text: str) -> None:
-        least, most = whole_numbers(name)
-        if not re.fullmatch(r"-?\d+", text, re.ASCII) or not least <= int(text) <= most:
+        if not re.fullmatch(r"-?\d{1,78}", text, re.ASCII) or not least <= int(text) <= most:
             raise ValueError(f"its whole numbers go from {least} to {most}")
 
     return check
@@ -382,11 +425,16 @@ def _check_uuid(text: str) -> None:
         raise ValueError("it has 8-4-4-4-12 digits")
 
 
+def _check_ipv6(text: str) -> None:
+    if "%" in text:
+        raise ValueError("it has a zone, which neither server keeps")
+    IPv6Address(text)
+
+
 CHECKS: dict[ColumnType, Callable[[str], object]] = {
-    ColumnType.IPV4: IPv4Address,
-    ColumnType.IPV6: IPv6Address,
-    ColumnType.UUID: _check_uuid,
-}
+    ColumnType.IPV4: IPv4Address, ColumnType.IPV6: _check_ipv6, ColumnType.UUID: _check_uuid,
+    ColumnType.JSON: check_document,
+}  # fmt: skip
 """What raises ValueError for a text that is no such value."""
 
 
@@ -412,7 +460,10 @@ def _where_lists_are_null(values: pa.ChunkedArray, refusal: str, null_lists: str
         raise ValueError(refusal)
     if null_lists != AS_JSON:
         raise ValueError(f"{refusal}, or give NULL_LISTS={AS_JSON}, which makes documents of the column in ClickHouse")
-    kind, exactly, _ = _documents(values)
+    try:
+        kind, exactly, _ = _documents(values)
+    except ValueError as error:  # a document has no NaN, and -0 has no sign in it: the lists do in PostgreSQL
+        raise ValueError(f"{refusal}; it is no JSON either") from error
     it, _, _ = refusal.partition(":")
     return kind, exactly, f"it {it}: carried as JSON there, text in a frame; PostgreSQL has NULL"
 
@@ -611,7 +662,9 @@ def _list_of_enum(values: pa.ChunkedArray) -> Found:
 
 
 def _list_of_times(values: pa.ChunkedArray) -> Found:
-    return _list_of(ColumnType.TIME.value, values.type)
+    kind, exactly, why = _list_of(ColumnType.TIME.value, values.type)
+    unit = values.type.value_type.unit
+    return kind, exactly, why if unit == "us" else f"{why}; whole units of {unit}: carried as microseconds"
 
 
 def _is_list_of(kind: pa.DataType, fits: Callable[[pa.DataType], bool]) -> bool:
@@ -751,10 +804,26 @@ WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], 
 """Those that what Arrow wraps around values decides; they come before the others, and get the values as they are."""
 
 
+WRITTEN_ALIKE: dict[ColumnType, Callable[[str], str]] = {
+    ColumnType.UUID: str.lower,
+    ColumnType.IPV6: lambda text: IPv6Address(text).exploded,
+    ColumnType.JSON: lambda text: json_module.dumps(
+        json_module.loads(text, parse_float=Decimal), sort_keys=True, default=str
+    ),
+    **dict.fromkeys(LONG_NUMBERS[:4], lambda text: str(int(text))),
+}
+"""One text for each value of a type that has several."""
+
+
 def _check_key(table: Table, content: pa.Table) -> None:
     """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
         for name in names:
+            if (kind := next(column for column in table.columns if column.name == name)).type in NULL_IS:
+                raise DataError(
+                    f"{variable}={' '.join(names)!r}: column {name} is {kind.types.clickhouse}, by which ClickHouse "
+                    "does not sort, as there may be NULL in it: leave it out"
+                )
             missing = pl.Series(values=content.column(name)).is_null()
             if missing.any():
                 raise DataError(
@@ -764,6 +833,9 @@ def _check_key(table: Table, content: pa.Table) -> None:
     if not table.key:
         return
     keys = cast("pl.DataFrame", pl.from_arrow(content.select(table.key)))
+    for column in table.columns:
+        if column.name in table.key and column.type in WRITTEN_ALIKE:  # as the servers compare them
+            keys = keys.with_columns(pl.col(column.name).map_elements(WRITTEN_ALIKE[column.type], pl.String))
     repeated = keys.filter(keys.is_duplicated())
     if not repeated.is_empty():
         first = repeated.row(0, named=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -28,6 +30,8 @@ PICKLE_SUFFIXES, PICKLE = (".pkl", ".pickle"), b"\x80"
 """A pickle of protocol 2 or later begins so: https://docs.python.org/3/library/pickletools.html"""
 MOST_TEXT_BYTES = 2**31 - 2
 """Types are inferred over one block, whose size pyarrow keeps in 32 bits."""
+DIGITS_OF_A_FLOAT = 16
+"""Whole numbers of fewer digits are floats, all of them."""
 MOST_CSV_COLUMNS = 10_000
 """pyarrow takes 8 KiB of memory for each column of a CSV, and a header is soon long where a file is damaged."""
 READ_BYTES = 1 << 24
@@ -52,8 +56,10 @@ def kind_of(path: Path) -> str:
     return "json" if JSON_SUFFIXES & {suffix.lower() for suffix in path.suffixes[-2:]} else "csv"
 
 
-def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
+def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.Table, list[str]]:
     """The first `rows` rows of a file, or all for 0, and what was decided in reading it.
+
+    Of a CSV, whose types are inferred, these columns are text.
 
     Raises DataError for what is no such file, holds no rows, or would not fit into memory. Its message has the file's
     name, not its directory: notebooks are published.
@@ -61,7 +67,7 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     if not path.is_file():
         raise DataError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
     try:
-        content, notes = _read(path, rows)
+        content, notes = _read(path, rows, as_text)
         undamaged(content)
     except DataError:
         raise
@@ -75,7 +81,7 @@ def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     return content, notes
 
 
-def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
+def _read(path: Path, rows: int, as_text: Collection[str]) -> tuple[pa.Table, list[str]]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     with path.open("rb") as plain_file:
         start = plain_file.read(8)
@@ -97,7 +103,7 @@ def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
     if start.startswith(FEATHER_1):
         raise DataError(f"{path.name} is Feather of version 1: write it again as version 2, or as Parquet")
     if plain and plain[0] in TEXT_SUFFIXES:
-        return _csv(path, packed, TEXT_SUFFIXES[plain[0]], rows)
+        return _csv(path, packed, TEXT_SUFFIXES[plain[0]], rows, as_text)
     if plain and plain[0] in JSON_SUFFIXES:
         return _json_lines(path, packed, rows)
     raise DataError(f"{path.name} is none of the files that are read here: {KINDS}")
@@ -154,7 +160,9 @@ def _first(reader: Any, rows: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.Table, list[str]]:
+def _csv(
+    path: Path, packed: str | None, delimiter: str, rows: int, as_text: Collection[str]
+) -> tuple[pa.Table, list[str]]:  # fmt: skip
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     if rows:
         text = _first_lines(path, packed, parse, rows)
@@ -166,7 +174,9 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
     if len(text) > MOST_TEXT_BYTES:
         raise DataError(f"{path.name} has more than {MOST_TEXT_BYTES:,} bytes of text: give ROWS, or make it Parquet")
     whole = pa.csv.ReadOptions(block_size=len(text) + 1)
-    content = pa.csv.read_csv(io.BytesIO(text), whole, parse)
+    types = pa.csv.ConvertOptions(column_types=dict.fromkeys(as_text, pa.string()))
+    content = pa.csv.read_csv(io.BytesIO(text), whole, parse, types)
+    _check_whole_numbers(path, content, text, whole, parse)
     names = [field.name for field in content.schema if pa.types.is_string(field.type) or pa.types.is_null(field.type)]
     if names and len(set(content.column_names)) == len(content.column_names):
         # NA and the like are NULL among numbers; in text only nothing at all is, which needs a second look.
@@ -181,6 +191,25 @@ def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.
         f"A CSV has no types: they are inferred from {of} by pyarrow. A field with nothing in it is NULL, and among "
         "numbers, dates and booleans so are `NA`, `NULL`, `NaN` and the like. Where `007` is text, give Parquet."
     ]
+
+
+def _check_whole_numbers(
+    path: Path, content: pa.Table, text: bytes, whole: pa.csv.ReadOptions, parse: pa.csv.ParseOptions
+) -> None:  # fmt: skip
+    """Raises DataError for a column of a CSV that is taken for floats and has an integer which a float rounds."""
+    floats = [field.name for field in content.schema if pa.types.is_floating(field.type)]
+    if not floats or len(set(content.column_names)) < len(content.column_names):
+        return
+    convert = pa.csv.ConvertOptions(include_columns=floats, column_types=dict.fromkeys(floats, pa.string()))
+    as_text = pa.csv.read_csv(io.BytesIO(text), whole, parse, convert)
+    for name, column in zip(floats, as_text.columns, strict=True):
+        long = column.filter(pc.match_substring_regex(column, rf"^\s*[+-]?[0-9]{{{DIGITS_OF_A_FLOAT},}}\s*$"))
+        rounded = next((one for one in long.to_pylist() if int(float(one)) != int(one)), None)
+        if rounded is not None:
+            raise DataError(
+                f"{path.name}: column {name} is taken for floats, and {rounded.strip()} in it is an integer that a "
+                f"float rounds: say that it is one, TYPES='{name}=Int128', or give Parquet with decimals"
+            )
 
 
 def _json_lines(path: Path, packed: str | None, rows: int) -> tuple[pa.Table, list[str]]:

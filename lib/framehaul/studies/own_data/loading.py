@@ -6,8 +6,10 @@ import codecs
 import io
 import json
 import re
+import zoneinfo
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -27,6 +29,9 @@ MOST_SCALE = 76
 
 OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 """So many units a day has."""
+
+ZONES = zoneinfo.available_timezones()
+"""Names of zones that ClickHouse has as well."""
 
 LINES_BYTES = 1 << 26
 """Of JSON lines that are parsed at once."""
@@ -83,8 +88,9 @@ INNERMOST = (
     Innermost(lambda kind: kind == pa.float16(), lambda of: of.cast(pa.float32()), "floats of 16 bits in 32"),
     Innermost(pa.types.is_date64, lambda of: of.cast(pa.timestamp("ms")), "date64 as timestamps"),
     Innermost(
-        lambda kind: pa.types.is_timestamp(kind) and (kind.tz or "").startswith(("+", "-")),
-        lambda of: of.cast(pa.timestamp(of.type.unit, "UTC")), "moments of a zone that is only an offset in UTC",
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz and kind.tz not in ZONES,
+        lambda of: of.cast(pa.timestamp(of.type.unit, "UTC")),
+        "moments of a zone that is only an offset, or unknown here, in UTC",
     ),
     Innermost(
         lambda kind: pa.types.is_timestamp(kind) and kind.unit == "s",
@@ -121,13 +127,27 @@ def unwrapped(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return unwrapped(values.cast(kind.storage_type))
     if kind in (pa.string_view(), pa.binary_view()):
         values = pa.chunked_array(map(without_views_of_null, values.chunks), kind)
-    if is_list(kind) and pa.types.is_time(kind.value_type):
-        return _lists_of_times(values)
     if pa.types.is_nested(kind):
-        made = [_with_plain_innermost(chunk) for chunk in (values.chunks or [pa.nulls(0, kind)])]
-        return pa.chunked_array(made)
+        return _unwrapped_inside(values)
     plain = PLAIN.get(kind, kind)
     return values if plain == kind else values.cast(plain)
+
+
+def _unwrapped_inside(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Nested values as `unwrapped` has them; what is outside of a slice, or under a NULL, is not looked at."""
+    kind = values.type
+    values = pa.chunked_array(map(_compact, values.chunks), kind)
+    if is_list(kind) and pa.types.is_time(kind.value_type):
+        return _lists_of_times(values)
+    return pa.chunked_array([_with_plain_innermost(chunk) for chunk in (values.chunks or [pa.nulls(0, kind)])])
+
+
+def _compact(array: pa.Array) -> pa.Array:
+    """The array with nothing but its own values, where Arrow can pick them: it takes no lists of runs apart."""
+    try:
+        return array.take(pa.array(range(len(array)), pa.int64()))
+    except pa.ArrowNotImplementedError:
+        return array
 
 
 def _lists_of_times(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -145,6 +165,7 @@ def _lists_of_times(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _with_plain_innermost(array: pa.Array) -> pa.Array:
     """Nested values with what is inside of them unwrapped, and in types that both servers have there."""
+    array = decoded(array)
     kind = array.type
     if pa.types.is_struct(kind) and kind.num_fields:
         # Where the struct is NULL, whatever may lie under it is made NULL.
@@ -152,8 +173,10 @@ def _with_plain_innermost(array: pa.Array) -> pa.Array:
         fields = [kind.field(at).with_type(part.type) for at, part in enumerate(parts)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
     if pa.types.is_map(kind):
-        entries = _with_plain_innermost(array.values)
-        return _around(entries, array, pa.map_(entries.field(0).type, entries.field(1).type))
+        parts = [_with_plain_innermost(part) for part in array.values.flatten()]
+        plain_map = pa.map_(*(part.type for part in parts))  # whose fields have the usual names, and may be NULL
+        entries = pa.StructArray.from_arrays(parts, fields=[plain_map.key_field, plain_map.item_field])
+        return _around(entries, array, plain_map)
     if pa.types.is_fixed_size_list(kind):
         return _lists_of_fixed_size(array)
     if is_list(kind):
@@ -165,6 +188,14 @@ def _with_plain_innermost(array: pa.Array) -> pa.Array:
     convert = next((one.convert for one in INNERMOST if one.fits(kind)), None)
     plain = convert(array) if convert else unwrapped(pa.chunked_array([array])).combine_chunks()
     return plain if plain.type == kind else _with_plain_innermost(plain)
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """A dictionary of an extension type as its values; others as they are."""
+    kind = array.type
+    if not pa.types.is_dictionary(kind) or not isinstance(kind.value_type, pa.BaseExtensionType):
+        return array
+    return pa.ExtensionArray.from_storage(kind.value_type, array.dictionary.storage.take(array.indices))
 
 
 def _lists_of_fixed_size(array: pa.FixedSizeListArray) -> pa.Array:
@@ -203,12 +234,14 @@ def with_plain_dictionaries(values: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = values.type
     chunks = [
         pa.DictionaryArray.from_arrays(
-            chunk.indices, unwrapped(pa.chunked_array([chunk.dictionary])).combine_chunks(), ordered=kind.ordered
+            chunk.indices.cast(pa.int32()),  # so that as many fit as all parts have together
+            unwrapped(pa.chunked_array([chunk.dictionary])).combine_chunks(),
+            ordered=kind.ordered,
         )
         for chunk in values.chunks
     ]
     plain = PLAIN.get(kind.value_type, kind.value_type)
-    return pa.chunked_array(chunks, chunks[0].type if chunks else pa.dictionary(kind.index_type, plain))
+    return pa.chunked_array(chunks, chunks[0].type if chunks else pa.dictionary(pa.int32(), plain))
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -260,7 +293,7 @@ def read_ipc(path: str, table: Table) -> pa.Table:
 def read_csv(path: str, table: Table) -> pa.Table:
     """A CSV in the types of the table; an empty field is NULL, and so, outside of text, are NA, NULL and the like."""
     parse = pa.csv.ParseOptions(delimiter="\t" if ".tsv" in path.lower() else ",", newlines_in_values=True)
-    texts = table.columns_of(ColumnType.TEXT)
+    texts = [column.name for column in table.columns if column.types.arrow == pa.string()]
     others = [name for name in table.column_names if name not in texts]
     types = {column.name: column.types.arrow for column in table.columns}
     of_text = pa.csv.ConvertOptions(
@@ -288,18 +321,25 @@ def parsed_lines(text: bytes, schema: pa.Schema, as_documents: list[str]) -> pa.
     plain = pa.schema([field for field in schema if field.name not in as_documents])
     parse = pa.json.ParseOptions(explicit_schema=plain, unexpected_field_behavior="ignore")
     content = pa.json.read_json(io.BytesIO(text), pa.json.ReadOptions(block_size=LINES_BYTES), parse)
-    written: dict[str, list[str | None]] = {name: [] for name in as_documents}
+    found: dict[str, list[Any]] = {name: [] for name in as_documents}
     for line, one in lines_of(text) if as_documents else ():
         # Numbers keep all their digits, which jsonb has as well: behind a NUL, which documents cannot hold.
         if ESCAPED_NUL.search(one):
             raise ValueError(f"line {line:,} holds \\u0000, which PostgreSQL's jsonb does not have: take it out")
         values = json.loads(one, parse_float=lambda digits: f"\0{digits}")
-        for name, texts in written.items():
-            value = values.get(name)
-            document = None if value is None else json.dumps(value, ensure_ascii=False)
-            texts.append(document and FRACTION.sub(r"\1", document))
-    columns = [pa.array(written[name], pa.string()) if name in written else content[name] for name in schema.names]
+        for name, column in found.items():
+            column.append(values.get(name))
+    columns = [pa.array(_documents(found[name]), pa.string()) if name in found else content[name]
+               for name in schema.names]  # fmt: skip
     return pa.Table.from_arrays(columns, schema.names)
+
+
+def _documents(values: list[Any]) -> list[str | None]:
+    """Values of JSON, numbers with a fraction as text behind a NUL, as documents; text is one where all is text."""
+    if all(value is None or (isinstance(value, str) and not value.startswith("\0")) for value in values):
+        return values
+    written = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+    return [document and FRACTION.sub(r"\1", document) for document in written]
 
 
 def lines_of(text: bytes) -> Iterator[tuple[int, bytes]]:

@@ -40,7 +40,7 @@ from framehaul.results.store import EXACT
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, ddl, files, modes
-from framehaul.studies.own_data.derive import AS_JSON, REFUSE, TEXT, Derived, derive
+from framehaul.studies.own_data.derive import AS_JSON, REFUSE, TEXT, Derived, derive, holds_far_moments, names_in
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import Snippet, snippet
@@ -116,7 +116,7 @@ def open_frame(
         content, notes = example().slice(0, rows or None), ["No file was given: this is an example."]
         name, kind = "example", "parquet"
     else:
-        content, notes = files.read(path, rows)
+        content, notes = files.read(path, rows, names_in(types))
         name, kind = path.name, files.kind_of(path)
     derived = derive(content, name.partition(".")[0], key, sort, nanoseconds, json, null_lists, types)
     modes.check_key(derived.table, mode)
@@ -177,6 +177,7 @@ def run(
         recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
+        _check_moments(ClickHouseTables(both.clickhouse), content)
         ClickHouseTables(both.clickhouse).drop_beside(edited["clickhouse"])
         tables = ddl.as_made(edited, both)
 
@@ -191,6 +192,18 @@ def run(
         what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {passes} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Mine.load(this_run.settings).with_code(frame.kind, tables)
+
+
+def _check_moments(tables: ClickHouseTables, content: pa.Table) -> None:
+    """Raises DataError for moments that this ClickHouse does not have: it would store the nearest ones that it has.
+
+    https://github.com/ClickHouse/ClickHouse/pull/107907
+    """
+    if holds_far_moments(content) and tables.rows("SELECT toYear(toDateTime64('0001-01-02', 0, 'UTC'))") != [[1]]:
+        raise DataError(
+            "the frame holds moments before 1900 or after 2299, which this ClickHouse does not have (26.9 has): use a "
+            "later one, make the column text, or replace them by NULL"
+        )
 
 
 def _digest(content: pa.Table) -> str:

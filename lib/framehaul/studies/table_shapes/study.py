@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from IPython.display import SVG
+from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
@@ -414,6 +414,11 @@ class TableShapes(Shown):
     columns = view(columns_table)
     stopped = view(stopped_table)
     wide = view(wide_text)
+
+    def piling(self) -> Markdown:
+        """At which rates parts pile up; where no stream was long enough to tell, what to do to know."""
+        told = piling_text(self.passes, self.samples)
+        return Markdown(told or "Streams of a second do not tell at which rate parts pile up: POINTS=streams does.")
 
     def stream(self) -> Listing:
         """A steady stream of small batches into ClickHouse."""

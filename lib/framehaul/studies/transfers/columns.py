@@ -14,15 +14,18 @@ from IPython.display import Markdown
 from framehaul import servers
 from framehaul.data import generator
 from framehaul.data.schema import NESTED_METRICS, Column, ColumnType, Table
+from framehaul.errors import ResultsError
 from framehaul.harness.measure import Passes
-from framehaul.harness.passes import Pass, columns_of
+from framehaul.harness.meter import Moved
+from framehaul.harness.passes import Pass
+from framehaul.harness.recording import result
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import tables
 from framehaul.reporting.tables import Listing, where, words
 from framehaul.results import store
 from framehaul.results.ratios import Ratio, ratio, verdicts
-from framehaul.results.store import Status
 from framehaul.settings import load_settings
+from framehaul.studies.transfers.study import study_of
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, Direction, named
 
@@ -53,22 +56,11 @@ RESULTS = "{}_{}_columns.csv"
 """Of a database and direction."""
 
 
-@dataclass(frozen=True)
-class Moved:
-    """A pass of a table that has this beside the scalars; the fields are the columns of its results."""
+@dataclass(frozen=True, kw_only=True)
+class Costed(store.Result):
+    """A pass of a table that has this beside the scalars."""
 
-    run_id: str
-    database: str
-    direction: str
-    technique: str
-    label: str
     added: str
-    rows: int
-    pass_: int
-    seconds: float | None = None
-    rows_per_s: float | None = None
-    status: Status = "ok"
-    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,12 +83,12 @@ def cost(
     path = settings.out / "results" / RESULTS.format(database, direction)
     carrier, *loops = (named(database, direction, name) for name in CARRIERS[database, direction])
     transfers = [*(Transfer(carrier, added) for added in ADDED), *(Transfer(one, WITHOUT) for one in loops)]
-    with store.Writer(path, Moved) as writer, servers.running(settings) as both:
+    with store.Writer(path, Costed) as writer, servers.running(settings) as both:
         server = both.of(database)
 
-        def record(one: Transfer, number: int, outcome: Pass[dict[str, float]]) -> None:
-            who = one.technique.name, one.technique.label, one.added
-            writer.write(Moved(writer.run_id, database, direction, *who, rows, number, **columns_of(outcome)))
+        def record(one: Transfer, number: int, outcome: Pass[Moved]) -> None:
+            row = result(writer.run_id, study_of(database, direction).notebook, one.technique, rows, number, outcome)
+            writer.write(Costed(**vars(row), added=one.added))
 
         def work(stop: threading.Event) -> None:
             with ExitStack() as stack, asyncio.Runner() as runner:
@@ -107,9 +99,8 @@ def cost(
                     for added, table in ((added, table_with(added)) for added in ADDED)
                 }
 
-                def measure(one: Transfer, number: int) -> dict[str, float]:
-                    seconds = runner.run(passes_of[one.added].one(one.technique, number)).seconds
-                    return {"seconds": seconds, "rows_per_s": rows / seconds}
+                def measure(one: Transfer, number: int) -> Moved:
+                    return runner.run(passes_of[one.added].one(one.technique, number))
 
                 in_rounds(transfers, rounds, measure, record, stop=stop)
 
@@ -119,7 +110,10 @@ def cost(
 
 def load(database: Database, direction: Direction, directory: Path) -> Costs:
     """The passes of the last such comparison in a results directory; raises ResultsError when there is none."""
-    passes = store.read(directory / RESULTS.format(database, direction), Moved)
+    path = directory / RESULTS.format(database, direction)
+    passes = store.read(path, Costed) if path.exists() else pl.DataFrame()
+    if passes.is_empty():
+        raise ResultsError(f"{path} has no passes: run the notebook again (make all NOTEBOOKS={database}_{direction})")
     return Costs(passes, CARRIERS[database, direction][0], passes["rows"][0], direction)
 
 

@@ -26,11 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
+from framehaul.codecs.binary_form import uuid_bytes
 from framehaul.codecs.native_blocks import native_blocks
 from framehaul.data.documents import check_native_document, first_refused
 from framehaul.data.frames import (
     ADDRESSES,
     BATCH_ROWS,
+    UUIDS,
     arrow_stream,
     check_forms,
     check_text,
@@ -136,10 +138,14 @@ def check_native_documents(content: pa.Table, table: Table) -> None:
 def check_inside(column: Column, part: Column, values: pa.Array) -> None:
     """`check_nested` of what is inside of a column, or all of it."""
     if part.type is ColumnType.DATE:
-        first, last, remedy = DATES[part.types.clickhouse]
-        found = pc.min_max(values).as_py()
-        if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
-            raise ValueError(f"column {column.name} holds dates outside {first} to {last}: {remedy}")
+        first, last, _ = DATES[part.types.clickhouse]
+        found = pc.min_max(values.cast(pa.int32())).as_py()  # of any year, which dates of Python are not
+        ends = [(day - dt.date(1970, 1, 1)).days for day in (first, last)]
+        if found["min"] is not None and not ends[0] <= found["min"] <= found["max"] <= ends[1]:
+            raise ValueError(
+                f"column {column.name} holds dates outside {first} to {last}, which ClickHouse's "
+                f"{part.types.clickhouse} does not have: make them text, or replace them by NULL"
+            )
     if part.type in MOMENTS:
         unit = pa.timestamp(part.types.arrow.unit)
         first, last = (pa.scalar(end).cast(unit, safe=False) for end in (FIRST_MOMENT, LAST_MOMENT))
@@ -147,7 +153,7 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         if pc.any(pc.or_(pc.less(moments, first), pc.greater(moments, last))).as_py():
             raise ValueError(
                 f"column {column.name} holds moments that ClickHouse's DateTime64 does not have, which goes from "
-                "year 1 to 9999: replace them by NULL"
+                "year 1 to 9999: make them text, or replace them by NULL"
             )
     if part.type not in NULL_IS:
         return
@@ -194,6 +200,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_dates(frame, table)
     check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
+    check_uuids(frame.select(pl.col(pl.String, pl.List(pl.String), pl.Array)).to_arrow(), table)
     check_native_documents(frame.select(native_documents(table)).to_arrow(), table)
     return frame
 
@@ -227,8 +234,22 @@ def with_long_text(content: pa.Table, table: Table) -> pa.Table:
     return content
 
 
+def check_uuids(content: pa.Table, table: Table, *, anywhere: bool = False) -> None:
+    """Raises ValueError, naming column and row, for text that is no UUID, where ClickHouse would make NULL of it.
+
+    That is where there may be NULL, in lists above all; `anywhere` asks it of other columns as well.
+    """
+    for column in table.columns:
+        if column.innermost.type is ColumnType.UUID and (column.innermost.nullable or anywhere):
+            texts = content.column(column.name)
+            if column.type in ARRAYS:
+                texts = pc.list_flatten(texts)
+            uuid_bytes(texts.cast(pa.large_string()).combine_chunks(), column.name)
+
+
 def check(content: pa.Table, table: Table) -> None:
     """Raises ValueError for what ClickHouse would store otherwise than it is: dates that it lacks, NULL for a list."""
+    check_uuids(content, table)
     dates = pl.from_arrow(content.select(table.columns_of(ColumnType.DATE)))
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
@@ -466,6 +487,14 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
     content = pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()})
+    uuids = {name: pa.array(frame[name], from_pandas=True) for name in table.columns_of(ColumnType.UUID)
+             if frame[name].dtype != UUIDS}  # fmt: skip
+    check_uuids(pa.table(uuids), replace(table, columns=tuple(
+        column for column in table.columns if column.name in uuids
+    )), anywhere=True)  # fmt: skip
+    check_uuids(content, replace(table, columns=tuple(
+        column for column in table.columns if column.type in ARRAYS
+    )))  # fmt: skip
     for column in table.columns:
         if column.type in ARRAYS:
             check_forms(content.column(column.name), column)

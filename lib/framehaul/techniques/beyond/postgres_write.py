@@ -360,7 +360,8 @@ def refuse_uuid_lists(table: Table, driver: str) -> None:
     for column in table.columns:
         if column.type in ARRAYS and column.element.type is ColumnType.UUID:
             raise ValueError(
-                f"column {column.name} is uuid[], which {driver} does not write: use psycopg, or a staging table"
+                f"column {column.name} is uuid[], which {driver} does not write: use psycopg, asyncpg, or ADBC into a "
+                "staging table (polars_adbc_staging)"
             )
 
 
@@ -394,7 +395,7 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 def uuid_lists_as(table: Table, kind: str) -> str:
     """The columns for a SELECT in which lists of UUIDs are cast."""
     return ", ".join(
-        f"{quoted}::{kind} AS {quoted}" if column.types.postgres == "uuid[]" else quoted
+        f"{quoted}::{kind} AS {quoted}" if column.type in ARRAYS and column.element.type is ColumnType.UUID else quoted
         for column, quoted in ((column, quote_postgres(column.name)) for column in table.columns)
     )
 
@@ -433,7 +434,7 @@ def polars_duckdb_insert(connection: duckdb.DuckDBPyConnection, table: Table, fr
     """
     for name in table.columns_of(*ARRAYS):
         if table.arrow_schema.field(name).type.value_type == pa.string():
-            raise ValueError(f"column {name} is text[], where DuckDB makes NULL of the text NULL: use pgpq or ADBC")
+            raise ValueError(f"column {name} is a list of text, where DuckDB makes NULL of the text NULL: use psycopg")
     refuse(table, LONG_NUMBERS, "and DuckDB has no more than 38 digits: use pgpq", "postgres")
     content = with_documents(to_arrow(frame, table), table)
     check_encoding(connection)
