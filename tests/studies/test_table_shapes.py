@@ -595,20 +595,21 @@ def test_the_standard_order_is_compared_with_that_of_other_tables() -> None:
     assert {row["point"][0]: row["order"] for row in rows} == {"standard": None, "texts": -1.0}
 
 
-def test_parts_pile_up_where_they_go_on_growing_in_a_long_stream() -> None:
-    rates = {1: (20.0, 10, 19), 10: (20.0, 30, 35), 200: (20.0, 300, 600), 100: (0.6, 30, 60)}
+def test_parts_pile_up_where_a_long_stream_has_very_many_or_falls_behind() -> None:
+    rates = {1: (20.0, 1.0, 19), 10: (20.0, 9.5, 999), 50: (20.0, 50.0, 1_000), 200: (20.0, 33.0, 60)}
+    rates[100] = (0.6, 1.0, 9_999)  # too short to tell
     streams = [
-        of({("insert", STREAM, 10): [10.0 * rate]}).with_columns(
-            rate=pl.lit(rate, pl.Int64), calls=pl.lit(round(rate * seconds), pl.Int64), seconds=pl.lit(seconds)
+        of({("insert", STREAM, 10): [10.0 * got]}).with_columns(
+            rate=pl.lit(rate, pl.Int64), calls=pl.lit(round(rate * seconds), pl.Int64), seconds=pl.lit(seconds),
+            most_parts=pl.lit(float(parts)), p99_s=pl.lit(110.25),
         )
-        for rate, (seconds, *_) in rates.items()
-    ]
-    looks = [
-        {"technique": "insert", "rate": rate, "pass": 1, "rows": 1, "second": seconds * at, "parts": parts}
-        for rate, (seconds, half, end) in rates.items() for at, parts in ((0.4, half), (0.9, end), (1.2, 1))
+        for rate, (seconds, got, parts) in rates.items()
     ]  # fmt: skip
+    looks = [{"technique": "insert", "rate": rate, "pass": 1, "rows": 1, "second": 0.1, "parts": 1} for rate in rates]
     assert study.piling_text(pl.concat(streams), pl.DataFrame(looks)) == (
-        "- **INSERT**: parts stay at 1/s (10 -> 19), 10/s (30 -> 35); pile up at 200/s (300 -> 600)."
+        "- **INSERT**: keeps up with 1/s (19 parts at most), 10/s (999 parts at most); parts pile up at "
+        "50/s (1,000 parts at most, 50 batches/s got through, p99 110 s), "
+        "200/s (60 parts at most, 33 batches/s got through, p99 110 s)."
     )
 
 

@@ -20,6 +20,9 @@ LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
 SIX_ROUNDS = MACHINES / "epyc-zen5-2-cores" / "2026-11-25"
 """Of upserts into a table of 1,000,000 rows, in six rounds, and of further ways to read as many in batches."""
 
+STREAMS = MACHINES / "xeon-2-cores" / "2026-11-25"
+"""Of small batches into ClickHouse, for twenty seconds at each rate, in two rounds."""
+
 
 def runs() -> list[Path]:
     """The results directories of all kept runs, the latest of a machine first."""

@@ -223,8 +223,15 @@ def changed_inside(kind: pa.DataType) -> Iterator[str]:
     if not pa.types.is_nested(kind):
         return
     for part in (kind.field(at).type for at in range(kind.num_fields)):
+        if pa.types.is_dictionary(part):
+            yield "categories as their values"
         while pa.types.is_dictionary(part) or pa.types.is_run_end_encoded(part):
             part = part.value_type  # noqa: PLW2901  what is wrapped
+        if isinstance(part, pa.BaseExtensionType) and part not in (pa.uuid(), pa.json_()):
+            yield f"{part.extension_name} as what it is stored as"
+            part = part.storage_type  # noqa: PLW2901  what is wrapped
+        if part == pa.int8():
+            yield "integers of 8 bits in 16"
         yield from changed_inside(part)
         yield from (one.said.format(unit=getattr(part, "unit", "")) for one in INNERMOST if one.fits(part))
 

@@ -347,22 +347,26 @@ def stream(passes: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 LONG_SECONDS = 10.0
 """A stream of so many seconds, or more, tells whether parts pile up: merges have had their time."""
-MANY_PARTS = 20
-"""Fewer than these are no pile, whatever their number does."""
+MANY_PARTS = 1_000
+"""From so many of a partition on ClickHouse slows inserts down, by default (`parts_to_delay_insert`)."""
+IN_TIME = 0.9
+"""Of the batches that were asked for: who gets fewer through has fallen behind."""
 
 
 def piling_up(
     passes: pl.DataFrame, samples: pl.DataFrame
 ) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
-    """For each way to send small batches the rates at which the number of parts stayed, and those at which it grew.
+    """For each way to send small batches the rates that it keeps up with, and those at which parts pile up.
 
-    Parts pile up where there are half as many again at the end as at half time; short streams do not tell.
+    They do where there are very many, or where the stream falls behind; short streams do not tell.
     """
-    told = stream(passes, samples).drop_nulls("half_parts")
-    told = told.filter(pl.col("calls") / pl.col("rate") >= LONG_SECONDS)
-    grows = (pl.col("end_parts") >= MANY_PARTS) & (pl.col("end_parts") >= 1.5 * pl.col("half_parts"))
+    told = stream(passes, samples).filter(
+        pl.col("most_parts").is_not_null(), pl.col("calls") / pl.col("rate") >= LONG_SECONDS
+    )
+    behind = pl.col("rows_per_s") / pl.col("rows") < IN_TIME * pl.col("rate")
+    piles = behind | (pl.col("most_parts") >= MANY_PARTS)
     return [
-        (str(label), of.filter(~grows).to_dicts(), of.filter(grows).to_dicts())
+        (str(label), of.filter(~piles).to_dicts(), of.filter(piles).to_dicts())
         for (label,), of in told.group_by("label", maintain_order=True)
     ]
 

@@ -275,14 +275,20 @@ def answer_text(passes: pl.DataFrame) -> str:
 def piling_text(passes: pl.DataFrame, samples: pl.DataFrame) -> str:
     """At which rates parts pile up, for each way to send small batches, as Markdown; empty where no stream was long."""
 
-    def at(row: Row) -> str:
-        return f"{row['rate']}/s ({row['half_parts']:,} -> {row['end_parts']:,})"
+    def steady(row: Row) -> str:
+        return f"{row['rate']}/s ({row['most_parts']:,.0f} parts at most)"
+
+    def piling(row: Row) -> str:
+        return (
+            f"{row['rate']}/s ({row['most_parts']:,.0f} parts at most, {row['rows_per_s'] / row['rows']:,.0f} "
+            f"batches/s got through, p99 {row['p99_s']:,.3g} s)"
+        )
 
     points = []
-    for label, stays, grows in findings.piling_up(passes, samples):
-        told = [f"stay at {', '.join(map(at, stays))}"] if stays else []
-        told += [f"pile up at {', '.join(map(at, grows))}"] if grows else []
-        points.append(f"**{label}**: parts {'; '.join(told)}.")
+    for label, keeps, piles in findings.piling_up(passes, samples):
+        told = [f"keeps up with {', '.join(map(steady, keeps))}"] if keeps else []
+        told += [f"parts pile up at {', '.join(map(piling, piles))}"] if piles else []
+        points.append(f"**{label}**: {'; '.join(told)}.")
     return bullets(points)
 
 
@@ -436,7 +442,9 @@ def run(**parameters: Any) -> TableShapes:
 
 def writeup_blocks(_: Path) -> dict[str, str]:
     """The blocks of the writeup: of the kept run, whose rounds are more than those of a quick look."""
-    return blocks_of(committed.LARGER_RUN)
+    long = committed.STREAMS
+    passes, samples = store.read(long / STUDY.results, Result), store.read(long / parts.RESULTS, parts.Sample)
+    return blocks_of(committed.LARGER_RUN) | {"shapes-piling": piling_text(passes, samples)}
 
 
 def blocks_of(directory: Path) -> dict[str, str]:
