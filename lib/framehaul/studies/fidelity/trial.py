@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any, Literal
 import pandas as pd
 import polars as pl
 import psycopg
-import pyarrow as pa
 
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import AnswerError, ServerError, UnavailableError
@@ -45,6 +44,8 @@ SILENCE_SECONDS = 1
 TIMES_SILENT = 3
 """A path without a byte for so long, so many times, waits for what does not come; its own patience is minutes."""
 SILENT = "hangs: client and server wait for each other"
+STREAMED = "streamed"
+"""Where techniques come from that move batches."""
 FEW_BYTES = {("read", "stream_from_postgres"): [32]}
 """Of a batch, so that a small table comes in several."""
 UNCLOSED = "; then its client does not close"
@@ -201,8 +202,7 @@ class _OfServer:
         for case in place.cases:
             if "read" in case.directions and self._database in case.held_by:
                 place.tables.create(case.table)
-                for part in _in_parts(place.tables, case):
-                    place.tables.load(case.table, part)
+                place.tables.load(case.table, case.stored())
                 if wrong := difference_of(case, place.tables.content(case.table)):
                     raise ValueError(f"the table for {case.name!r} does not hold what was loaded: {wrong}")
 
@@ -252,8 +252,10 @@ class _OfServer:
                 place.tables.create(table)
                 if case.filled:
                     place.tables.load(*case.there)
-            told = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
-            returned, error, silent = await path.call(table, *told)
+            arguments = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
+            streams = path.technique.origin == STREAMED and not write
+            with _in_parts(place.tables, case) if streams else nullcontext():
+                returned, error, silent = await path.call(table, *arguments)
             if not silent:
                 break
         path.has_hung |= silent
@@ -270,16 +272,26 @@ class _OfServer:
         return outcome, detail
 
 
-def _in_parts(tables: Tables, case: Case) -> Iterator[pa.Table]:
-    """What a table is to hold; on ClickHouse in parts that are not merged, for each is read as a block of its own."""
+@contextmanager
+def _in_parts(tables: Tables, case: Case) -> Iterator[None]:
+    """While a stream reads, a table of ClickHouse is in parts that are not merged, each read as a block of its own.
+
+    Others read it as one part: in which order parts come is not said, and some infer types from the first row.
+    """
     content = case.stored()
     if not isinstance(tables, ClickHouseTables):
-        yield content
+        yield
         return
+    tables.create(case.table)
     tables.run(f"ALTER TABLE {case.table.clickhouse_name} MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
     places = sorted({0, min(1, len(content)), max(len(content) - 1, 0), len(content)})
     for first, end in pairwise(places):
-        yield content.slice(first, end - first)
+        tables.load(case.table, content.slice(first, end - first))
+    try:
+        yield
+    finally:
+        tables.create(case.table)
+        tables.load(case.table, content)
 
 
 def _drop(place: _Place) -> None:
