@@ -183,6 +183,19 @@ def test_temporary_tables_reach_through_a_pooler_within_a_transaction(inside: In
         inside.measure(prepared)
 
 
+def test_what_drivers_advise_is_counted_where_it_was_tried() -> None:
+    task = Task("postgres", "read", "polars_psycopg_row_fetch", "none", LOOPBACK.name, via="pgbouncer")
+    said = ["prepared statement; connect psycopg with prepare_threshold=None, with which it works",
+            "prepared statement; connect asyncpg with statement_cache_size=0 does not help: no", "no"]  # fmt: skip
+    names = ("polars_psycopg_row_fetch", "polars_asyncpg_row_fetch", "polars_adbc_fetch")
+    passes = pl.concat([
+        of((replace(task, technique=name), 1), status="skipped").with_columns(reason=pl.lit(reason))
+        for name, reason in zip(names, said, strict=True)
+    ])  # fmt: skip
+    assert report.advised_text(passes) == "1 of 2 that fail so work as their driver advises."
+    assert "not tried" in report.advised_text(of((task, 1)))
+
+
 def test_without_pgbouncer_it_is_said_what_to_install(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     postgres, server = EmbeddedPostgres(state, 1), PostgresServer("127.0.0.1", 1, "u", "p", "d")

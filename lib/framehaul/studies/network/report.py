@@ -26,7 +26,16 @@ from framehaul.reporting.tables import (
 )
 from framehaul.results import ratios, statistics
 from framehaul.results.ratios import Ratio, ratio_of_rows
-from framehaul.studies.network.catalog import AS_IT_IS, COMPARED, LINKS, LOOPBACK, OWN_CODECS, UNLIMITED, road_to
+from framehaul.studies.network.catalog import (
+    AS_IT_IS,
+    COMPARED,
+    HELPS,
+    LINKS,
+    LOOPBACK,
+    OWN_CODECS,
+    UNLIMITED,
+    road_to,
+)
 from framehaul.studies.network.queries import QUERIES
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES, Database
@@ -325,6 +334,15 @@ def pooler_table(passes: pl.DataFrame) -> Listing | str:
         words("what happens", lambda row: row["reason"] or "works"),
     ]  # fmt: skip
     return Listing(columns, rows)
+
+
+def advised_text(passes: pl.DataFrame) -> str:
+    """How many techniques that fail through PgBouncer by what they prepare work where their driver prepares nothing."""
+    reasons = [row["reason"] for row in medians(passes) if row["via"] == "pgbouncer" and row["reason"]]
+    tried = [reason for reason in reasons if HELPS in reason or "does not help" in reason]
+    if not tried:
+        return "What drivers advise was not tried in this run."
+    return f"{sum(HELPS in reason for reason in tried)} of {len(tried)} that fail so work as their driver advises."
 
 
 def missing_table(passes: pl.DataFrame) -> Listing | str:

@@ -115,7 +115,10 @@ def _row(
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup: of the kept run of all networks, and what a run in a results directory has found."""
     kept = {f"network-{name}": text for name, text in _blocks(committed.LARGER_RUN).items()}
-    return kept | {"network-findings-quick": report.findings_text(*_run_in(directory))}
+    quick = _run_in(directory)
+    return kept | {
+        "network-findings-quick": report.findings_text(*quick), "network-advised": report.advised_text(quick[0]),
+    }  # fmt: skip
 
 
 def _run_in(directory: Path) -> tuple[pl.DataFrame, dict[str, Any]]:
