@@ -512,6 +512,10 @@ class Table:
         """Names of the columns of these types, in order."""
         return [column.name for column in self.columns if column.type in types]
 
+    def columns_within(self, *types: ColumnType) -> list[str]:
+        """Names of the columns of these types and of lists of such, in order."""
+        return [column.name for column in self.columns if column.innermost.type in types]
+
     @property
     def postgres_name(self) -> str:
         """The table's name, quoted for PostgreSQL."""

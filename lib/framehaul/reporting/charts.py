@@ -373,22 +373,13 @@ def outcome_map(
     of_down, of_over = (across, "label") if turned else ("label", across)
     longest = max(map(len, over), default=0)
     with panels(1, height=1.2 + 0.17 * len(down) + 0.066 * longest) as (figure, [axes]):
-        places = cells.filter(pl.col(across).is_in(columns)).select(
-            pl.col(of_over).replace_strict(over, range(len(over)), return_dtype=pl.Int64).alias("x"),
-            pl.col(of_down).replace_strict(down, range(len(down)), return_dtype=pl.Int64).alias("y"), kind,
-        )  # fmt: skip
-        for (came_to,), of_it in places.group_by(kind, maintain_order=True):
-            _mark(axes, of_it.select("x", "y").rows(), outcomes[came_to])
+        _cells_on(axes, cells, {of_over: over, of_down: down}, kind, outcomes)
         name_lines(axes, down, size=8)
-        axes.set_xlim(-0.5, max(len(over), 8) - 0.5)
-        axes.set_xticks(range(len(over)), over, rotation=90, fontsize=8)
         axes.xaxis.tick_top()
         for name in (axes.get_xticklabels() if turned else axes.get_yticklabels())[: len(origins)]:
             name.set_color(_name_ink(origins[name.get_text()]))
         for at in parts:
             (axes.axhline if turned else axes.axvline)(at - 0.5, color=INK, linewidth=1.2)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
         shown = set(cells[kind])
         _outcome_legend(figure, heading, outcomes, shown, empty, origins.values())
     return figure
@@ -407,22 +398,31 @@ def outcome_maps(
     with panels(len(parts), height=height, heights=lines) as (figure, every):
         for axes, (about, cells) in zip(every, parts.items(), strict=True):
             origins: dict[str, str] = dict(cells.select("label", "origin").iter_rows())
-            places = cells.filter(pl.col(across).is_in(columns)).select(
-                pl.col(across).replace_strict(columns, range(len(columns)), return_dtype=pl.Int64).alias("x"),
-                pl.col("label").replace_strict([*origins], range(len(origins)), return_dtype=pl.Int64).alias("y"), kind,
-            )  # fmt: skip
-            for (came_to,), of_it in places.group_by(kind, maintain_order=True):
-                _mark(axes, of_it.select("x", "y").rows(), outcomes[came_to])
+            _cells_on(axes, cells, {across: columns, "label": [*origins]}, kind, outcomes)
             name_lines(axes, [*origins], [*origins.values()], size=8)
-            axes.set_xlim(-0.5, max(len(columns), 8) - 0.5)
-            axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8)
-            axes.tick_params(length=0, top=False, labeltop=axes is every[0], labelbottom=axes is every[-1])
-            axes.spines[:].set_visible(False)
+            axes.tick_params(top=False, labeltop=axes is every[0], labelbottom=axes is every[-1])
             title(axes, about)
         shown = {state for cells in parts.values() for state in cells[kind]}
         every_origin = [origin for cells in parts.values() for origin in cells["origin"].unique(maintain_order=True)]
         _outcome_legend(figure, heading, outcomes, shown, empty, every_origin)
     return figure
+
+
+def _cells_on(
+    axes: Axes, cells: pl.DataFrame, order: Mapping[str, list[str]], kind: str, outcomes: dict[str, Outcome]
+) -> None:
+    """The cells of an outcome map, with the names of what is across: `order` is that, and then what goes down."""
+    (across, over), (down, lines) = order.items()
+    places = cells.filter(pl.col(across).is_in(over), pl.col(down).is_in(lines)).select(
+        pl.col(across).replace_strict(over, range(len(over)), return_dtype=pl.Int64).alias("x"),
+        pl.col(down).replace_strict(lines, range(len(lines)), return_dtype=pl.Int64).alias("y"), kind,
+    )  # fmt: skip
+    for (came_to,), of_it in places.group_by(kind, maintain_order=True):
+        _mark(axes, of_it.select("x", "y").rows(), outcomes[came_to])
+    axes.set_xlim(-0.5, max(len(over), 8) - 0.5)
+    axes.set_xticks(range(len(over)), over, rotation=90, fontsize=8)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
 
 
 def _outcome_legend(

@@ -54,6 +54,7 @@ from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 KEY = Column("id", ColumnType.INT32)
+UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 
 About = Literal["values", "frames", "not text", "append"]
 """What a case asks: what becomes of values, of frames as users have them, of bytes that are not text, or of rows that
@@ -286,7 +287,7 @@ def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
 
 
 def _lists_of_uuids() -> Case:
-    values = [["01234567-89ab-cdef-0123-456789abcdef", None], [], ["61626364-6566-6768-696a-6b6c6d6e6f70"]]
+    values = [[UUID_TEXT, None], [], ["61626364-6566-6768-696a-6b6c6d6e6f70"]]
     column = Column("value", T.LIST, exactly=list_types(T.UUID.value))
     sent = pa.array(values, column.types.arrow)
     return Case(
@@ -295,7 +296,7 @@ def _lists_of_uuids() -> Case:
 
 
 def _uuids() -> Case:
-    values = pa.array(["01234567-89ab-cdef-0123-456789abcdef", None, "61626364-6566-6768-696a-6b6c6d6e6f70"])
+    values = pa.array([UUID_TEXT, None, "61626364-6566-6768-696a-6b6c6d6e6f70"])
     column = Column("value", T.UUID, nullable=True)
     return Case("frame: UUIDs of Arrow", (column,), (values,), about="frames", directions=("write",), shapes=UUIDS)
 
@@ -387,7 +388,6 @@ DEEP = struct_types(
         "day": T.DATE.value,
     }
 )
-UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 MONEY = decimal_types(5, 2)
 LONG_AGO_AND_LATE = "0001-01-01", "1899-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999"
 UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
@@ -447,7 +447,7 @@ _VALUES: tuple[Case, ...] = (
     _case("bytes", T.BYTES, [bytes(range(256)), b"", b"\\x41", None, b"\xff\xfe"], nullable=True),
     _case("uuid", T.UUID,
           ["00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
-           "01234567-89ab-cdef-0123-456789abcdef", None], nullable=True),
+           UUID_TEXT, None], nullable=True),
     _case("date: 1970-01-01 to 2149-06-06", T.DATE, _days("1970-01-01", "2000-02-29", "2149-06-06")),
     _case("date: 0001-01-01 to 1969-12-31", T.DATE, _days("0001-01-01", "1582-10-15", "1899-12-31", "1969-12-31"),
           held_by=("postgres",)),
@@ -558,7 +558,7 @@ _VALUES: tuple[Case, ...] = (
            [[dt.time(0), dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999_999), None], [], [None]],
            exactly=list_types(T.TIME.value)),
     _types("list of UUIDs: NULL", T.LIST,
-           [["00000000-0000-0000-0000-000000000000", "01234567-89ab-cdef-0123-456789abcdef", None], [], [None]],
+           [["00000000-0000-0000-0000-000000000000", UUID_TEXT, None], [], [None]],
            exactly=list_types(T.UUID.value)),
     _types("list of enum: some of its values, NULL", T.LIST, [["a b", "", None, "it's", "{é}"], [], [None]],
            exactly=list_types(COLOURS)),

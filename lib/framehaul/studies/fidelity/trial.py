@@ -44,8 +44,6 @@ SILENCE_SECONDS = 1
 TIMES_SILENT = 3
 """A path without a byte for so long, so many times, waits for what does not come; its own patience is minutes."""
 SILENT = "hangs: client and server wait for each other"
-STREAMED = "streamed"
-"""Where techniques come from that move batches."""
 FEW_BYTES = {("read", "stream_from_postgres"): [32]}
 """Of a batch, so that a small table comes in several."""
 UNCLOSED = "; then its client does not close"
@@ -253,7 +251,7 @@ class _OfServer:
                 if case.filled:
                     place.tables.load(*case.there)
             arguments = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
-            streams = path.technique.origin == STREAMED and not write
+            streams = path.technique.origin == "streamed" and not write
             with _in_parts(place.tables, case) if streams else nullcontext():
                 returned, error, silent = await path.call(table, *arguments)
             if not silent:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import check_document, document, first_refused
+from framehaul.data.frames import is_wide
 from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
     ARRAYS,
@@ -60,6 +61,7 @@ from framehaul.techniques.beyond.clickhouse_write import (
     LAST_MOMENT,
     NULL_IS,
     NullListError,
+    any_outside,
     check_native_documents,
     check_nested,
     native_documents,
@@ -82,7 +84,8 @@ REFUSE, SPLIT = NANOSECONDS = ("refuse", "split")
 """What becomes of nanoseconds, which PostgreSQL does not have: an error, or a column of their own there."""
 TEXT, NATIVE = JSON = ("text", "native")
 """What documents are in ClickHouse: a String, or its own type `JSON`, which does not keep all of them."""
-AS_JSON, NOT_AT_ALL = NULL_LISTS = ("json", "refuse")
+AS_JSON = "json"
+NULL_LISTS = (AS_JSON, REFUSE)
 """What becomes of a column where NULL stands in place of a list, a struct or a map, which ClickHouse does not have."""
 TYPES = {
     **{kind.value.clickhouse: kind for kind in (ColumnType.IPV4, ColumnType.IPV6, ColumnType.UUID, *LONG_NUMBERS[:4])},
@@ -296,11 +299,7 @@ def _is_far(array: pa.Array) -> bool:
         return any(map(_is_far, array.values.flatten()))
     if pa.types.is_nested(kind):
         return _is_far(array.flatten())
-    if not pa.types.is_timestamp(kind):
-        return False
-    plain = array.cast(pa.timestamp(kind.unit)).cast(pa.timestamp("ms"), safe=False)  # nanoseconds end in 2262
-    first, last = (pa.scalar(end).cast(plain.type, safe=False) for end in NEAR_MOMENTS)
-    return pc.any(pc.or_(pc.less(plain, first), pc.greater(plain, last))).as_py() is True
+    return pa.types.is_timestamp(kind) and any_outside(array, *NEAR_MOMENTS)
 
 
 def types_named(text: str, names: list[str]) -> dict[str, ColumnType]:
@@ -400,7 +399,7 @@ def _as_said(values: pa.ChunkedArray, kind: ColumnType) -> Found:
     name = next(name for name, one in TYPES.items() if one is kind)
     if values.type != pa.string():
         raise ValueError(f"is no text, and TYPES says what text is: leave out that it is {name}")
-    if found := first_refused(values.to_pylist(), CHECKS.get(kind) or _whole_number_of(name)):
+    if found := first_refused(values.to_pylist(), CHECKS.get(kind) or _whole_number_of(kind)):
         row, error = found
         raise ValueError(
             f"holds in row {row:,} {values[row].as_py()!r:.80}, which is no {name}: leave TYPES out, so that it stays "
@@ -409,12 +408,13 @@ def _as_said(values: pa.ChunkedArray, kind: ColumnType) -> Found:
     return kind, None, f"TYPES says that it is {name}: text in a frame"
 
 
-def _whole_number_of(name: str) -> Callable[[str], object]:
-    """What raises ValueError for text that is no integer of ClickHouse's type of this name."""
-    least, most = whole_numbers(name)
+def _whole_number_of(kind: ColumnType) -> Callable[[str], object]:
+    """What raises ValueError for text that is no integer of a type of long ones."""
+    column = Column("it", kind)
+    least, most = whole_numbers(column.types.clickhouse)
 
     def check(text: str) -> None:
-        if not re.fullmatch(r"-?\d{1,78}", text, re.ASCII) or not least <= int(text) <= most:
+        if not is_wide(text, column):
             raise ValueError(f"its whole numbers go from {least} to {most}")
 
     return check

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -145,7 +146,7 @@ def _unwrapped_inside(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def _compact(array: pa.Array) -> pa.Array:
     """The array with nothing but its own values, where Arrow can pick them: it takes no lists of runs apart."""
     try:
-        return array.take(pa.array(range(len(array)), pa.int64()))
+        return array.take(pa.array(np.arange(len(array))))
     except pa.ArrowNotImplementedError:
         return array
 

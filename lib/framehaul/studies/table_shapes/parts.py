@@ -51,8 +51,10 @@ FLUSH_AFTER_SECONDS = 0.2
 
 https://clickhouse.com/docs/operations/settings/settings#async_insert_busy_timeout_max_ms
 """
-RATES = {"least": (20,), "few": (10, 100), "all": (1, 10, 50, 200), "streams": (1, 10, 50, 200)}
-SECONDS = {"least": 0.3, "few": 0.6, "all": 20.0, "streams": 20.0}
+LONG = ("all", "streams")
+"""Points whose streams are long enough to tell whether parts pile up."""
+RATES = {"least": (20,), "few": (10, 100)} | dict.fromkeys(LONG, (1, 10, 50, 200))
+SECONDS = {"least": 0.3, "few": 0.6} | dict.fromkeys(LONG, 20.0)
 LOOK_SECONDS = 0.1
 FLUSH_SECONDS = 30
 """How long a run waits for rows that the server has acknowledged and not stored yet."""
@@ -142,7 +144,7 @@ def measure(
     this_run: Recording, samples: Writer, server: ClickHouseServer, points: str, rounds: Rounds, stop: threading.Event
 ) -> None:
     """Streams at every rate, one pass each where points are few; then what an INSERT into many columns holds."""
-    rounds = Rounds(rounds.passes if points in ("all", "streams") else 1, 0, rounds.seed)
+    rounds = Rounds(rounds.passes if points in LONG else 1, 0, rounds.seed)
     for rate in RATES[points]:
         _streams(this_run, samples, server, rate, SECONDS[points], rounds, stop)
     for columns in (100,) if points == "least" else (100, 400, 1_000):

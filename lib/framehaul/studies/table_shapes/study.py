@@ -442,14 +442,12 @@ def run(**parameters: Any) -> TableShapes:
 
 def writeup_blocks(_: Path) -> dict[str, str]:
     """The blocks of the writeup: of the kept run, whose rounds are more than those of a quick look."""
-    long = committed.STREAMS
-    passes, samples = store.read(long / STUDY.results, Result), store.read(long / parts.RESULTS, parts.Sample)
-    return blocks_of(committed.LARGER_RUN) | {"shapes-piling": piling_text(passes, samples)}
+    return blocks_of(committed.LARGER_RUN) | {"shapes-piling": piling_text(*_read(committed.STREAMS))}
 
 
 def blocks_of(directory: Path) -> dict[str, str]:
     """What the run in a results directory says."""
-    passes, samples = store.read(directory / STUDY.results, Result), store.read(directory / parts.RESULTS, parts.Sample)
+    passes, samples = _read(directory)
     page = findings.judge(passes)
     return {
         "shapes-fastest": str(fastest_table(page)),
@@ -460,3 +458,8 @@ def blocks_of(directory: Path) -> dict[str, str]:
         "shapes-columns": str(columns_table(passes)),
         "shapes-stopped": str(stopped_table(passes)),
     }
+
+
+def _read(directory: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The passes in a results directory, and the parts over time."""
+    return store.read(directory / STUDY.results, Result), store.read(directory / parts.RESULTS, parts.Sample)

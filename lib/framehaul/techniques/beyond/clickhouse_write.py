@@ -146,15 +146,11 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
                 f"column {column.name} holds dates outside {first} to {last}, which ClickHouse's "
                 f"{part.types.clickhouse} does not have: make them text, or replace them by NULL"
             )
-    if part.type in MOMENTS:
-        unit = pa.timestamp(part.types.arrow.unit)
-        first, last = (pa.scalar(end).cast(unit, safe=False) for end in (FIRST_MOMENT, LAST_MOMENT))
-        moments = values.cast(first.type)
-        if pc.any(pc.or_(pc.less(moments, first), pc.greater(moments, last))).as_py():
-            raise ValueError(
-                f"column {column.name} holds moments that ClickHouse's DateTime64 does not have, which goes from "
-                "year 1 to 9999: make them text, or replace them by NULL"
-            )
+    if part.type in MOMENTS and any_outside(values, FIRST_MOMENT, LAST_MOMENT):
+        raise ValueError(
+            f"column {column.name} holds moments that ClickHouse's DateTime64 does not have, which goes from "
+            "year 1 to 9999: make them text, or replace them by NULL"
+        )
     if part.type not in NULL_IS:
         return
     if values.null_count:
@@ -171,6 +167,15 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
             check_inside(column, field, inner)
     else:
         check_inside(column, part.element, values.flatten())
+
+
+def any_outside(moments: pa.Array, first: dt.datetime, last: dt.datetime) -> bool:
+    """Whether a moment in UTC is before the first or after the last, in its own unit or in microseconds."""
+    unit = pa.timestamp(moments.type.unit)
+    compared = pa.timestamp("us") if unit.unit == "ns" else unit  # nanoseconds end in 2262
+    plain = moments.cast(unit).cast(compared, safe=False)
+    least, most = (pa.scalar(end).cast(compared, safe=False) for end in (first, last))
+    return pc.any(pc.or_(pc.less(plain, least), pc.greater(plain, most))).as_py() is True
 
 
 FIRST_MOMENT, LAST_MOMENT = dt.datetime.min, dt.datetime.max
@@ -200,7 +205,7 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_text(frame, table)
     check_dates(frame, table)
     check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
-    check_uuids(frame.select(pl.col(pl.String, pl.List(pl.String), pl.Array)).to_arrow(), table)
+    check_uuids(frame.select(table.columns_within(ColumnType.UUID)).to_arrow(), table)
     check_native_documents(frame.select(native_documents(table)).to_arrow(), table)
     return frame
 
@@ -486,18 +491,14 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     )  # fmt: skip
     from_pandas(frame[[column.name for column in others]], replace(table, columns=others))
     kinds = {name: table.arrow_schema.field(name).type for name in table.columns_of(*NULL_IS)}
-    content = pa.table({name: exact_objects(frame[name], kind) for name, kind in kinds.items()})
+    nested = {name: exact_objects(frame[name], kind) for name, kind in kinds.items()}
     uuids = {name: pa.array(frame[name], from_pandas=True) for name in table.columns_of(ColumnType.UUID)
              if frame[name].dtype != UUIDS}  # fmt: skip
-    check_uuids(pa.table(uuids), replace(table, columns=tuple(
-        column for column in table.columns if column.name in uuids
-    )), anywhere=True)  # fmt: skip
-    check_uuids(content, replace(table, columns=tuple(
-        column for column in table.columns if column.type in ARRAYS
-    )))  # fmt: skip
-    for column in table.columns:
-        if column.type in ARRAYS:
-            check_forms(content.column(column.name), column)
+    content = pa.table(nested | uuids)
+    of = replace(table, columns=tuple(column for column in table.columns if column.name in content.column_names))
+    check_uuids(content, of, anywhere=True)
+    for column in of.columns:
+        check_forms(content.column(column.name), column)
     check_nested(content, table)
     texts = {name: pa.array(frame[name], from_pandas=True) for name in native_documents(table)}
     check_native_documents(pa.table(texts), table)

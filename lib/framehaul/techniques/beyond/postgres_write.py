@@ -316,10 +316,10 @@ PYTHON: dict[ColumnType, Callable[[str], object]] = {
 
 def python_maker(column: Column) -> Callable[[Any], Any] | None:
     """What makes of a value, or of a list of such, what psycopg takes for the column's type; None where it is that."""
-    if column.type not in ARRAYS:
-        return PYTHON.get(column.type)
-    make = PYTHON.get(column.element.type)
-    return make and (lambda values: [None if value is None else make(value) for value in values])
+    make = PYTHON.get(column.innermost.type)
+    if make is None or column.type not in ARRAYS:
+        return make
+    return lambda values: [None if value is None else make(value) for value in values]
 
 
 @technique(family="copy_binary", label="psycopg COPY FROM STDIN (FORMAT binary) from Polars rows")
@@ -355,14 +355,18 @@ def polars_psycopg_copy_text_streamed(connection: psycopg.Connection[Any], table
                 copy.write(part.write_csv(include_header=False, separator="\t"))
 
 
+def uuid_lists(table: Table) -> list[str]:
+    """The columns of lists of UUIDs."""
+    return [name for name in table.columns_within(ColumnType.UUID) if name not in table.columns_of(ColumnType.UUID)]
+
+
 def refuse_uuid_lists(table: Table, driver: str) -> None:
     """Raises ValueError for lists of UUIDs, whose binary form says that it is one of UUIDs."""
-    for column in table.columns:
-        if column.type in ARRAYS and column.element.type is ColumnType.UUID:
-            raise ValueError(
-                f"column {column.name} is uuid[], which {driver} does not write: use psycopg, asyncpg, or ADBC into a "
-                "staging table (polars_adbc_staging)"
-            )
+    if lists := uuid_lists(table):
+        raise ValueError(
+            f"column {lists[0]} is uuid[], which {driver} does not write: use psycopg, asyncpg, or ADBC into a "
+            "staging table (polars_adbc_staging)"
+        )
 
 
 NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
@@ -394,9 +398,10 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
 
 def uuid_lists_as(table: Table, kind: str) -> str:
     """The columns for a SELECT in which lists of UUIDs are cast."""
+    lists = uuid_lists(table)
     return ", ".join(
-        f"{quoted}::{kind} AS {quoted}" if column.type in ARRAYS and column.element.type is ColumnType.UUID else quoted
-        for column, quoted in ((column, quote_postgres(column.name)) for column in table.columns)
+        f"{quoted}::{kind} AS {quoted}" if name in lists else quoted
+        for name, quoted in ((name, quote_postgres(name)) for name in table.column_names)
     )
 
 
