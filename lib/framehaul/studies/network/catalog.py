@@ -42,8 +42,8 @@ def road_to(database: Database, network: str = AS_IT_IS.name) -> str:
 
 
 type Encryption = Literal["none", "tls"]
-HELPS = ", with which it works"
-"""Said of what drivers advise before PgBouncer, where it does."""
+HELPS, HELPS_NOT = ", with which it works", " does not help: "
+"""Said of what drivers advise before PgBouncer, where it does and where it does not."""
 type Via = Literal["direct", "pgbouncer"]
 
 COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {

@@ -18,7 +18,7 @@ from framehaul.harness import measure
 from framehaul.harness.meter import Meter, settle
 from framehaul.harness.passes import describe
 from framehaul.servers.pgbouncer import fill
-from framehaul.studies.network.catalog import HELPS, UNVERIFIED, Task
+from framehaul.studies.network.catalog import HELPS, HELPS_NOT, UNVERIFIED, Task
 from framehaul.studies.network.queries import CALLS as QUERY_CALLS
 from framehaul.studies.network.queries import QUERIES
 from framehaul.studies.network.roads import Roads
@@ -122,7 +122,7 @@ class Passes:
         except WrongResultError:
             raise
         except Exception as error:  # noqa: BLE001  whatever it raises, this is no remedy then
-            return f"{told} does not help: {describe(error)}"
+            return f"{told}{HELPS_NOT}{describe(error)}"
         return f"{told}{HELPS}"
 
     async def _several(self, task: Task) -> None:

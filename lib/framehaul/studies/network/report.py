@@ -30,6 +30,7 @@ from framehaul.studies.network.catalog import (
     AS_IT_IS,
     COMPARED,
     HELPS,
+    HELPS_NOT,
     LINKS,
     LOOPBACK,
     OWN_CODECS,
@@ -339,7 +340,7 @@ def pooler_table(passes: pl.DataFrame) -> Listing | str:
 def advised_text(passes: pl.DataFrame) -> str:
     """How many techniques that fail through PgBouncer by what they prepare work where their driver prepares nothing."""
     reasons = [row["reason"] for row in medians(passes) if row["via"] == "pgbouncer" and row["reason"]]
-    tried = [reason for reason in reasons if HELPS in reason or "does not help" in reason]
+    tried = [reason for reason in reasons if HELPS in reason or HELPS_NOT in reason]
     if not tried:
         return "What drivers advise was not tried in this run."
     return f"{sum(HELPS in reason for reason in tried)} of {len(tried)} that fail so work as their driver advises."
