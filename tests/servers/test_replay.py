@@ -106,6 +106,26 @@ def test_names_of_statements_may_become_longer(servers: Servers) -> None:
         assert not replayer.failures
 
 
+def test_a_client_may_find_its_answers_there_before_it_asks_for_them(servers: Servers) -> None:
+    """What psycopg's pipeline does on a busy machine: everything was answered before it left, and it sent no Flush."""
+
+    def fetched(ports: list[int], flushes: int) -> Any:
+        with psycopg.connect(servers.postgres.through(*ports).dsn(), autocommit=True) as connection:
+            with connection.pipeline():
+                cursor = connection.execute("SELECT 41 + 1")
+                for _ in range(flushes):
+                    connection.pgconn.send_flush_request()
+                assert cursor.fetchone() == (42,)
+            return connection.execute("SELECT 43").fetchone()
+
+    with recorded(servers.postgres) as recorder:
+        assert fetched(recorder.ports, 3) == (43,)
+    with replayed(servers.postgres, recorder.conversations(servers.postgres)) as replayer:
+        for flushes in (0, 3, 9):
+            assert fetched(replayer.ports, flushes) == (43,)
+        assert not replayer.failures
+
+
 def test_connections_are_told_apart_by_how_they_begin(servers: Servers) -> None:
     def answer(ports: list[int], number: int) -> Any:
         with psycopg.connect(servers.postgres.through(*ports).dsn(), autocommit=True) as connection:

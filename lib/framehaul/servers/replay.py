@@ -25,7 +25,11 @@ https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 CANCEL = 80877102
 LET_IN = b"R" + struct.pack("!II", 8, 0)
 LOGIN = ord("p")
+FLUSH = ord("H")
 TERMINATE = ord("X")
+UNCOUNTED = {LOGIN, FLUSH}
+"""Messages that another run of the same work may have more or fewer of: psycopg leaves a pipeline with a Flush, unless
+all of its answers came before. https://github.com/psycopg/psycopg/blob/3.3.9/psycopg/psycopg/_pipeline_base.py#L98"""
 RUNS = {ord("Q"), ord("E")}
 """Messages that run a statement: a simple query, and a prepared one's execution."""
 BEGINNING_BYTES = 4096
@@ -62,7 +66,7 @@ class Counts(NamedTuple):
 
 
 class _Messages:
-    """What a client of PostgreSQL sends, as it comes in pieces: how many messages are whole, logins left out."""
+    """What a client of PostgreSQL sends, as it comes in pieces: how many that are counted are whole."""
 
     def __init__(self, *, started: bool = False) -> None:
         self._held = bytearray()
@@ -77,7 +81,7 @@ class _Messages:
         while (end := self._end()) and end <= len(self._held):
             if self._started:
                 self.last = self._held[0]
-                self.sent += self.last != LOGIN
+                self.sent += self.last not in UNCOUNTED
                 self.run += self.last in RUNS
             else:
                 self._started = int.from_bytes(self._held[4:8]) not in ENCRYPTION
