@@ -595,6 +595,23 @@ def test_the_standard_order_is_compared_with_that_of_other_tables() -> None:
     assert {row["point"][0]: row["order"] for row in rows} == {"standard": None, "texts": -1.0}
 
 
+def test_who_leads_stays_until_it_is_told_to_be_slower() -> None:
+    speeds = {
+        ("p", "standard", 1): noisy(100), ("b", "standard", 1): noisy(50), ("e", "standard", 1): noisy(900),
+        ("p", "standard", 10): [90.0, 400, 20], ("b", "standard", 10): [100.0, 10, 300],
+        ("p", "standard", 100): noisy(100), ("b", "standard", 100): noisy(200), ("bulk", "standard", 100): noisy(900),
+        ("b", "texts", 10): noisy(7), ("drifted", "texts", 10): noisy(70),
+    }  # fmt: skip
+    passes = of(speeds).with_columns(
+        contract=pl.when(technique=pl.lit("bulk")).then(pl.lit("bulk_load")).otherwise("contract"),
+        dtypes=pl.when(technique=pl.lit("drifted")).then(pl.lit("c:Date:String")).otherwise("dtypes"),
+    )
+    assert [one[1:] for one in study.leaders_table(passes).cells()] == [
+        ["the standard 13 columns", "from 1: `p`, 100 rows/s; from 100: `b`, 200 rows/s", "100"],
+        ["2 long texts", "from 10: `b`, 7 rows/s", "10"],
+    ]
+
+
 def test_parts_pile_up_where_a_long_stream_has_very_many_or_falls_behind() -> None:
     rates = {1: (20.0, 1.0, 19), 10: (20.0, 9.5, 999), 50: (20.0, 50.0, 1_000), 200: (20.0, 33.0, 60)}
     rates[100] = (0.6, 1.0, 9_999)  # too short to tell
@@ -622,7 +639,7 @@ def test_a_run_that_moved_nothing_has_pages_and_figures() -> None:
     assert "nothing was moved" in study.answer_text(passes)
     for table in (
         study.fastest_table(page), study.like_table(page), study.crossings_table(page), study.latency_table(passes),
-        study.stream_table(passes, samples), study.columns_table(passes),
+        study.stream_table(passes, samples), study.columns_table(passes), study.leaders_table(passes),
     ):  # fmt: skip
         assert table.rows == []
     assert study.rank_figure(page, "postgres", "write").axes

@@ -253,6 +253,26 @@ def fastest(page: Page) -> list[dict[str, Any]]:
     return rows
 
 
+def leaders(passes: pl.DataFrame) -> list[dict[str, Any]]:
+    """Of each direction and table who leads from how many rows a call on, among appends and reads that are exact.
+
+    Whoever leads stays until it is told to be slower than the fastest with as many rows: that one leads then.
+    """
+    appended = pl.col("contract").is_null() | (pl.col("contract") != "bulk_load")
+    exact = medians(passes).filter(appended, pl.col("origin") != "everyday", status="ok", dtypes=EXACT)
+    ordered = exact.sort("database", "direction", descending=True, maintain_order=True)
+    found = []
+    for (database, direction, shape), here in ordered.group_by("database", "direction", "shape", maintain_order=True):
+        leading: list[dict[str, Any]] = []
+        for rows in sorted(set(here["rows"])):
+            ranked = here.filter(rows=rows).sort("rows_per_s", descending=True).to_dicts()
+            near = {one["technique"] for one in [ranked[0], *tied(ranked)]}
+            if not leading or leading[-1]["technique"] not in near:
+                leading.append(ranked[0])
+        found.append({"database": database, "direction": direction, "shape": shape, "leading": leading, "most": rows})
+    return found
+
+
 def _order_holds(every: list[Standing], place: Point) -> float | None:
     """Spearman's rank correlation of a point with the standard table of the most rows; None of few techniques."""
     usual = max((one.point for one in every if one.point[0] == STANDARD.name), key=lambda one: one[1], default=place)

@@ -53,6 +53,8 @@ https://clickhouse.com/docs/operations/settings/settings#async_insert_busy_timeo
 """
 LONG = ("all", "streams")
 """Points whose streams are long enough to tell whether parts pile up."""
+LONG_PASSES = 2
+"""Of a long stream, at most: whether parts pile up shows in each of them."""
 RATES = {"least": (20,), "few": (10, 100)} | dict.fromkeys(LONG, (1, 10, 50, 200))
 SECONDS = {"least": 0.3, "few": 0.6} | dict.fromkeys(LONG, 20.0)
 LOOK_SECONDS = 0.1
@@ -144,7 +146,7 @@ def measure(
     this_run: Recording, samples: Writer, server: ClickHouseServer, points: str, rounds: Rounds, stop: threading.Event
 ) -> None:
     """Streams at every rate, one pass each where points are few; then what an INSERT into many columns holds."""
-    rounds = Rounds(rounds.passes if points in LONG else 1, 0, rounds.seed)
+    rounds = Rounds(min(rounds.passes, LONG_PASSES) if points in LONG else 1, 0, rounds.seed)
     for rate in RATES[points]:
         _streams(this_run, samples, server, rate, SECONDS[points], rounds, stop)
     for columns in (100,) if points == "least" else (100, 400, 1_000):

@@ -23,6 +23,7 @@ from framehaul.reporting.tables import (
     megabytes,
     milliseconds,
     thousands,
+    where,
     where_and_class,
     words,
 )
@@ -101,8 +102,29 @@ def robust_table(page: Page) -> Listing:
     )
 
 
-def _direction(where: findings.Where) -> str:
-    database, direction, contract = where
+def leaders_table(passes: pl.DataFrame) -> Listing:
+    """Who leads on each table, from how many rows a call on."""
+
+    def leading(some: list[Row]) -> str:
+        return "; ".join(
+            f"from {one['rows']:,}: `{one['technique']}`, {thousands(one['rows_per_s'])} rows/s" for one in some
+        )
+
+    return Listing(
+        [
+            words("direction", where),
+            words("table", "shape", LABELS.__getitem__),
+            words("leads, from so many rows a call on", "leading", leading),
+            Column("most rows that were measured", "most", "{:,}"),
+        ],
+        findings.leaders(passes),
+        "Appends and reads that give back exactly what was sent; rows/s are those where it takes the lead. Whoever "
+        "leads stays until it is told to be slower than the fastest with as many rows.",
+    )
+
+
+def _direction(place: findings.Where) -> str:
+    database, direction, contract = place
     return where_and_class({"database": database, "direction": direction, "contract": contract})
 
 
@@ -222,7 +244,7 @@ def stopped_table(passes: pl.DataFrame) -> Listing | str:
         return "Everything worked."
     return Listing(
         [
-            words("direction", lambda row: f"{DATABASES[row['database']]} {row['direction']}"),
+            words("direction", where),
             words("who", "label", _ties),
             words("tables", "shape", lambda names: "; ".join(LABELS.get(name, name) for name in names)),
             words("what was said; the remedy", "reason", lambda text: text[:300]),
@@ -249,13 +271,13 @@ def answer_text(passes: pl.DataFrame) -> str:
     """Bullet points: who is robust, from where on COPY is worth it, and what small batches do."""
     page = findings.judge(passes)
     points = []
-    for where in page.standings:
-        if where[2] == "bulk_load":
+    for place in page.standings:
+        if place[2] == "bulk_load":
             continue
-        every = [one for one in findings.keeping_up(page) if one.where == where]
+        every = [one for one in findings.keeping_up(page) if one.where == place]
         robust = [one.label for one in every if one.verdict == "robust"]
         said = f"robust on all tables: {'; '.join(robust)}" if robust else _nearest(every)
-        points.append(f"**{_direction(where)}**: {said}.")
+        points.append(f"**{_direction(place)}**: {said}.")
     slower = [row for row in findings.from_rows(page) if row["database"] == "postgres" and row["from"]]
     for own, whose in ((False, "COPY"), (True, "the same driver's COPY")):
         if told := [row for row in slower if row["own"] == own]:
@@ -411,6 +433,7 @@ class TableShapes(Shown):
 
     answer = view(answer_text)
     fastest = view(lambda passes: fastest_table(findings.judge(passes)))
+    leaders = view(leaders_table)
     robust = view(lambda passes: robust_table(findings.judge(passes)))
     like = view(lambda passes: like_table(findings.judge(passes)))
     crossings = view(lambda passes: crossings_table(findings.judge(passes)))
