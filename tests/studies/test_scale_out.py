@@ -604,8 +604,8 @@ class Elsewhere:
     def __init__(self, addresses: list[str], version: str | None) -> None:
         self._addresses, self._version = addresses, version
 
-    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-        return {"workers": dict.fromkeys(self._addresses)}
+    def nthreads(self) -> dict[str, int]:
+        return dict.fromkeys(self._addresses, 1)
 
     def run(self, function: Callable[..., Any], *arguments: object) -> dict[str, Any]:
         import importlib.metadata
@@ -629,6 +629,16 @@ def test_workers_that_the_scheduler_has_not_heard_of_are_waited_for_and_named(mo
     with pytest.raises(ClusterError, match="not all of 1 workers are there"), workers.opened(Settings(), 1):
         pass
     assert waited == [1]
+
+
+def test_what_the_client_remembers_of_workers_is_not_asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own callback makes that none, between: on a busy machine all workers were gone for an instant."""
+
+    async def told_of_none(n_workers: int = 0) -> None:
+        cast("Any", cluster.client)._scheduler_identity = {"workers": {}}
+
+    monkeypatch.setattr(cluster.client, "_update_scheduler_info", told_of_none)
+    assert len(cluster.addresses) == 2
 
 
 def test_workers_that_cannot_do_it_are_named(servers: Servers, tmp_path: Path) -> None:

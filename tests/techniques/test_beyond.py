@@ -253,6 +253,37 @@ def test_http_client_is_usable_after_a_response_that_was_read(servers: Servers) 
         assert connection.post("SELECT 2").read() == b"2\n"
 
 
+def test_the_server_is_not_asked_before_there_is_something_to_send(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would wait for a compiler, for thirty seconds at most, and begin an INSERT of what is refused."""
+    asked: list[str] = []
+
+    def refused() -> Iterator[bytes]:
+        raise ValueError("column c is no UUID")
+        yield b""
+
+    def late() -> Iterator[bytes]:
+        assert asked == []
+        yield b"1,"
+        assert asked == ["POST"]
+        yield b"2"
+
+    with open_http_client(servers.clickhouse) as connection:
+        begin = connection.connection.putrequest
+
+        def ask(method: str, *given: Any, **named: Any) -> None:
+            asked.append(method)
+            begin(method, *given, **named)
+
+        monkeypatch.setattr(connection.connection, "putrequest", ask)
+        query = "INSERT INTO FUNCTION null('a Int32, b Int32') FORMAT CSV"
+        with pytest.raises(ValueError, match="no UUID"):
+            connection.post(query, body=refused())
+        connection.post(query, body=late()).read()
+        assert connection.post("SELECT 1").read() == b"1\n"
+
+
 @pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
 def test_conversions_lose_nothing(table: Table) -> None:
     frame = generator.polars_frame(table, 500, 1)

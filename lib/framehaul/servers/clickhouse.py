@@ -39,12 +39,15 @@ CONFIGURATION = """<clickhouse>
 # protocols. Its grants are what serving takes: opening the listeners and waiting on standard input.
 #
 # The settings of the other profile are those in which this build differs from a stock server, or would hide a choice.
+# And a client may be silent for more than 30 seconds within an INSERT: on a busy machine compiling a codec, once, takes
+# that long. No URL can say so: https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
 #
 # The third user, of the same password as ours, has a session of other settings: SQL cannot make users here.
 USERS = """<clickhouse>
   <profiles>
     <default>
-      <async_insert>0</async_insert>{profile}
+      <async_insert>0</async_insert>
+      <http_receive_timeout>300</http_receive_timeout>{profile}
     </default>
     <hostile>{hostile_profile}
     </hostile>

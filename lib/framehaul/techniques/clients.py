@@ -15,6 +15,7 @@ import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -126,7 +127,7 @@ class HttpConnection:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
         The connection can be used again when the response has been read to its end. Raises QueryError, and what the
-        iterator raises: then half of a body was sent, the connection is closed, and the next query opens another.
+        iterator raises: where half of a body was sent, the connection is closed, and the next query opens another.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
         # A server that refuses a body closes the connection while we are sending; its answer says why.
@@ -134,9 +135,13 @@ class HttpConnection:
             if isinstance(body, bytes):
                 self.connection.request("POST", f"/?{parameters}", body, self.headers)
             else:
+                # What comes first is made before the server is asked, which waits for more for 30 seconds:
+                # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
+                chunks = in_chunks(body)
+                begun = [*islice(chunks, 1)]
                 chunked = {**self.headers, "Transfer-Encoding": "chunked"}
                 try:
-                    self.connection.request("POST", f"/?{parameters}", in_chunks(body), chunked)
+                    self.connection.request("POST", f"/?{parameters}", chain(begun, chunks), chunked)
                 except (BrokenPipeError, ConnectionResetError):
                     raise
                 except BaseException:

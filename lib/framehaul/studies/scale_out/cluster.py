@@ -51,8 +51,12 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the workers are."""
-        return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        """Where the workers are, as the scheduler says.
+
+        `scheduler_info` keeps what it was told, and is told of none, between, by a callback of the client's own:
+        https://github.com/dask/distributed/blob/2026.8.0/distributed/client.py#L1608
+        """
+        return sorted(self.client.nthreads())
 
     def map[T, R](self, work: Callable[[T], R], items: Sequence[T], name: str, workers: int | None = None) -> list[R]:
         """What `work` makes of each item, in their order, on so many of the workers, or on all.
@@ -157,7 +161,7 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
 
 def check_workers(client: Client) -> None:
     """Raises ClusterError without workers, and where they are not what this process is."""
-    if not client.scheduler_info(n_workers=-1)["workers"]:
+    if not client.nthreads():
         raise ClusterError("the scheduler has no workers; start some with `dask worker`")
     here = dict(zip(SAME_VERSIONS, map(importlib.metadata.version, SAME_VERSIONS), strict=True))
     for package, version in here.items():
