@@ -116,7 +116,8 @@ def test_sizes_are_powers_of_ten_that_a_frame_holds(rows: int, megabytes: float,
 
 def test_points_are_few_or_all() -> None:
     assert runs.points_of(STANDARD, "few", 100_000, 4, 7) == [1, 100, 10_000]
-    assert runs.points_of(STANDARD, "all", 1_000, 4, 7) == [1, 10, 100, 1_000]
+    for points in ("sizes", "all"):
+        assert runs.points_of(STANDARD, points, 1_000, 4, 7) == [1, 10, 100, 1_000]
     assert runs.points_of(BY_NAME["texts"], "few", 100_000, 4, 7) == [1_000]
 
 

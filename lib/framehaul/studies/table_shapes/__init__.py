@@ -9,8 +9,9 @@ MEGABYTES = Parameter(
 )  # fmt: skip
 POINTS = Parameter(
     "points", "few", "of tables of other shapes: how many numbers of rows, techniques and rates: least, few or all; "
-    "streams: small batches into ClickHouse alone, for twenty seconds at each rate",
-    choices=("least", "few", "all", "streams"), smoke="least", reference="all",
+    "sizes: few techniques, all tables and numbers of rows; streams: small batches into ClickHouse alone, for twenty "
+    "seconds at each rate",
+    choices=("least", "few", "sizes", "all", "streams"), smoke="least", reference="all",
 )  # fmt: skip
 
 STUDY = Study(

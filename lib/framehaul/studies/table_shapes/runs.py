@@ -36,10 +36,13 @@ SHAPES_OF = {
     "least": tuple(one for one in SHAPES if one.name in ("standard", "texts", "nested")),
     # Of "narrow" a pass takes twice that of any other; of "structs" it is told by lists, and by the table of types.
     "few": tuple(one for one in SHAPES if one.name not in ("narrow", "structs")),
+    "sizes": SHAPES,
     "all": SHAPES,
     "streams": (),
 }
 """Shapes that techniques are measured on."""
+EVERY_SIZE = ("sizes", "all")
+"""Points at which these have all numbers of rows."""
 FEW: dict[Path, tuple[str, ...]] = {
     ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted"),
     ("postgres", "read"): ("polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded"),
@@ -126,7 +129,7 @@ def chosen(points: str, path: Path) -> list[Technique]:
 def points_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int) -> list[int]:
     """The numbers of rows of a shape: all, or the largest, and of the standard table every second beside it."""
     every = sizes(shape, rows, megabytes, seed)
-    if points == "all":
+    if points in EVERY_SIZE:
         return every
     return sorted({*every[-1::-2], *every[:1]}) if shape is STANDARD else every[-1:]
 
@@ -160,15 +163,17 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
             "what": f"frames of up to {rows:,} rows and {megabytes:g} MB, {passes} passes after {warmup} warm-up",
         }  # fmt: skip
 
+        effort = "few" if points == "sizes" else points  # but for shapes and sizes
+
         def work(stop: threading.Event) -> None:
             for shape in SHAPES_OF[points]:
                 for size in points_of(shape, points, rows, megabytes, seed):
                     once = _made_once(shape)
                     for path in FEW:
-                        _measure(this_run, both, once, size, points, path, rounds, stop)
-            if points != "streams":
-                _try_limits(this_run, both, points, seed, stop)
-            parts.measure(this_run, samples, both.clickhouse, points, rounds, stop)
+                        _measure(this_run, both, once, size, effort, path, rounds, stop)
+            if SHAPES_OF[points]:
+                _try_limits(this_run, both, effort, seed, stop)
+            parts.measure(this_run, samples, both.clickhouse, effort, rounds, stop)
 
         interruptible(work)
     return settings
