@@ -19,9 +19,10 @@ LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
 """Of 10,000,000 rows, of what is about memory: how cost grows with rows, and reads in batches."""
 SIX_ROUNDS = MACHINES / "epyc-zen5-2-cores" / "2026-11-25"
 """Of upserts into a table of 1,000,000 rows, in six rounds, and of further ways to read as many in batches."""
-
 STREAMS = MACHINES / "xeon-2-cores" / "2026-11-25"
 """Of small batches into ClickHouse, for twenty seconds at each rate, in two rounds."""
+EVERY_SIZE = MACHINES / "xeon-2-cores" / "2026-11-26"
+"""Of tables of all shapes with every number of rows, in six rounds."""
 
 
 def runs() -> list[Path]:

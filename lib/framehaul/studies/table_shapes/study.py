@@ -464,8 +464,11 @@ def run(**parameters: Any) -> TableShapes:
 
 
 def writeup_blocks(_: Path) -> dict[str, str]:
-    """The blocks of the writeup: of the kept run, whose rounds are more than those of a quick look."""
-    return blocks_of(committed.LARGER_RUN) | {"shapes-piling": piling_text(*_read(committed.STREAMS))}
+    """The blocks of the writeup: of the kept runs, whose rounds are more than those of a quick look."""
+    return blocks_of(committed.LARGER_RUN) | {
+        "shapes-leaders": str(leaders_table(_read(committed.EVERY_SIZE)[0])),
+        "shapes-piling": piling_text(*_read(committed.STREAMS)),
+    }
 
 
 def blocks_of(directory: Path) -> dict[str, str]:
