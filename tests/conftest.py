@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from framehaul.__main__ import main
@@ -33,6 +34,11 @@ from framehaul.techniques import Technique, techniques
 TEMPORARY = pytest.StashKey[Path]()
 EXPECTED_LEFT = ("template", "pytest-of-*", "uv-*.lock")
 """In the directory for all that is temporary: the cluster to copy, what pytest keeps for a look, and uv's locks."""
+
+
+# No test has a time limit, for a busy machine breaks it: Hypothesis would have 200 ms, and one for making examples.
+hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("ours")
 
 
 def pytest_configure(config: pytest.Config) -> None:

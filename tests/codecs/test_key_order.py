@@ -22,7 +22,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, 
 from tests.codecs.test_native_blocks import EVERY_TYPE, KEY
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**128 - 1) | st.integers(0, 3), KEY["small"], st.text(max_size=2), KEY["int"]),

@@ -171,7 +171,7 @@ KEY = {
 }  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(KEY["small"], KEY["int"] | KEY["small"], KEY["text"], KEY["text"]), min_size=1, max_size=200),
     st.permutations(["a", "b", "c", "d"]), st.integers(1, 4), st.randoms(use_true_random=False),

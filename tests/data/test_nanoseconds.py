@@ -62,7 +62,7 @@ def test_a_table_has_two_columns_for_one_and_knows_it() -> None:
     assert split_table(WHOLE, set()) == WHOLE
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.none() | st.integers(FIRST, LAST), st.integers(FIRST, LAST)), min_size=1, max_size=9))
 def test_any_moment_comes_back_in_both_libraries(rows: list[tuple[int | None, int]]) -> None:
     content = moments([at for at, _ in rows], [seen for _, seen in rows])

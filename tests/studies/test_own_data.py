@@ -625,7 +625,7 @@ def arrow_tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arrow_tables())
 def test_any_frame_becomes_a_table_that_holds_it(content: pa.Table) -> None:
     found = derive(content, "x")

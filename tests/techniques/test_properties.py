@@ -98,7 +98,7 @@ def test_random_tables_arrive_to_the_bit(
     trials = Trials(cells.append)
 
     @settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None,
+        max_examples=examples, derandomize=True, database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )  # fmt: skip
     @given(st.data())
