@@ -256,20 +256,21 @@ def fastest(page: Page) -> list[dict[str, Any]]:
 def leaders(passes: pl.DataFrame) -> list[dict[str, Any]]:
     """Of each direction and table who leads from how many rows a call on, among appends and reads that are exact.
 
-    Whoever leads stays until it is told to be slower than the fastest with as many rows: that one leads then.
+    Whoever leads stays until it is told to be slower than the fastest with as many rows: that one leads then. `most`
+    are the most rows that were measured there.
     """
     appended = pl.col("contract").is_null() | (pl.col("contract") != "bulk_load")
     exact = medians(passes).filter(appended, pl.col("origin") != "everyday", status="ok", dtypes=EXACT)
     ordered = exact.sort("database", "direction", descending=True, maintain_order=True)
     found = []
-    for (database, direction, shape), here in ordered.group_by("database", "direction", "shape", maintain_order=True):
+    for _, here in ordered.group_by("database", "direction", "shape", maintain_order=True):
         leading: list[dict[str, Any]] = []
         for rows in sorted(set(here["rows"])):
             ranked = here.filter(rows=rows).sort("rows_per_s", descending=True).to_dicts()
             near = {one["technique"] for one in [ranked[0], *tied(ranked)]}
             if not leading or leading[-1]["technique"] not in near:
                 leading.append(ranked[0])
-        found.append({"database": database, "direction": direction, "shape": shape, "leading": leading, "most": rows})
+        found += [{**one, "most": rows} for one in leading]
     return found
 
 
