@@ -132,6 +132,26 @@ def test_a_file_that_lacks_other_columns_is_refused(tmp_path: Path) -> None:
             store.read(path)
 
 
+@pytest.mark.parametrize("ends", [0, 1, 2])
+def test_what_failed_as_a_run_was_killed_is_measured_again(ends: int, tmp_path: Path) -> None:
+    """Its servers may end before it: an INSERT that was under way once stayed a failure of its technique."""
+    path, terms = tmp_path / "clickhouse_read.csv", {"rows": 1}
+    bad: dict[str, Any] = {"seconds": None, "status": "failed", "reason": 'closed, "really"\nclosed'}
+    with pytest.raises(KeyboardInterrupt), Writer(path, terms=terms) as writer:
+        for one in (result("a"), result("b", **bad), result("c")):
+            writer.write(one)
+        for number in range(ends):
+            writer.write(result("d", number, **bad))
+        raise KeyboardInterrupt
+    with Writer(path, terms=terms) as writer:
+        assert len(writer.finished) == 3
+        assert store.identity(result("b", **bad)) in writer.finished
+        writer.write(result("d"))
+    frame = store.read(path)
+    assert frame["technique"].to_list() == ["a", "b", "c", "d"]
+    assert frame["reason"].to_list() == [None, bad["reason"], None, None]
+
+
 def test_an_interrupted_run_of_other_columns_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "clickhouse_read.csv"
     with pytest.raises(KeyboardInterrupt), Writer(path, terms={}) as writer:

@@ -163,7 +163,10 @@ class Writer:
         return self
 
     def _left(self) -> list[list[str]]:
-        """The rows that a run on the same terms has left; the piece of one behind them is removed."""
+        """The rows that a run on the same terms has left; the piece of one behind them is removed.
+
+        So are failures at the end: when a run is killed its servers may end before it, and what was under way fails.
+        """
         if self._terms is None or not self._terms_file.exists():
             return []
         if self._terms_file.read_text("utf8", errors="replace") != self._terms:
@@ -173,8 +176,20 @@ class Writer:
             rows = self._rows_in(whole)
             if rows and "\ufffd" not in whole:
                 self._file.truncate(len(whole.encode()))
-                return rows
+                return self._without_the_last_failures(rows)
         return []
+
+    def _without_the_last_failures(self, rows: list[list[str]]) -> list[list[str]]:
+        if "status" not in self._columns:
+            return rows
+        at, end = self._columns.index("status"), len(rows)
+        while end and rows[end - 1][at] == "failed":
+            end -= 1
+        if end < len(rows):
+            self._file.truncate(0)
+            csv.writer(self._file, lineterminator="\n").writerows([self._columns, *rows[:end]])
+            self._file.flush()
+        return rows[:end]
 
     def _rows_in(self, text: str) -> list[list[str]]:
         """The rows of a file's text; none when one is not whole, or it is of another kind."""
