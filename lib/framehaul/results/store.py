@@ -175,21 +175,15 @@ class Writer:
         for whole in (text, text[: text.rfind("\n") + 1]):
             rows = self._rows_in(whole)
             if rows and "\ufffd" not in whole:
-                self._file.truncate(len(whole.encode()))
-                return self._without_the_last_failures(rows)
+                kept = max((at for at, row in enumerate(rows, 1) if not self._failed(row)), default=0)
+                failures = io.StringIO(newline="")
+                csv.writer(failures, lineterminator="\n").writerows(rows[kept:])
+                self._file.truncate(len(whole.removesuffix(failures.getvalue()).encode()))
+                return rows[:kept]
         return []
 
-    def _without_the_last_failures(self, rows: list[list[str]]) -> list[list[str]]:
-        if "status" not in self._columns:
-            return rows
-        at, end = self._columns.index("status"), len(rows)
-        while end and rows[end - 1][at] == "failed":
-            end -= 1
-        if end < len(rows):
-            self._file.truncate(0)
-            csv.writer(self._file, lineterminator="\n").writerows([self._columns, *rows[:end]])
-            self._file.flush()
-        return rows[:end]
+    def _failed(self, row: list[str]) -> bool:
+        return "status" in self._columns and row[self._columns.index("status")] == "failed"
 
     def _rows_in(self, text: str) -> list[list[str]]:
         """The rows of a file's text; none when one is not whole, or it is of another kind."""
