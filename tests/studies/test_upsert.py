@@ -70,13 +70,17 @@ def test_cases() -> None:
     assert cases([100, 10], [1, 5], [90, 0]) == [Case(10, 5, 0), Case(10, 5, 90), Case(100, 1, 90)]
     largest = cases([10, 100, 1000], [1, 50], [0, 90])
     assert largest == [
-        Case(10, 1, 0), Case(10, 1, 90), Case(100, 1, 0), Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90),
-        Case(1000, 1, 90),
+        Case(10, 1, 0), Case(10, 1, 90), Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90), Case(1000, 1, 90)
     ]  # fmt: skip
+    assert cases([100], [1, 50], [0, 90]) == [Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90)]
     assert cases([5], [10], [50]) == [Case(5, 10, 50)]
-    for wrong, said in (({"shares": [101]}, "SHARES=101"), ({"targets": [5, 5]}, "TARGETS=5 5")):
+    assert [Case(10, rows, 0).label for rows in (1, 2)] == ["1 row into 10, 0% there", "2 rows into 10, 0% there"]
+    for wrong, said in (
+        ({"shares": [101]}, "SHARES=101"), ({"targets": [5, 5]}, "TARGETS=5 5"),
+        ({"incoming": [3, 3]}, "INCOMING=3 3"), ({"shares": [9, 0, 9]}, "SHARES=9 0 9"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
-            check_sizes({"targets": [5], "shares": [1]} | wrong)
+            check_sizes({"targets": [5], "incoming": [2], "shares": [1]} | wrong)
 
 
 @pytest.mark.parametrize(
@@ -423,6 +427,24 @@ def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
     skipped = pl.DataFrame([row | none for row in passes.to_dicts()], schema=passes.schema)
     listing = str(study.speed_table(skipped, "postgres"))
     assert "skipped" in listing and "no driver" in listing
+
+
+def test_two_writers_are_shown_by_how_many_of_their_keys_are_there() -> None:
+    few = {"share": 0, "lost_rows": 3, "retries": 1, "errors": "psycopg.UniqueViolation 1"}
+    every = [one | {"seconds": 0.1} if one["part"] == "writers" else one for one in good(FAST, 0.1)]
+    passes = passes_of(*every, *(one | few for one in every if one["part"] == "writers"))
+    listing = study.together_table(passes)
+    shown = [dict(zip((one.title for one in listing.columns), row, strict=True)) for row in listing.cells()]
+    assert [row["keys there"] for row in shown] == ["0%", "90%"]
+    assert [row["rows lost"] for row in shown] == ["3", "0"]
+    assert [row["errors"] for row in shown] == ["psycopg.UniqueViolation 1", ""]
+    (one,) = study.manners(passes)
+    assert (one.shared, one.lost_rows) == (False, 3)
+
+
+def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
+    most = runs.MOST_REPEATED_ROWS
+    assert [runs.passes_of(Case(rows, 1, 0), 6) for rows in (most, most + 1)] == [6, 1]
 
 
 def test_situations_are_of_the_cases_that_were_measured() -> None:

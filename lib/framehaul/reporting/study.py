@@ -75,7 +75,7 @@ def as_given(value: Value) -> str:
 
 
 ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
-PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=9)
+PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=6)
 WARMUP = Parameter(
     "warmup", 1, "rounds before them, of which memory and bytes on the wire are kept, and no time", smoke=0
 )

@@ -12,6 +12,6 @@ STUDY = Study(
     shown="framehaul.studies.fidelity.study:Matrix",
     untimed=True,
     holds=(),
-    seconds=(16, 45, 500),
+    seconds=(16, 45, 900),
 )
 STUDIES = (STUDY,)

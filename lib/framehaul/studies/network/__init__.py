@@ -8,8 +8,8 @@ STUDY = Study(
     "23_network",
     "What do distance, bandwidth, encryption and a pooler change?",
     (
-        ROWS.at(12_000, reference=300_000),
-        PASSES.at(3, reference=6),
+        ROWS.at(12_000, reference=50_000),
+        PASSES,
         WARMUP,
         SEED,
         Parameter(
@@ -19,7 +19,7 @@ STUDY = Study(
             "least that shows whether they work",
             choices=("least", "few", "networks", "all"),
             smoke="least",
-            reference="all",
+            reference="networks",
         ),
     ),
     "framehaul.studies.network.rows:Result",
@@ -28,6 +28,6 @@ STUDY = Study(
     shown="framehaul.studies.network.study:Roads",
     measured="framehaul.studies.network.rows:placed",
     patience="framehaul.studies.network.catalog:patience_seconds",
-    seconds=(6, 75, 9000),
+    seconds=(6, 75, 2400),
 )
 STUDIES = (STUDY,)

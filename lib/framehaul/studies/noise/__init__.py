@@ -7,11 +7,11 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Study
 STUDY = Study(
     "16_noise",
     "How far can these figures be trusted?",
-    (ROWS.at(40_000), PASSES, WARMUP, SEED),
+    (ROWS.at(40_000, reference=300_000), PASSES, WARMUP, SEED),
     "framehaul.studies.noise.study:Result",
     "variant",
     "framehaul.studies.noise.study:writeup_blocks",
     shown="framehaul.studies.noise.study:Noise",
-    seconds=(4, 45, 900),
+    seconds=(4, 45, 300),
 )
 STUDIES = (STUDY,)

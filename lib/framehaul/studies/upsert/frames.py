@@ -41,7 +41,7 @@ class Case:
     @property
     def label(self) -> str:
         """As a reader knows it."""
-        return f"{self.rows:,} rows into {self.target:,}, {self.share}% there"
+        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target:,}, {self.share}% there"
 
     @property
     def existing(self) -> int:
@@ -50,26 +50,27 @@ class Case:
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raises ValueError for a share that is none, and for a table that is given twice."""
-    targets, shares = values["targets"], values["shares"]
-    for share in shares:
+    """Raises ValueError for a share that is none, and for a number that is given twice."""
+    for share in values["shares"]:
         if not 0 <= share <= PER_CENT:
             raise ValueError(f"SHARES={share}: give whole per cent, 0 to 100")
-    if len(set(targets)) != len(targets):
-        raise ValueError(f"TARGETS={' '.join(map(str, targets))}: give each once")
+    for name in ("targets", "incoming", "shares"):
+        if len(set(values[name])) != len(values[name]):
+            raise ValueError(f"{name.upper()}={' '.join(map(str, values[name]))}: give each once")
 
 
 def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
-    """All shares and numbers of rows of every table but two: the smallest has the most rows that fit, of all shares.
+    """Of every table the most rows that fit, of all shares, and fewer rows, of the largest share.
 
-    The largest has the fewest rows, of the largest share. Where there is one table alone it has all.
+    Two tables have less: the smallest only the most rows, the largest only the fewest, of the largest share. Where
+    there is one table alone it has all.
     """
     *smaller, largest = sorted(targets)
     every = []
     for target in smaller or [largest]:
-        fitting = [rows for rows in sorted(incoming) if rows <= target] or [min(incoming)]
-        taken = fitting[-1:] if smaller and target == smaller[0] else fitting
-        every += [Case(target, rows, share) for rows in taken for share in sorted(shares)]
+        *fewer, most = [rows for rows in sorted(incoming) if rows <= target] or [min(incoming)]
+        every += [Case(target, rows, max(shares)) for rows in fewer if not smaller or target != smaller[0]]
+        every += [Case(target, most, share) for share in sorted(shares)]
     return [*every, *([Case(largest, min(incoming), max(shares))] if smaller else [])]
 
 

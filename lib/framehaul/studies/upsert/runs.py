@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -36,6 +36,8 @@ from framehaul.techniques.registry import Database
 
 MOST_ROWS = 2_000
 """Of a table that is read whole, here, after each trial."""
+MOST_REPEATED_ROWS = 5_000_000
+"""A table of more is made anew for every pass in half a minute: there is one round."""
 KILLED: Part = "server killed"
 type Fault = Callable[[Bench, Technique, pl.DataFrame, Road], dict[str, Any]]
 type Measured = Callable[[Technique, int], dict[str, Any]]
@@ -52,7 +54,7 @@ def run(
     for name, given, least in (("TARGETS", targets, 1), ("INCOMING", incoming, 1), ("SHARES", shares, 0)):
         for one in given:
             check(**{name: (one, least)})
-    check_sizes({"targets": targets, "shares": shares})
+    check_sizes({"targets": targets, "incoming": incoming, "shares": shares})
     rounds = Rounds(passes, warmup, seed)
     broken = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
     terms = {"tried": tried, "targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
@@ -71,18 +73,24 @@ def run(
         ways, ways_broken = (sum(map(len, of)) for of in (map(upserts, BOTH), broken.values()))
         # Servers that are killed take as long as all else here: in a look they are once.
         kills = Rounds(min(len(ORDER), passes) if passes >= LEAST_ROUNDS else 1, 0, seed)
-        trials = 1 + passes + len(FAULTS) + kills.passes
-        this_run.expect(ways * (len(every) * passes + warmup) + ways_broken * trials)
+        trials = 1 + len(shares) * passes + len(FAULTS) + kills.passes
+        timed = [Rounds(passes_of(case, passes), 0 if at else warmup, seed) for at, case in enumerate(every)]
+        this_run.expect(ways * (sum(one.passes for one in timed) + warmup) + ways_broken * trials)
 
         def work(stop: threading.Event) -> None:
             for database in BOTH:
-                for at, case in enumerate(every):
-                    _speed(this_run, both, database, case, Rounds(passes, 0 if at else warmup, seed), stop)
-                _safety(this_run, both, database, broken[database], min(targets), max(shares), rounds, stop)
+                for case, here in zip(every, timed, strict=True):
+                    _speed(this_run, both, database, case, here, stop)
+                _safety(this_run, both, database, broken[database], min(targets), sorted(shares), rounds, stop)
             _crashes(this_run, [*chain(*broken.values())], min(targets), max(shares), kills, stop)
 
         interruptible(work)
     return this_run.settings
+
+
+def passes_of(case: Case, passes: int) -> int:
+    """How many rounds a case gets."""
+    return passes if case.target <= MOST_REPEATED_ROWS else 1
 
 
 def _rounds(
@@ -118,17 +126,20 @@ def _speed(
 
 
 def _safety(
-    this_run: Recording, both: Servers, database: Database, ways: list[Technique], target: int, share: int,
+    this_run: Recording, both: Servers, database: Database, ways: list[Technique], target: int, shares: list[int],
     rounds: Rounds, stop: threading.Event,
 ) -> None:  # fmt: skip
     """What others see of the smallest table, what two writers do to each other, and what a failure leaves."""
     place, once = place_of(both.of(database)), Rounds(1, 0, rounds.seed)
+    *others, share = shares
     case = Case(target, target, share)
     if _is_left(this_run, "reader", ways, case, 1):
         bench, come = bench_of(place, case, rounds.seed)
         with bench:
             _rounds(this_run, "reader", ways, case, lambda one, _: watched(bench, one, come), once, stop)
-    _trials(this_run, place, ways, _small(target, share), rounds, stop)
+    for other in others:
+        _trials(this_run, place, ways, _small(target, other), rounds, stop, {})
+    _trials(this_run, place, ways, _small(target, share), rounds, stop, FAULTS)
 
 
 def _small(target: int, share: int) -> Case:
@@ -138,10 +149,12 @@ def _small(target: int, share: int) -> Case:
 
 
 def _trials(
-    this_run: Recording, place: Place, ways: list[Technique], case: Case, rounds: Rounds, stop: threading.Event
-) -> None:
+    this_run: Recording, place: Place, ways: list[Technique], case: Case, rounds: Rounds, stop: threading.Event,
+    breaks: Mapping[Part, Fault],
+) -> None:  # fmt: skip
+    """Two writers at once, and all that breaks in one."""
     once, passes = Rounds(1, 0, rounds.seed), Rounds(rounds.passes, 0, rounds.seed)
-    broken = [part for part in FAULTS if _is_left(this_run, part, ways, case, 1)]
+    broken = [part for part in breaks if _is_left(this_run, part, ways, case, 1)]
     if not broken and not _is_left(this_run, "writers", ways, case, rounds.passes):
         return
     bench, come = bench_of(place, case, rounds.seed)
@@ -151,8 +164,10 @@ def _trials(
             return together(bench, technique, two_frames(bench.there, case, rounds.seed + number))
 
         _rounds(this_run, "writers", ways, case, two, passes, stop)
+        if not broken:
+            return
         last = faults.LAST_TURNS if rounds.passes >= LEAST_ROUNDS else faults.LAST_TURNS_IN_A_LOOK
-        tried = FAULTS | {"connection cut": partial(faults.cut, last=last)}
+        tried: dict[Part, Fault] = {**breaks, "connection cut": partial(faults.cut, last=last)}
         with relayed(place.server, TurnsRelay) as road:
             for part in broken:
                 _rounds(this_run, part, ways, case, partial(_broken, tried[part], bench, come, road), once, stop)

@@ -182,6 +182,38 @@ def manners_table(passes: pl.DataFrame) -> Listing:
     )  # fmt: skip
 
 
+def together_table(passes: pl.DataFrame) -> Listing:
+    """What two at once do to each other, by how many of the keys that they bring are there."""
+    rows = []
+    alike = ["database", "label", "share"]
+    for (database, label, share), group in passes.filter(part="writers", status="ok").group_by(
+        alike, maintain_order=True
+    ):
+        worst = {name: group[name].max() for name in ("lost_rows", "doubled_rows", "mixed_rows")}
+        rows.append(
+            {"database": database, "label": label, "share": share, "errors": _summed(group["errors"].fill_null("")),
+             "seconds": group["seconds"].median(), "retries": group["retries"].sum(), **worst}
+        )  # fmt: skip
+    ways = [(one.database, one.label) for database in BOTH for one in upserts(database)]
+    rows.sort(key=lambda row: (ways.index((row["database"], row["label"])), row["share"]))
+    return Listing(
+        [
+            words("server", lambda row: DATABASES[row["database"]]),
+            words("upsert", "label"),
+            words("keys there", lambda row: f"{row['share']}%"),
+            Column("two at once take", "seconds", milliseconds),
+            words("errors", "errors"),
+            Column("retries", "retries"),
+            Column("rows lost", "lost_rows"),
+            Column("rows twice", "doubled_rows"),
+            Column("rows mixed", "mixed_rows"),
+        ],
+        rows,
+        "Rows are those of the worst round. Of each writer's keys two thirds are the other's as well, whether they "
+        "are there or new.",
+    )  # fmt: skip
+
+
 def _over(one: Manners) -> float | None:
     return one.longest_read_s / one.read_before_s if one.longest_read_s and one.read_before_s else None
 
@@ -405,6 +437,7 @@ class Upsert(Shown):
     answer = view(answer_text)
     advice = view(advice_table)
     manners = view(manners_table)
+    together = view(together_table)
 
     def speed(self, database: Database) -> Listing:
         """What every way takes on one server."""
