@@ -51,7 +51,7 @@ BUFFERED_BYTES = 100_000_000
 """So many of them may be in buffers that are not full yet, and do not grow when they are."""
 LABELS = {way.name: way.label for way in WAYS}
 """As they are called today, whatever a run has called them."""
-PART = 5
+PART = 10
 """How many times smaller the first of the two tables is."""
 CALLED_AS_WELL = (
     "pandas_sqlalchemy_read_sql_query", "polars_sqlalchemy_read_database", "pandas_clickhouse_connect_insert_df",
@@ -81,7 +81,7 @@ class BatchedRead:
 
 
 def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = ANALYTICS_METRICS) -> EverydayApi:
-    """Read a table of a fifth of the rows, and of all, in each way that promises batches, and write the results.
+    """Read a table of a tenth of the rows, and of all, in each way that promises batches, and write the results.
 
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
