@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -275,9 +276,32 @@ def test_what_grows_with_the_rows_is_not_bounded() -> None:
         assert [row["bounded"] for row in grown(reads(base, base + growth, arrow))] == [said]
 
 
+def test_where_memory_cannot_be_told_nothing_is_said_of_it() -> None:
+    unknown = reads(30_000_000, 31_000_000).with_columns(peak_rss_bytes=pl.lit(None, pl.Int64))
+    assert [row["bounded"] for row in grown(unknown)] == ["not known here"]
+    assert "not known here" in str(study.memory_table(unknown))
+
+
+def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def looking(*_: object) -> dict[str, int]:
+        now[0] += 100
+        return {"rows": 2}
+
+    def frames() -> Iterator[pl.DataFrame]:
+        for _ in range(3):
+            now[0] += 1
+            yield pl.DataFrame()
+
+    monkeypatch.setattr(batches, "sums_of", looking)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    assert batches.taken(frames(), ANALYTICS_METRICS) == {"seconds": 3, "frames": 3, "came": {"rows": 6}}
+
+
 def test_the_answer_is_of_the_run_that_read_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, larger = reads(30_000_000, 31_000_000), reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
-    monkeypatch.setattr(committed, "LARGEST_RUN", tmp_path)
+    monkeypatch.setattr(committed, "SIX_ROUNDS", tmp_path)
     assert study._of_most_rows(here) is here
     (tmp_path / STUDY.results).touch()
     monkeypatch.setattr(store, "read", lambda *_: larger)

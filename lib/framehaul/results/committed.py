@@ -14,15 +14,14 @@ LARGER_RUN = MACHINES / "epyc-2-cores" / "2026-11-25"
 """Of 1,000,000 rows in nine rounds; who falls behind in the race to them moves fewer. Of tables of other shapes in nine
 rounds as well, and of all networks in six."""
 WITHOUT_A_RACE = MACHINES / "epyc-2-cores" / "2026-11-21"
-"""Of 1,000,000 rows in five rounds by every technique as it was then, memory cold; and of reads in batches."""
+"""Of 1,000,000 rows in five rounds by every technique as it was then, memory cold."""
 LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
-"""Of 10,000,000 rows, of what is about memory: how cost grows with rows, and reads in batches."""
-SIX_ROUNDS = MACHINES / "epyc-zen5-2-cores" / "2026-11-25"
-"""Of upserts into a table of 1,000,000 rows, in six rounds, and of further ways to read as many in batches."""
+"""Of up to 10,000,000 rows: how cost grows with them."""
 STREAMS = MACHINES / "xeon-2-cores" / "2026-11-25"
 """Of small batches into ClickHouse, for twenty seconds at each rate, in two rounds."""
-EVERY_SIZE = MACHINES / "xeon-2-cores" / "2026-11-26"
-"""Of tables of all shapes with every number of rows, in six rounds."""
+SIX_ROUNDS = MACHINES / "xeon-2-cores" / "2026-11-26"
+"""Of tables of all shapes with every number of rows, and of upserts into tables of up to 10,000,000, in six rounds; and
+of all ways to read as many in batches, in one."""
 
 
 def runs() -> list[Path]:

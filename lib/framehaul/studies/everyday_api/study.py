@@ -296,7 +296,7 @@ def memory_table(passes: pl.DataFrame) -> Listing:
         words("server", lambda row: DATABASES[row["database"]]),
         words("what promises batches", "label"),
         Column("rows", lambda row: f"{row['less']['rows']:,} and {row['rows']:,}"),
-        Column("peak memory of the fewer", lambda row: megabytes(row["less"]["peak_rss_bytes"])),
+        Column("peak memory of the fewer", lambda row: row["less"]["peak_rss_bytes"], megabytes),
         Column("of the more", "peak_rss_bytes", megabytes),
         Column("growth, over that of the rows as Arrow", "part", "{:.1f}"),
         words("bounded", "bounded"),
@@ -312,10 +312,11 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
     for group in medians.partition_by("way", maintain_order=True):
         less, more = group.row(0, named=True), group.row(-1, named=True)
         further = more["arrow_bytes"] - less["arrow_bytes"]
-        part = (more["peak_rss_bytes"] - less["peak_rss_bytes"]) / further if further else math.nan
+        peaks = more["peak_rss_bytes"], less["peak_rss_bytes"]
+        part = (peaks[0] - peaks[1]) / further if further and None not in peaks else math.nan
         grows = part >= GROWS
         few = further < (BUFFERED_BYTES if grows else LEAST_FURTHER_BYTES)
-        said = "too few rows to say" if few else "no" if grows else "yes"
+        said = "not known here" if None in peaks else "too few rows to say" if few else "no" if grows else "yes"
         found.append(more | {"less": less, "part": part, "bounded": said, "label": LABELS[more["way"]]})
     return sorted(found, key=lambda row: [*LABELS].index(row["way"]))
 
@@ -367,15 +368,14 @@ def _gains(found: list[Change]) -> Iterator[str]:
 
 def _of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
     """The reads of a run, or those of the largest one that is committed, where that read more."""
-    largest = _kept(committed.LARGEST_RUN)
+    largest = _kept(committed.SIX_ROUNDS)
     return max((passes, largest), key=lambda one: int(one["rows"].max() or 0))  # type: ignore[arg-type]  # of integers
 
 
-def _kept(*runs: Path) -> pl.DataFrame:
-    """The reads of runs that are committed, as far as they have some."""
-    paths = [run / STUDY.results for run in runs]
-    known = [store.read(path, BatchedRead) for path in paths if path.exists()]
-    return pl.concat(known) if known else pl.DataFrame(schema={"rows": pl.Int64})
+def _kept(run: Path) -> pl.DataFrame:
+    """The reads of a run that is committed, if it has some."""
+    path = run / STUDY.results
+    return store.read(path, BatchedRead) if path.exists() else pl.DataFrame(schema={"rows": pl.Int64})
 
 
 def _bounded(passes: pl.DataFrame) -> Iterator[str]:
@@ -391,11 +391,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes_of_larger(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    for suffix, reads in (
-        ("", _kept(directory)),
-        ("-large", _kept(committed.WITHOUT_A_RACE, committed.SIX_ROUNDS)),
-        ("-largest", _kept(committed.LARGEST_RUN)),
-    ):
-        if len(reads):
+    for suffix, run in (("", directory), ("-large", committed.SIX_ROUNDS)):
+        if len(reads := _kept(run)):
             blocks[f"everyday-memory{suffix}"] = str(memory_table(reads))
     return blocks
