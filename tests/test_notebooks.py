@@ -341,9 +341,15 @@ def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
     within: RunsCommand, tmp_path: Path
 ) -> None:
     state, out = tmp_path / "state", tmp_path / "out"
-    gone = [state / "clickhouse" / "data", state / "keeper.log", out / "reports" / "index.html"]
+    gone = [
+        state / "clickhouse" / "data",
+        state / "supervisor.log",
+        state / "guard-2147483647-abcdefgh" / "servers.json",
+    ]
+    gone += [out / "reports" / name for name in ("index.html", "run.log", "01_postgres_write.html", "20_own_data/x.py")]
     gone += [out / "results" / "run.partial.json"]
     kept = [state / "tools" / "bin" / "json2parquet", out / "results" / "postgres_write.csv"]
+    kept += [state / "guard-notes" / "theirs", state / "theirs.txt", out / "reports" / "quarterly.html"]
     for path in (*gone, *kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 from framehaul.errors import ResultsError, ServerError, SettingsError, UnavailableError
 from framehaul.reporting.study import Study, as_given, imported
-from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, TOOLS, Settings, load_settings, nearest
+from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
 
 
@@ -62,7 +65,12 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
     del frame
-    return _executed([(STUDY, values)], settings, STUDY.notebook)
+    return _executed([(STUDY, values)], _of_ones_own(settings), STUDY.notebook)
+
+
+def _of_ones_own(settings: Settings) -> Settings:
+    """What is about somebody's own frame or driver goes into `mine`, unless `OUT` says where: not where git looks."""
+    return replace(settings, out=PROJECT / "mine") if settings.out == PROJECT else settings
 
 
 def _variables(_: argparse.Namespace, __: Settings) -> int:
@@ -205,7 +213,7 @@ def _guard(arguments: argparse.Namespace, settings: Settings) -> int:
     from framehaul.studies.guard import command  # it imports drivers
 
     try:
-        return command.run(command.asked(vars(arguments)), settings)
+        return command.run(command.asked(vars(arguments)), _of_ones_own(settings))
     except UnavailableError as error:
         raise SettingsError(str(error)) from error
     except KeyboardInterrupt:
@@ -228,20 +236,27 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
     embedded.stop(settings)
     docker.remove(settings)
-    # What takes minutes to build is no data of servers.
-    states = [path for path in settings.state_dir.glob("*") if path.name not in BUILT]
-    for path in (*stand_ins(settings.state_dir), *states, settings.out / "reports"):
+    # By name, for there may be other things: the directory is of somebody's choosing.
+    states = [path for path in settings.state_dir.glob("*") if STATE.fullmatch(path.name)]
+    pages = [path for path in (settings.out / "reports").glob("*") if PAGE.fullmatch(path.name)]
+    for path in (*stand_ins(settings.state_dir), *states, *pages):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
     for unfinished in (settings.out / "results").glob("*.partial.*"):
         unfinished.unlink()
+    with contextlib.suppress(OSError):  # it is not there, or has something of somebody's
+        (settings.out / "reports").rmdir()
     return 0
 
 
-BUILT = {TOOLS, "cache"}
-"""What make clean leaves of the state directory."""
+STATE = re.compile(
+    r"postgres|clickhouse|docker|servers\.json|supervisor\.(lock|log)|[a-z_]+-\d+-\w{8}|guard-kept-\w{8}"
+)
+"""What servers have in the state directory; what takes minutes to build is there as well, and stays."""
+PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
+"""What a run leaves in `reports`."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
     "compare": _compare, "guard": _guard, "guards": _guards, "submit": _submit, "submitted": _submitted,

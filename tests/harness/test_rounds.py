@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import threading
 from collections import Counter
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from framehaul.errors import ServerError, UnavailableError, WrongResultError
+from framehaul.errors import ResultsError, ServerError, UnavailableError, WrongResultError
 from framehaul.harness.meter import settled
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of, right
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, in_rounds, interruptible, nothing
+from framehaul.reporting.versions import versions_text
 from framehaul.results import store
 
 TASKS = ["a", "b", "c", "d"]
@@ -184,6 +186,45 @@ def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest
 def test_what_was_left_damaged_is_measured_anew(damage: bytes, results: Path) -> None:
     interrupt(results).write_bytes(damage)
     assert len(study({"rows": 1})) == 12
+
+
+def test_a_row_whose_text_has_a_replaced_character_is_no_damage(results: Path) -> None:
+    partial = interrupt(results)
+    text = partial.read_text()
+    partial.write_text(text.removesuffix("\n") + "Wrapping \ufffdA failed\n")
+    measured = study({"rows": 1})
+    assert [number for _, number in measured if number > 0] == [2, 2, 2]
+
+
+def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.Writer(results / "example.csv", Row, {"rows": 1}):
+        left = {path.name: path.read_bytes() for path in results.iterdir()}
+        assert "example.partial.terms" in left
+        monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
+        with pytest.raises(ResultsError, match="is being written by another run"):
+            study({"rows": 1})
+        assert {path.name: path.read_bytes() for path in results.iterdir()} == left
+
+
+def test_passes_never_stand_under_terms_of_another_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt(results)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(csv, "writer", dies)
+        with pytest.raises(KeyboardInterrupt):
+            study({"rows": 2})
+    assert len(study({"rows": 2})) == 12
+
+
+def test_a_run_that_went_on_says_what_its_counts_are_of(results: Path) -> None:
+    interrupt(results)
+    study({"rows": 1})
+    run = store.read_metadata(results)["runs"]["99_example"]
+    assert run["resumed_after"] == 5
+    assert "gone on from after 5 passes" in versions_text(store.read_metadata(results), "99_example")
 
 
 def test_a_row_that_was_cut_off_is_measured_again(results: Path) -> None:

@@ -34,7 +34,7 @@ MEGABYTES = 3
 WRITE: dict[str, Any] = {
     "notebook": "01_postgres_write", "database": "postgres", "direction": "write", "contract": "append",
 }  # fmt: skip
-EVIL = "<img src=x onerror=\"document.title='owned'\">"
+EVIL = "a & b <img src=x onerror=\"document.title='owned'\">"
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def opened(browser: Browser, home: Path) -> Iterator[Opened]:
     yield one
     one.page.context.close()
     assert one.said == []
-    assert [url.partition(":")[0] for url in one.loaded if not url.startswith("data:")] == ["file"]
+    assert {url.partition(":")[0] for url in one.loaded if not url.startswith("data:")} == {"file"}
 
 
 WRITES = ["polars_asyncpg_copy_binary", "pandas_asyncpg_copy_binary", "polars_psycopg_copy_text", "pandas_adbc_ingest"]
@@ -147,6 +147,8 @@ def test_a_link_gives_back_the_view_that_it_was_copied_from(opened: Opened, brow
     opened.page.locator("[data-pair]").first.check()
     found, link = opened.techniques(), opened.copied("#copy-link")
     assert found == sorted(WRITES[0::2])
+    opened.page.locator("nav a").first.click()
+    assert opened.page.evaluate("location.href") == link, "an anchor of the page is no view"
     again = browser.new_page()
     again.goto(link)
     again.wait_for_selector("#measurements tbody tr")
@@ -180,9 +182,111 @@ def test_two_are_compared_round_by_round(opened: Opened) -> None:
     compare.click()
     said = opened.page.locator("dialog p").first.inner_text()
     assert said.startswith(
-        f"{WRITES[0]} has 2.00x the rows/s of {WRITES[1]} (2.00x to 2.00x in 3 rounds, round by round"
+        f"The first ({WRITES[0]}) has 2.00x the rows/s of the second ({WRITES[1]}) (2.00x to 2.00x in"
     )
     assert opened.page.locator("dialog pre").count() == 4
+    names = opened.page.locator("dialog section h3").all_inner_texts()
+    assert names == [f"First: {WRITES[0]}", f"Second: {WRITES[1]}"]
+
+
+@browsed
+def test_what_two_differ_in_is_said_where_it_is_more_than_the_technique(opened: Opened) -> None:
+    opened.choose("direction", "any")
+    opened.choose("study", "any")
+    both = opened.page.locator("tr", has_text="polars_psycopg_copy_text").locator("[data-pair]")
+    assert both.count() == 2
+    for at in (0, 1):
+        both.nth(at).check()
+    opened.page.locator("#compare").click()
+    said = opened.page.locator("dialog p").first.inner_text()
+    assert "medians of different places, runs or work" in said
+    assert "They differ in study" in said and "direction (" in said and "class of write" in said
+
+
+@browsed
+def test_a_column_is_sorted_both_ways_and_what_was_not_measured_comes_last(opened: Opened) -> None:
+    head = opened.page.locator("th.speed .dt-column-order")
+    slowest = [*WRITES[2::-1], WRITES[3]]
+    for how, wanted in (("+speed", slowest), ("-speed", WRITES), ("+speed", slowest)):
+        head.click()
+        opened.page.wait_for_function(f"location.hash.includes('sort={how.lstrip('+')}')")
+        assert opened.techniques() == wanted
+    head.press("Space")
+    opened.page.wait_for_function("location.hash.includes('sort=-speed')")
+    assert opened.techniques() == WRITES
+    memory = opened.page.locator("th", has_text="Memory").locator(".dt-column-order")
+    memory.click()
+    opened.page.wait_for_function("location.hash.includes('sort=memory')")
+    assert opened.techniques()[-1] == "pandas_adbc_ingest"
+
+
+@browsed
+def test_back_takes_back_a_choice_and_the_view_of_everything_has_an_address(opened: Opened) -> None:
+    opened.choose("frame", "pandas")
+    opened.page.locator("button.name").first.click()
+    opened.page.go_back()
+    opened.page.locator("dialog[open]").wait_for(state="detached")
+    assert opened.techniques() == [WRITES[1], WRITES[3]]
+    opened.page.go_back()
+    opened.page.wait_for_function("document.querySelectorAll('td.technique').length > 3")
+    assert opened.techniques() == WRITES
+    for name in ("run", "study", "database", "direction", "table", "road"):
+        opened.choose(name, "any")
+    every, told = opened.techniques(), opened.page.locator("#count").inner_text()
+    assert len(every) == 100
+    opened.page.reload()
+    opened.page.wait_for_selector("#measurements tbody tr")
+    assert (opened.techniques(), opened.page.locator("#count").inner_text()) == (every, told)
+
+
+@browsed
+@pytest.mark.parametrize(
+    "hash_", ["#database=any&sort=-speed", "#sort=-speed&open=gone", "#sort=none&page=x&open=pair&compare=a&compare=a",
+              "#sort=&search=%25&database=constructor", "#page=-3&sort=speed"],
+)  # fmt: skip
+def test_a_damaged_link_shows_what_it_can_and_says_what_it_cannot(browser: Browser, home: Path, hash_: str) -> None:
+    one = Opened(browser, home, f"{hash_}&run=this+run", shown="#measurements tbody")
+    assert one.said == []
+    assert not one.page.locator("dialog[open]").count()
+    said = one.page.locator("#count").inner_text()
+    assert ("not on this page" in said) == ("gone" in hash_ or "pair" in hash_)
+    assert "native code" not in one.page.content()
+    assert len(one.techniques()) == (0 if "constructor" in hash_ else 5)
+    one.page.context.close()
+
+
+@browsed
+def test_a_row_of_a_later_page_stays_there_when_it_is_chosen(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for at, name in enumerate(
+        ("postgres_write.csv", "postgres_read.csv", "clickhouse_write.csv", "clickhouse_read.csv")
+    ):
+        database, direction = name.removesuffix(".csv").split("_")
+        with Writer(tmp_path / "results" / name) as writer:
+            for one in techniques(database, direction):  # type: ignore[arg-type]
+                row = result(one.name, 1, 0.5 + at, label=one.label)
+                kind = one.contract and one.contract.kind
+                place: dict[str, Any] = {
+                    "notebook": f"0{at + 1}_x",
+                    "database": database,
+                    "direction": direction,
+                    "contract": kind,
+                }
+                writer.write(replace(row, **place))
+    index.write(tmp_path, [], {"runs": {}}, "", collected.page(tmp_path / "results"))
+    page = Opened(browser, tmp_path / "index.html", "#run=this+run&sort=-speed&page=2")
+    second = page.techniques()
+    box = page.page.locator("[data-pair]").nth(3)
+    box.check()
+    assert page.techniques() == second
+    assert "page=2" in page.page.url
+    assert page.page.evaluate("document.activeElement.dataset.pair") is not None
+    page.page.locator("button.name").nth(5).click()
+    page.page.keyboard.press("Escape")
+    page.page.locator("dialog[open]").wait_for(state="detached")
+    assert page.techniques() == second
+    assert page.said == []
+    page.page.context.close()
 
 
 @browsed
@@ -191,6 +295,14 @@ def test_what_is_shown_can_be_copied_as_csv_and_as_markdown(opened: Opened) -> N
     [row] = csv.DictReader(io.StringIO(opened.copied("#copy-csv")))
     assert row["Technique"] == 'a read, quoted "x" (polars_psycopg_copy_text)'
     assert row["Rows/s"]
+    assert (row["Database"], row["Direction"], row["Passes"]) == ("PostgreSQL", "read", "1")
+    opened.choose("direction", "write")
+    rows = [*csv.DictReader(io.StringIO(opened.copied("#copy-csv")))]
+    assert rows[-1]["Reason"] == EVIL
+    assert [float(rows[0][name]) for name in ("Slowest", "Rows/s", "Fastest")] == sorted(
+        float(rows[0][name]) for name in ("Slowest", "Rows/s", "Fastest")
+    )
+    opened.choose("direction", "read")
     lines = opened.copied("#copy-markdown").splitlines()
     assert len(lines) == 3
     assert len({line.count("|") for line in lines}) == 1
@@ -201,7 +313,12 @@ def test_what_is_shown_can_be_copied_as_csv_and_as_markdown(opened: Opened) -> N
 @pytest.mark.parametrize("width", [1280, 390])
 def test_all_can_read_it(browser: Browser, home: Path, width: int, scheme: Any) -> None:
     one = Opened(browser, home, color_scheme=scheme, viewport={"width": width, "height": 800})
+    one.page.locator("[data-pair]").first.check()
     assert one.violations() == []
+    if width < 720:
+        one.page.locator("select[name=sort]").select_option("speed")
+        assert one.techniques() == [*WRITES[2::-1], WRITES[3]]
+        assert one.page.locator("td.technique .narrow").first.is_visible()
     one.page.locator("button.name").first.click()
     assert one.violations() == []
     assert one.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from framehaul.harness import environment
 from framehaul.reporting.progress import Plan, duration, logged
 from framehaul.settings import Settings
 from framehaul.studies import registry
@@ -58,7 +59,7 @@ def test_what_took_longer_than_expected_is_expected_to_go_on_so(
 
 
 def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted() -> None:
         with pytest.raises(KeyboardInterrupt), plan(tmp_path) as made:
@@ -78,6 +79,9 @@ def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
     (tmp_path / "results" / "run.partial.json").write_text('{"finished": ["01_')
     assert len(plan(tmp_path).left) == 3
     interrupted()
+    with monkeypatch.context() as other:
+        other.setattr(environment, "digest", lambda _: "other libraries, or another machine")
+        assert len(plan(tmp_path).left) == 3
     with plan(tmp_path) as made:
         made.end(whole=True)
     assert len(plan(tmp_path).left) == 3, "nothing is left of a run that ended"

@@ -102,7 +102,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
 test "$1 $2 $4 $6" = "compose --project-directory --project-name --env-file" && test -s "$7" || exit 9
 shift 7
 echo "${{COMPOSE_PROFILES:-none}}: $*" >> '{log}'
-case "$*" in *ps*) cat '{tmp_path}/up' 2>/dev/null;; *broken*) echo no such service >&2; exit 1;; esac
+case "$*" in
+    *ps*) cat '{tmp_path}/up' 2>/dev/null;;
+    *broken*) echo no such service >&2; exit 1;;
+    *up*) test ! -e '{tmp_path}/taken' || {{ echo port is taken >&2; exit 1; }};;
+esac
 exit 0
 """
     )
@@ -133,6 +137,16 @@ def test_services_that_were_up_stay_up(tmp_path: Path, asked: Callable[[], list[
     with docker.running(Settings(servers="docker", state_dir=tmp_path / "state")):
         pass
     assert [line.split()[1] for line in asked()] == ["ps", "up"]
+
+
+def test_what_has_started_ends_where_not_all_of_it_does(tmp_path: Path, asked: Callable[[], list[str]]) -> None:
+    (tmp_path / "taken").touch()
+    with (
+        pytest.raises(ServerError, match="port is taken"),
+        docker.running(Settings(servers="docker", state_dir=tmp_path / "state")),
+    ):
+        pass
+    assert asked()[-1] == "none: --profile * down"
 
 
 def test_what_compose_says_of_a_failure_is_told(tmp_path: Path, asked: Callable[[], list[str]]) -> None:

@@ -36,12 +36,14 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import ServerError
 from framehaul.harness.measure import called, opened
 from framehaul.servers import PostgresServer, Servers
+from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
 from framehaul.servers.embedded import LOCK, home_of_a_run, is_kept, moved
 from framehaul.servers.postgres import elsewhere, remove
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
+from framehaul.studies.guard import command, parties
 from framehaul.techniques import Technique, techniques
 from tests.conftest import one_for_each_driver
 
@@ -410,6 +412,7 @@ def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None
         ("postgresql://u:hidden/hidden@h/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
         ("postgresql://u:hidden@h:many/d", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
         ("host=a,b port=1,2 password=hidden", "http://u:hidden@h/", "FRAMEHAUL_POSTGRES_DSN"),
+        ("service=prod password=hidden", "http://u:hidden@h/", "names a service of a file, which is not read here"),
     ],
 )
 def test_external_addresses_that_are_missing_or_malformed_are_named_without_the_password(
@@ -527,6 +530,17 @@ subprocess.run([sys.executable, "-m", "framehaul", "stop"], env=os.environ | {{"
     assert not is_kept(state)
 
 
+@pytest.mark.parametrize("kind", ["lane", "network", "pgbench", parties.STATE, command.STATE])
+def test_what_a_killed_process_left_of_its_kind_is_removed_and_nothing_of_others(kind: str, tmp_path: Path) -> None:
+    with subprocess.Popen(["/bin/true"]) as dead:
+        pass
+    left, *others = (tmp_path / f"{kind}-{of}" for of in (f"{dead.pid}-abc_efgh", "notes", f"{os.getpid()}-abcdefgh"))
+    for path in (left, *others):
+        (path / "inside").mkdir(parents=True)
+    with home_of_a_run(tmp_path, kind):
+        assert [path.exists() for path in (left, *others)] == [False, True, True]
+
+
 def test_servers_beside_others_have_their_tools_and_take_none_along(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path / "state", postgres_port=1)
     settings.tools_dir.mkdir(parents=True)
@@ -538,6 +552,12 @@ def test_servers_beside_others_have_their_tools_and_take_none_along(tmp_path: Pa
         assert moved(settings, home) == beside
     assert not home.exists()
     assert built.exists()
+
+
+def test_a_relay_stands_in_for_the_address_too() -> None:
+    server = parse_postgres_dsn("X", "host=db.example hostaddr=192.0.2.1 sslmode=require dbname=d")
+    assert ("hostaddr", "192.0.2.1") in server.options
+    assert server.through(7).options == (("sslmode", "require"),)
 
 
 def test_what_stands_in_for_servers_deep_in_a_home_goes_with_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from framehaul.errors import ServerError
 from framehaul.harness.streams import STREAMS
 from framehaul.harness.trials import Trials, chosen_techniques
 from framehaul.results import store
@@ -29,6 +30,7 @@ from framehaul.studies.faults.trial import (
     Fault,
     Frames,
     SourceError,
+    kill_under,
     run_cells,
     verdict_of,
 )
@@ -51,6 +53,25 @@ def cells(out: Path) -> pl.DataFrame:
 def broken() -> Iterator[BreakableServers]:
     with breakable() as found:
         yield found
+
+
+def test_servers_that_do_not_come_back_are_told_of_and_nobody_waits_for_them() -> None:
+    class Path:
+        held, server_is_back = threading.Event(), threading.Event()
+
+        def meet(self, _: Fault) -> None:
+            self.held.set()
+            self.server_is_back.wait()
+
+    class Broken:
+        def kill(self, *_: str) -> None:
+            pass
+
+        def start(self, *_: str) -> None:
+            raise ServerError("PostgreSQL did not start")
+
+    with pytest.raises(ServerError, match="PostgreSQL did not start"):
+        kill_under(Broken(), [Path()], FAULTS[0])  # type: ignore[arg-type, list-item]
 
 
 def named(database: Database, direction: str, name: str) -> Technique:

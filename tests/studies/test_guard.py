@@ -182,6 +182,13 @@ def guarded(
     [
         (rounds("one", 1.2, 0.02), facts(), "slower", 1),
         (rounds("one", 0.8, 0.02), facts(), "faster", 0),
+        (
+            [replace(one, seconds=(one.seconds or 0) * (1.5 if one.side == "b" else 1))
+             for one in rounds("one", 0.9, 0.01)],
+            facts(), "slower", 1,
+        ),
+        ([replace(one, cpu_s=None if one.pass_ > 3 else one.cpu_s) for one in rounds("one", 1.0, 0.005, LOOKS[0])],
+         facts(), "no difference", 0),
         (rounds("one", 1.0, 0.005, LOOKS[0]), facts(), "no difference", 0),
         (rounds("one", 1.0, 0.6), facts(), "unstable", 2),
         (rounds("one", 1.2, 0.001, 2), facts(), "not compared", 2),

@@ -45,7 +45,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         writer.write(result(one.name, number, 0.5 + number / 100, **for_run, **who))
         runs[study.notebook] = {
             "run_id": study.name, "started": f"{DAY} 10:00 UTC", "seed": 20260407, "rows": 1000, "passes": 6,
-            "warmup": 1, "commit": COMMIT,
+            "warmup": 1, "commit": COMMIT, "made_with": "these",
         }  # fmt: skip
     machine = {"cpu": "A CPU", "cores": 8, "memory_gib": 31.2, "system": "Linux"}
     environment = {"commit": COMMIT, "libraries": {}, "python": "3.13", "machine": machine, "runs": runs}
@@ -147,6 +147,10 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "other data": (all_runs(seed=1), "SEED=1"),
     "other table": (all_runs(table="nested"), "TABLE=nested"),
     "no machine": (of_environment(lambda found: found.pop("machine")), "machine's cpu"),
+    "other libraries": (
+        of_environment(lambda found: found["runs"]["01_postgres_write"].update(made_with="other")), "several machines"
+    ),
+    "a hostile run": (all_runs(run_id=[]), "not those of the run"),
     "no record": (lambda run: (run / "environment.json").write_text("[]"), "no record"),
     "broken record": (lambda run: (run / "environment.json").write_text("{"), "cannot be read"),
     "no runs": (of_environment(lambda found: found.update(runs=[])), "which runs"),

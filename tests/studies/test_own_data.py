@@ -46,7 +46,7 @@ from framehaul.settings import Settings
 from framehaul.studies.own_data import ddl, files, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.derive import Derived, derive, holds_far_moments, table_name
-from framehaul.studies.own_data.files import DataError
+from framehaul.studies.own_data.files import DataError, kind_of
 from framehaul.studies.own_data.loading import fitted, read_csv, read_json_lines, unwrapped
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique, techniques, upserts
@@ -277,13 +277,13 @@ def test_the_frame_keeps_its_values_whatever_type_they_come_to() -> None:
          r"ClickHouse has Time64\(9\): make it a number, which keeps them .*or round it"),
         (pa.array([1], pa.duration("ns")), r"duration\[ns\].*PostgreSQL has .*IntervalNano.*total_nanos.*or round"),
         (pa.array([2**60], pa.duration("s")), r"column value \(duration\[s\]\)"),
-        (pa.array([[b"a"], None]), r"column value \(list<.*holds 1 NULLs in place of a list.*empty lists.* its own$"),
+        (pa.array([[b"a"], None]), r"column value \(list<.*holds 1 NULL in place of a list.*empty lists.* its own$"),
         (pa.array([{"a": [dt.date(1899, 1, 1)]}]), r"struct<.*holds dates outside 1900-01-01 to 2299-12-31"),
         (pa.array([[YEAR_10_000]], MOMENTS), r"list<.*holds moments .* DateTime64 .* year 1 to 9999.*by NULL"),
         (pa.array([(YEAR_10_000,)], pa.struct([("a", pa.timestamp("us"))])), r"struct<.*row 0 .*a year that is none"),
         (inside_lists(pa.time64("ns"), [0, None, 1]), r"list<.*holds times with nanoseconds in lists.*int64.*or round"),
         (pa.array([[1]], pa.list_(pa.timestamp("ns"))), r"list<.*holds nanoseconds inside.*numbers.*int64.*or cut"),
-        (pa.array([{"a": dt.date(2020, 1, 1)}, None]), r"struct<.*holds 1 NULLs in place of a struct.*Tuple"),
+        (pa.array([{"a": dt.date(2020, 1, 1)}, None]), r"struct<.*holds 1 NULL in place of a struct.*Tuple"),
         (pa.array([[[b"a"]]]), r"column value is list<.*not carried: numbers, .*, and bytes in lists of.*hex.*explode"),
         (inside_lists(pa.time64("us"), [0, None, 86_400_000_000]), r"column value \(list<.*times that no day has"),
         (pa.array([0, -1], pa.int32()).view(pa.time32("s")), r"column value \(time32.*times that no day has: make"),
@@ -553,8 +553,8 @@ KEYED = pa.table({"a": [1, 1, 2], "b": [1, 2, 2], "with blank": ["x", "y", "z"],
     ("key", "sort", "said"),
     [
         ("c", "", "KEY='c': there is no column 'c' among a, b"), ("a a", "", "names a twice"),
-        ("holes", "", "KEY='holes': column holes holds 1 NULLs, the first in row 1, which"),
-        ("", "a holes", "SORT='a holes': column holes holds 1 NULLs, the first in row 1, which"),
+        ("holes", "", "KEY='holes': column holes holds 1 NULL, the first in row 1, which"),
+        ("", "a holes", "SORT='a holes': column holes holds 1 NULL, the first in row 1, which"),
         ("a", "", r"KEY='a' is not unique: 1 of its values repeat, first a = 1 \(2 times\)"),
         ("", "with blank", None),
     ],
@@ -1188,7 +1188,7 @@ def test_what_no_row_has_is_not_looked_at() -> None:
     assert derive(pa.table({"v": moments.slice(0, 1)}), "x").content.num_rows == 1
     hidden = pa.array([1001, 2000], pa.time64("ns"))  # the first of them under a NULL
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), hidden, mask=pa.array([True, False]))
-    with pytest.raises(DataError, match="1 NULLs in place of a list"):
+    with pytest.raises(DataError, match="1 NULL in place of a list"):
         derive(pa.table({"v": lists}), "x")
 
 
@@ -1217,7 +1217,7 @@ LATE_DAYS = pa.array([[4_000_000]], pa.list_(pa.int32())).cast(pa.list_(pa.date3
         (pa.array(["fe80::1%eth0"]), {"types": "value=IPv6"}, "row 0 'fe80::1%eth0', which is no IPv6.*a zone"),
         (pa.array(["[1e131072]"]), {"types": "value=JSON"}, "more digits than PostgreSQL's numbers"),
         (LATE_DAYS, {}, "dates outside 1900.*make them text"),
-        (pa.array([[math.nan], None]), {}, r"1 NULLs in place of a list.*empty lists.*; it is no JSON either$"),
+        (pa.array([[math.nan], None]), {}, r"1 NULL in place of a list.*empty lists.*; it is no JSON either$"),
         (pa.array([[1]], pa.list_view(pa.int64())), {}, "list_view.*make lists of the views"),
     ],
 )  # fmt: skip
@@ -1258,6 +1258,7 @@ def test_this_server_has_moments_of_every_year(servers: Servers) -> None:
         ("a.jsonl", '{"a":"{\\"k\\":1}"}\n{"a":null}\n', "a=JSON", ['{"k":1}', None]),
         ("a.jsonl", '{"a":"::1"}\n{"b":1}\n', "a=IPv6", ["::1", None]),
         ("a.jsonl", '{"a":{"k":1.50}}\n{"a":"s"}\n', "", ['{"k": 1.50}', '"s"']),
+        ("a.jsonl.csv", f"a,b\n{'long ' * 500_000},x\n", "", ["long " * 500_000]),
     ],
 )  # fmt: skip
 def test_a_file_is_read_by_the_code_as_it_was_measured(
@@ -1267,7 +1268,10 @@ def test_a_file_is_read_by_the_code_as_it_was_measured(
     found = mine.open_frame(str(tmp_path / name), types=types).derived
     assert found.content["a"].to_pylist() == kept
     reader = read_csv if name.endswith("csv") else read_json_lines
-    assert reader(str(tmp_path / name), found.table).equals(found.content)
+    assert kind_of(tmp_path / name) == ("csv" if name.endswith("csv") else "json")
+    (tmp_path / "x.tsv.d").mkdir()
+    path = (tmp_path / name).rename(tmp_path / "x.tsv.d" / name)
+    assert reader(str(path), found.table).equals(found.content)
 
 
 @pytest.mark.parametrize("text", ["170141183460469231731687303715884105727\n1", "9007199254740993\n1.5"])
@@ -1284,7 +1288,7 @@ def test_lists_of_json_lines_may_be_null(tmp_path: Path) -> None:
     found = mine.open_frame(str(tmp_path / "a.jsonl")).derived
     assert found.contents["postgres"]["a"].to_pylist() == [[1, 2], None]
     assert found.contents["clickhouse"]["a"].to_pylist() == ["[1, 2]", None]
-    with pytest.raises(DataError, match="NULLs in place of a list"):
+    with pytest.raises(DataError, match="NULL in place of a list"):
         mine.open_frame(str(tmp_path / "a.jsonl"), null_lists="refuse")
 
 
@@ -1315,7 +1319,7 @@ def test_null_for_a_list_stays_in_postgresql_and_is_a_document_in_clickhouse(
 @pytest.mark.parametrize("name", NULL_LISTS.column_names[1:])
 def test_null_for_a_list_is_refused_where_somebody_says_so(name: str) -> None:
     with pytest.raises(
-        DataError, match=rf"column {name} .*NULLs in place of a .* cannot be NULL.*give NULL_LISTS=json"
+        DataError, match=rf"column {name} .*NULLs? in place of a .* cannot be NULL.*give NULL_LISTS=json"
     ):
         derive(NULL_LISTS.select([name]), "x", null_lists="refuse")
 

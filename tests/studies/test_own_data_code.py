@@ -22,7 +22,7 @@ import pytest
 
 from framehaul.__main__ import main
 from framehaul.data import generator
-from framehaul.data.schema import Table
+from framehaul.data.schema import COMMENT, Table
 from framehaul.errors import ServerError
 from framehaul.harness.passes import Ok
 from framehaul.harness.verify import Expected, dtype_drift
@@ -595,6 +595,9 @@ def test_two_things_of_one_name_are_not_mixed_up() -> None:
          "postgresql://me:s%40crt@db:5433/my%20db?sslmode=require"),
         ({"PGHOST": "/run/pg", "PGUSER": "me", "PGPASSWORD": "p w", "PGPORT": "1", "PGDATABASE": "d"},
          "postgresql://me:p%20w@%2Frun%2Fpg:1/d"),
+        ({"DATABASE_URL": "postgresql://u:p@%2FUsers%2FMe%2Fpg/db"}, "postgresql://u:p@%2FUsers%2FMe%2Fpg:5432/db"),
+        ({"DATABASE_URL": "postgresql:///db?host=/run/pg&user=me&port=7"}, "postgresql://me:@%2Frun%2Fpg:7/db"),
+        ({"DATABASE_URL": "postgresql://me@[::1]:6/db"}, "postgresql://me:@[::1]:6/db"),
         ({}, "postgresql://postgres:@localhost:5432/postgres"),
     ],
 )  # fmt: skip
@@ -622,7 +625,7 @@ def test_code_connects_where_the_usual_variables_say(
         ([], "DATA is missing: give the path of a file"),
         (["--data=nowhere.parquet"], "nowhere.parquet is not there"),
         (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
-        (["--data={data}", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
+        (["--data={data}", "--key=text"], "KEY='text': column text holds 1 NULL, the first in row 1"),
         (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
         (["--data={data}", "--rows=x"], "ROWS='x'"),
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
@@ -633,9 +636,9 @@ def test_code_connects_where_the_usual_variables_say(
         (["--data={data}", "--json=jsonb"], "JSON='jsonb': choose from text, native"),
         (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
-        (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULLs, the first in row 1"),
+        (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULL, the first in row 1"),
         (["--data={data}", "--mode=upsert", "--key=one"], "KEY='one' is not unique: 1 of its values repeat, first one"),
-        (["--data={data}", "--mode=upsert", "--key=text"], "KEY='text': column text holds 1 NULLs, the first in row 1"),
+        (["--data={data}", "--mode=upsert", "--key=text"], "KEY='text': column text holds 1 NULL, the first in row 1"),
     ],
 )  # fmt: skip
 def test_bad_input_to_make_mine_is_named_before_anything_starts(
@@ -692,6 +695,8 @@ def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, serv
     assert set(rows.filter(status="skipped")["technique"]) <= {found.name for found in techniques() if lacks(found)}
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     assert 'href="20_own_data.html"' in (page / "reports" / "index.html").read_text()
+    for path in (page / "reports" / "20_own_data").glob("*.py"):
+        assert COMMENT not in path.read_text(), "who makes the table as the code says would lose it to the next run"
     files = {path.stem for path in (page / "reports" / "20_own_data").glob("*.py")}
     assert files == {
         f"{database}_{direction}_{frame}"

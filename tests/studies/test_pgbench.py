@@ -277,6 +277,24 @@ def test_two_runs_do_not_measure_one_database_at_once(opened: Bench, service: Se
         Bench(service, settings, threading.Event())
 
 
+def test_the_lock_is_held_until_all_is_dropped_and_all_that_is_left_is_named(
+    service: Service, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Bench(service, settings, threading.Event())
+    first, second = (bench.SCHEMA.format(scale=scale) for scale in (1, 2))
+    made._schemas.extend([first, second])
+
+    def drop(schema: str) -> None:
+        with pytest.raises(BenchError, match="another run measures this database"):
+            Bench(service, settings, threading.Event())
+        raise ServerError(f"{schema} is busy")
+
+    monkeypatch.setattr(made, "_drop", drop)
+    assert str(made.clean()).startswith(f"schema {first}, {second} is left on")
+    again = Bench(service, settings, threading.Event())
+    assert again.clean() is None
+
+
 def test_an_interrupt_ends_pgbench_and_leaves_nothing(service: Service, settings: Settings) -> None:
     stop = threading.Event()
     made = Bench(service, settings, stop)

@@ -22,6 +22,7 @@ from framehaul.harness.trials import chosen_techniques
 from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
+from framehaul.settings import Settings
 from framehaul.studies.faults.breakable import breakable
 from framehaul.studies.summary.there_already import best_on_terms
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
@@ -74,7 +75,10 @@ def test_cases() -> None:
     ]  # fmt: skip
     assert cases([100], [1, 50], [0, 90]) == [Case(100, 1, 90), Case(100, 50, 0), Case(100, 50, 90)]
     assert cases([5], [10], [50]) == [Case(5, 10, 50)]
+    assert cases([5], [1], [0, 10, 60, 90]) == [Case(5, 1, 10), Case(5, 1, 90)]
     assert [Case(10, rows, 0).label for rows in (1, 2)] == ["1 row into 10, 0% there", "2 rows into 10, 0% there"]
+    assert Case(10, 1, 90).label == "1 row into 10, 100% there"
+    assert Case(300, 1000, 90).label == "1,000 rows into 300, 30% there"
     for wrong, said in (
         ({"shares": [101]}, "SHARES=101"), ({"targets": [5, 5]}, "TARGETS=5 5"),
         ({"incoming": [3, 3]}, "INCOMING=3 3"), ({"shares": [9, 0, 9]}, "SHARES=9 0 9"),
@@ -429,6 +433,42 @@ def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
     assert "skipped" in listing and "no driver" in listing
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("connection cut", (False, True, "no")), ("server killed", (False, True, "no")), ("reader", (False, True, "yes")),
+     ("writers", (True, False, "yes")), ("sent twice", (True, True, "no"))],
+)  # fmt: skip
+def test_one_failure_among_rounds_that_went_well_is_not_passed_over(
+    part: str, said: tuple[bool, bool, str]
+) -> None:  # fmt: skip
+    empty = {"left": None, "again": None, "seen": None, "lost_rows": None, "retries": None, "seconds": None}
+    wrong = empty | {"status": "failed", "reason": "no", "pass_": 2}
+    every = [one | {"seconds": 0.1} if one["part"] == "writers" else one for one in good(FAST, 0.1)]
+    (one,) = study.manners(passes_of(*every, *(row | wrong for row in every if row["part"] == part)))
+    assert (one.whole, one.shared, one.again) == said
+
+
+def test_a_run_that_goes_on_warms_up_again(
+    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Whose first case is done, and so was its warm-up, in another process."""
+    warm: list[tuple[Case, int]] = []
+    finished = Case(100, 5, 90)
+
+    def speed(_: Any, __: Any, database: Database, case: Case, rounds: Any, ___: Any) -> bool:
+        if database == "postgres":
+            warm.append((case, rounds.warmup))
+        return case != finished
+
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    monkeypatch.setattr(runs, "_speed", speed)
+    for name in ("_safety", "_crashes"):
+        monkeypatch.setattr(runs, name, lambda *_: None)
+    runs.run(targets=[100, 200, 300], incoming=[5], shares=[90], tried="fewest", passes=1, warmup=1, seed=1)
+    assert warm == [(finished, 1), (Case(200, 5, 90), 1), (Case(300, 5, 90), 0)]
+
+
 def test_two_writers_are_shown_by_how_many_of_their_keys_are_there() -> None:
     few = {"share": 0, "lost_rows": 3, "retries": 1, "errors": "psycopg.UniqueViolation 1"}
     every = [one | {"seconds": 0.1} if one["part"] == "writers" else one for one in good(FAST, 0.1)]
@@ -451,9 +491,9 @@ def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
 def test_situations_are_of_the_cases_that_were_measured() -> None:
     found = study.situations([Case(10, 5, 0), Case(10, 5, 90), Case(100, 1, 90)])
     assert [*found.values()] == [Case(100, 1, 90), Case(10, 5, 90), Case(10, 5, 0)]
-    assert study.situations([Case(10, 5, 90), Case(100, 1, 90)]).keys() == found.keys() - {
-        "many rows, most of them new"
-    }
+    for shares, other in (((90,), study.MOSTLY_NEW), ((0, 10), study.MOSTLY_THERE)):
+        known = [Case(10, 5, share) for share in shares]
+        assert study.situations([*known, Case(100, 1, 90)]).keys() == found.keys() - {other}
     assert study.situations([]) == {}
 
 

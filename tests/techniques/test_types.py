@@ -104,7 +104,7 @@ def test_what_would_be_changed_is_refused_by_its_column_before_anything_is_sent(
 def test_a_list_that_is_null_is_told_with_a_remedy() -> None:
     found = next(found for found in BEYOND if found.name == "polars_http_client_arrow_stream")
     with pytest.raises(
-        ValueError, match=r"value holds 1 NULLs in place of a list, .* Array .* make them empty lists, and keep"
+        ValueError, match=r"value holds 1 NULL in place of a list, .* Array .* make them empty lists, and keep"
     ):
         write_nowhere(found, case("list of int64: NULL"))
 
@@ -117,7 +117,7 @@ def test_nulls_outside_of_a_slice_are_none_of_it() -> None:
     content = pa.table({"m": pa.array(values, of.arrow_schema.field("m").type)})
     check_nested(content.slice(1, 1), of)
     for start, kind in ((0, "Tuple"), (2, "Map"), (3, "Tuple")):
-        with pytest.raises(ValueError, match=f"column m holds 1 NULLs in place of a .*{kind} cannot be NULL"):
+        with pytest.raises(ValueError, match=f"column m holds 1 NULL in place of a .*{kind} cannot be NULL"):
             check_nested(content.slice(start, 1), of)
 
 

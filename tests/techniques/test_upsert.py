@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from framehaul.data import generator
 from framehaul.data.frames import from_polars
-from framehaul.data.schema import ANALYTICS_METRICS, NESTED_METRICS, Column, ColumnType, Table
+from framehaul.data.schema import ANALYTICS_METRICS, COMMENT, NESTED_METRICS, Column, ColumnType, Table, quote_postgres
 from framehaul.errors import UnavailableError
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
@@ -87,6 +89,8 @@ def check_way(way: Technique, servers: Servers, table: Table) -> None:
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_hostile_names_nulls_and_a_second_time(way: Technique, servers: Servers) -> None:
     check_way(way, servers, SECOND_TABLE.renamed('framehaul upsert "t" `x` 100% a.b'))
+    columns = (Column("{staging}", ColumnType.INT64), Column("{0} %s", ColumnType.INT64))
+    check_way(way, servers, Table("framehaul_hostile", columns, ("{staging}",)))
 
 
 @pytest.mark.slow
@@ -156,6 +160,11 @@ def postgres(servers: Servers, *statements: str) -> list[tuple[Any, ...]]:
 
 HAS = {
     "grants": ("GRANT SELECT ON {0} TO PUBLIC", "grants"),
+    "grants on a column": ("GRANT SELECT (id) ON {0} TO PUBLIC", "grants"),
+    "owner": ("ALTER TABLE {0} OWNER TO pg_monitor", "another owner"),
+    "unlogged": ("ALTER TABLE {0} SET UNLOGGED", "no log of its own"),
+    "replica identity": ("ALTER TABLE {0} REPLICA IDENTITY FULL", "a replica identity"),
+    "rules": ("CREATE RULE none AS ON DELETE TO {0} DO INSTEAD NOTHING", "rules"),
     "trigger": (
         "CREATE TRIGGER one BEFORE UPDATE ON {0} FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
         "triggers or foreign keys",
@@ -188,6 +197,51 @@ def test_a_swapped_table_keeps_its_comment_and_indexes_and_loses_nothing_without
         )
         assert indexes == (2,)
     assert place_of(servers.postgres).beside() == 0
+
+
+def test_a_swapped_table_is_where_it_was_and_nobody_loses_it(servers: Servers) -> None:
+    way, (there, come) = BY_NAME["polars_pgpq_table_swap"], frames(KEY_ALONE)
+    name, user = KEY_ALONE.postgres_name, quote_postgres(servers.postgres.user)
+    comment = "'loaded from {staging} nightly'"
+    with filled(way, servers, KEY_ALONE, there) as table:
+        postgres(servers, f"CREATE SCHEMA {user}", f"COMMENT ON TABLE {name} IS {comment}")
+        try:
+            call(way, servers, table, come)
+            schemas = f"SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = '{KEY_ALONE.name}'"
+            assert postgres(servers, schemas) == [("public",)]
+            assert postgres(servers, f"SELECT obj_description('{name}'::regclass)") == [
+                ("loaded from {staging} nightly",)
+            ]
+            assert difference(way, servers, table, merged(there, come, KEY_ALONE)) is None
+        finally:
+            postgres(servers, f"DROP SCHEMA {user} CASCADE", f"COMMENT ON TABLE {name} IS '{COMMENT}'")
+        for made, gone, said in (
+            ("CREATE PUBLICATION framehaul_some FOR TABLE {}", "DROP PUBLICATION framehaul_some", "publications"),
+            ("CREATE TABLE framehaul_heir () INHERITS ({})", "DROP TABLE framehaul_heir", "inheritance"),
+        ):
+            postgres(servers, made.format(name))
+            try:
+                with pytest.raises(ValueError, match=said):
+                    call(way, servers, table, come)
+            finally:
+                postgres(servers, gone)
+
+
+def test_what_a_table_gets_while_a_swap_waits_for_its_lock_is_not_lost(servers: Servers) -> None:
+    way, (there, come) = BY_NAME["polars_pgpq_table_swap"], frames(KEY_ALONE)
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with (
+        filled(way, servers, KEY_ALONE, there) as table, psycopg.connect(servers.postgres.dsn()) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):  # fmt: skip
+        other.execute(HAS["trigger"][0].format(table.postgres_name).encode())
+        swap = pool.submit(call, way, servers, table, come)
+        while not swap.done() and postgres(servers, waits) == [(0,)]:
+            time.sleep(0.01)
+        other.commit()
+        with pytest.raises(ValueError, match="triggers or foreign keys"):
+            swap.result()
+        assert difference(way, servers, table, there) is None
 
 
 @contextmanager

@@ -24,6 +24,10 @@ BATCH_ROWS = 65_536
 UUID_BYTES = 16
 UUIDS = pd.ArrowDtype(pa.uuid())
 """The dtype of pandas for UUIDs as Arrow's extension type has them."""
+FIRST_DAYS = -2_440_588
+"""4713 BC, by days since 1970: no server has dates before it."""
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
+"""Of a second."""
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
@@ -363,6 +367,10 @@ def to_pandas(arrow: pa.Table, table: Table, *, valid: bool = False) -> pd.DataF
     columns: dict[str, Any] = {}
     for column in table.columns:
         values, wanted = arrow.column(column.name), column.types.arrow
+        if not column.nullable and values.null_count and (pa.types.is_boolean(wanted) or pa.types.is_floating(wanted)):
+            raise ValueError(
+                f"column {column.name} holds NULL, which its dtype {column.pandas_dtype} would take for False or NaN"
+            )
         if column.type is ColumnType.ENUM:
             check_enum(values, column)  # pandas would make NULL of what is none of its values
             columns[column.name] = pd.Categorical(values.cast(pa.string()).to_pylist(), enum_values(column))
@@ -483,9 +491,33 @@ def valid_array(array: pa.Array, name: str, first_row: int) -> pa.Array:
             return valid_text(array, name, first_row)
     else:  # takes Arrow no time where each value has its place, or where there is none
         array.validate(full=True)
+        check_finite(array)
         if kind in (pa.string_view(), pa.binary_view()):
             return without_views_of_null(array)
     return array
+
+
+def check_finite(array: pa.Array) -> None:
+    """Raises ArrowInvalid for days and moments that are none, at any depth.
+
+    For infinity of PostgreSQL drivers give the greatest numbers there are, or those that come of counting on beyond
+    them. Its days begin with 4713 BC: https://www.postgresql.org/docs/18/datatype-datetime.html
+    """
+    kind = array.type
+    if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all nanoseconds are moments
+        first = FIRST_DAYS * (1 if pa.types.is_date32(kind) else 86_400 * UNITS[kind.unit])
+        number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        least, most = pc.min_max(array.cast(number)).as_py().values()
+        greatest = 2 ** (number.bit_width - 1) - 1
+        if least is not None and (least < first or most == greatest):
+            raise pa.ArrowInvalid("it holds infinity or -infinity, which no dataframe has in place of a date")
+    elif pa.types.is_struct(kind):
+        for inner in array.flatten():
+            check_finite(inner)
+    elif pa.types.is_map(kind):
+        check_finite(array.items)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        check_finite(array.flatten())
 
 
 def without_views_of_null(values: pa.Array) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import itertools
 import json
@@ -11,7 +12,7 @@ import platform
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def metadata(settings: Settings) -> dict[str, Any]:
         "libraries": _installed(dependencies()),
         "commit": _commit(settings.out),
     }
+
+
+def digest(metadata: Mapping[str, Any]) -> str:
+    """Of machine, Python and libraries: what was made with the same was made in one place with one set of them."""
+    made_with = {part: metadata[part] for part in ("machine", "python", "libraries")}
+    return hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def load() -> dict[str, Any]:

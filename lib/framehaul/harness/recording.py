@@ -116,16 +116,14 @@ def recording(
     if terms is not None:
         of_run = vars(settings.of_a_run())
         terms = {**terms, "code": store.code_digest(), "settings": of_run, "environment": metadata}
-        if settings.fresh:
-            path.with_suffix(".partial.terms").unlink(missing_ok=True)
     with (
-        store.Writer(path, kind, terms, order) as writer,
+        store.Writer(path, kind, terms, order, fresh=settings.fresh) as writer,
         settled(),
         # On standard output: a log of the run shows it as it goes.
         tqdm(total=None, file=sys.stdout, mininterval=1, unit=unit, ncols=100) as bar,
     ):
-        if writer.finished:
-            passes = len(writer.finished)
+        passes = len(writer.finished)
+        if passes:
             bar.write(
                 f"goes on after {passes} passes that an interrupted run has left; FRESH=1 starts anew", sys.stdout
             )
@@ -139,7 +137,8 @@ def recording(
     cores_now = cores_cpu()
     known = {
         "run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}, **load,
-        "commit": metadata["commit"], "data_filesystem": metadata["machine"]["state_dir_filesystem"],
+        "commit": metadata["commit"], "made_with": environment.digest(metadata), "resumed_after": passes,
+        "data_filesystem": metadata["machine"]["state_dir_filesystem"],
         "stolen_s": round(cores_now.stolen_s - cores.stolen_s, 2) if cores and cores_now else None,
     }  # fmt: skip
     store.write_run(path.parent, metadata, notebook, known | this_run.metadata)

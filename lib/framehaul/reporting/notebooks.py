@@ -15,7 +15,7 @@ from typing import Any, Self, TextIO
 import nbformat
 import papermill
 from jupyter_client.manager import AsyncKernelManager
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellTimeoutError
 from papermill.exceptions import PapermillException
 from traitlets import Dict
 from traitlets.config import Config
@@ -204,7 +204,7 @@ def _execute(
                 kernel_name="python3", progress_bar=sys.stderr.isatty() and output is sys.stdout, stdout_file=output,
                 execution_timeout=_patience_seconds(study, values), kernel_manager_class=Kernel, config=kernel,
             )  # fmt: skip
-        except (PapermillException, CellTimeoutError, DeadKernelError) as error:
+        except (PapermillException, CellTimeoutError, RuntimeError) as error:  # a kernel that dies, or never answers
             return " ".join(str(error).split())[-300:]
     return None
 

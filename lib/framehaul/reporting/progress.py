@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from framehaul.errors import ResultsError
+from framehaul.harness import environment
 from framehaul.reporting.study import NOTEBOOKS, Study
 from framehaul.results import store
 from framehaul.settings import PRESETS, PROJECT, Settings
@@ -166,9 +167,10 @@ class Plan:
 
 
 def _digest(chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> str:
-    """Of all that decides what a run gives: code, notebooks, their parameters, settings."""
+    """Of all that decides what a run gives: code, notebooks, their parameters, settings, libraries and machine."""
     terms = {
         "code": store.code_digest(), "settings": vars(settings.of_a_run()),
+        "made_with": environment.digest(environment.metadata(settings)),
         "notebooks": {
             study.notebook: [values, (NOTEBOOKS / f"{study.notebook}.ipynb").read_text("utf8")]
             for study, values in chosen

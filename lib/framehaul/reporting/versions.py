@@ -41,6 +41,8 @@ def _others(run: dict[str, Any]) -> str:
     """What others had of the machine during a run, where that is known."""
     stolen, counts = run.get("stolen_s"), run.get("disturbed", {})
     text = "" if stolen is None else f"; CPU time stolen during it: {stolen:g} s"
+    if resumed := run.get("resumed_after"):
+        text += f"; gone on from after {resumed} passes, what is said here is of the passes since"
     if counts:
         text += (
             f"; of {counts['watched']} passes {counts['repeated']} were made again because others had the machine, "

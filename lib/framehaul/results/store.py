@@ -10,7 +10,7 @@ import io
 import json
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, asdict, astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -118,14 +118,17 @@ class Writer:
     what an interrupted run has finished stays there, for one of the same `terms` to go on from, and the results of an
     earlier complete run stay in `NAME.csv`.
 
+    Nothing of such a run is taken where it is to be `fresh`.
+
     With an `order` the complete file is sorted by it, which gets a row as text. Such rows come by the thousand: they
     outlast the end of the process, not of the machine.
     """
 
     def __init__(
         self, path: Path, kind: type[DataclassInstance] = Result, terms: Mapping[str, Any] | None = None,
-        order: Callable[[list[str]], int] | None = None,
+        order: Callable[[list[str]], int] | None = None, *, fresh: bool = False,
     ) -> None:  # fmt: skip
+        self._fresh = fresh
         self.path, self._kind, self._columns, self._order = path, kind, columns_of(kind), order
         self._partial, self._terms_file = path.with_suffix(".partial.csv"), path.with_suffix(".partial.terms")
         text = json.dumps(terms, sort_keys=True, default=str)
@@ -137,30 +140,37 @@ class Writer:
     def __enter__(self) -> Self:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("a+", newline="", encoding="utf8")
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._file.close()
-                raise ResultsError(
-                    f"{self._partial} is being written by another run; wait for it, or choose another OUT"
-                ) from None
-            left = self._left()
-            if self._terms is not None:
-                self._terms_file.write_text(self._terms, "utf8")
+            with ExitStack() as stack:
+                self._file = stack.enter_context(self._partial.open("a+", newline="", encoding="utf8"))
+                left = self._begin()
+                stack.pop_all()  # from here on it is for the end of the block
+        except BlockingIOError:
+            raise ResultsError(
+                f"{self._partial} is being written by another run; wait for it, or choose another OUT"
+            ) from None
         except OSError as error:
             raise ResultsError(f"cannot write {self._partial}: {error.strerror}; choose a writable OUT") from error
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        if not left:
-            self._file.truncate(0)
-            self._writer.writerow(self._columns)
-            self._file.flush()
         names = [one.name for one in fields(self._kind)]
         which = [names.index(name) for name in identifying(self._kind)]
         self.finished = {tuple(row[at] for at in which) for row in left}
         if left and "run_id" in self._columns:
             self.run_id = left[0][self._columns.index("run_id")]
         return self
+
+    def _begin(self) -> list[list[str]]:
+        """Nobody else writes from here on. The rows that are left, or none, under the terms of this run."""
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        left = [] if self._fresh else self._left()
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        if not left:  # what is there goes before the terms do, so that it never stands under those of another run
+            self._file.truncate(0)
+            self._writer.writerow(self._columns)
+            self._file.flush()
+            if self._terms is not None:
+                terms = self._terms_file.with_suffix(".new")
+                terms.write_text(self._terms, "utf8")
+                terms.replace(self._terms_file)
+        return left
 
     def _left(self) -> list[list[str]]:
         """The rows that a run on the same terms has left; the piece of one behind them is removed.
@@ -171,10 +181,13 @@ class Writer:
             return []
         if self._terms_file.read_text("utf8", errors="replace") != self._terms:
             return []
-        text = self._partial.read_bytes().decode(errors="replace")
-        for whole in (text, text[: text.rfind("\n") + 1]):
-            rows = self._rows_in(whole)
-            if rows and "\ufffd" not in whole:
+        content = self._partial.read_bytes()
+        for part in (content, content[: content.rfind(b"\n") + 1]):
+            try:
+                whole = part.decode()
+            except UnicodeDecodeError:
+                continue
+            if rows := self._rows_in(whole):
                 kept = max((at for at, row in enumerate(rows, 1) if not self._failed(row)), default=0)
                 failures = io.StringIO(newline="")
                 csv.writer(failures, lineterminator="\n").writerows(rows[kept:])

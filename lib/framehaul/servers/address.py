@@ -56,7 +56,8 @@ class PostgresServer:
 
     def through(self, port: int) -> Self:
         """The same server, reached through a relay on this machine."""
-        return replace(self, host="127.0.0.1", port=port)
+        options = tuple(one for one in self.options if one[0] != "hostaddr")  # it would win over the host
+        return replace(self, host="127.0.0.1", port=port, options=options)
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ def parse_postgres_dsn(setting: str, dsn: str) -> PostgresServer:
             f"{setting} is not a libpq connection string of one server, such as "
             "postgresql://user:password@host:5432/database or host=... user=... password=... dbname=..."
         ) from None
+    if "service" in given:
+        raise ServerError(f"{setting} names a service of a file, which is not read here: give its host, port and so on")
     user = given.pop("user", "postgres")
     return PostgresServer(
         host=given.pop("host", "localhost"), port=port, user=user, password=given.pop("password", ""),

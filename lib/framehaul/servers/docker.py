@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -34,7 +35,13 @@ EVERY_PROFILE = ("--profile", "*")
 def running(settings: Settings) -> Iterator[Servers]:
     """The compose services; taken down at the end unless they were up before."""
     were_up = bool(_compose(settings, "ps", "--quiet", "--status=running").strip())
-    servers = start(settings)
+    try:
+        servers = start(settings)
+    except BaseException:
+        if not were_up:
+            with contextlib.suppress(ServerError):  # what is raised already says why
+                stop(settings)
+        raise
     try:
         yield servers
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from framehaul.settings import TOOLS, Settings
 ADDRESSES = "servers.json"
 LOCK = "supervisor.lock"
 LOG = "supervisor.log"
+HOME_OF_A_RUN = re.compile(r"[a-z_]+-(\d+)-\w{8}")
+"""What a directory for servers of one process is called: of which kind, and of whom."""
 LOG_LINES = 10
 START_SECONDS = 90
 
@@ -110,7 +113,8 @@ def home_of_a_run(state_dir: Path, kind: str) -> Iterator[Path]:
     """
     state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     for left in state_dir.glob(f"{kind}-*"):
-        if not psutil.pid_exists(int(left.name.split("-")[1])) and not is_kept(left):
+        of = HOME_OF_A_RUN.fullmatch(left.name)
+        if of and not psutil.pid_exists(int(of[1])) and not is_kept(left):
             remove(left)
     home = Path(tempfile.mkdtemp(prefix=f"{kind}-{os.getpid()}-", dir=state_dir))
     home.chmod(0o711)  # PostgreSQL's own account passes through

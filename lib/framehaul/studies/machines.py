@@ -122,6 +122,9 @@ def _of_environment(metadata: Mapping[str, Any]) -> Iterator[str]:
     commits = {str(commit), *(str(run["commit"]) for run in runs.values() if "commit" in run)}
     if len(commits) > 1:
         yield f"made at several commits ({', '.join(sorted(commits))}): a run is of one; run all again"
+    made_with = {str(run["made_with"]) for run in runs.values() if "made_with" in run}
+    if len(made_with) > 1:
+        yield "made on several machines, or with several sets of libraries: a run is of one; run all again"
     for one in sorted(commits):
         if not COMMIT.fullmatch(one):
             yield f"made at commit {one[:40]}: code that was changed, or is in no repository; commit it and run again"
@@ -152,7 +155,7 @@ def _of_file(path: Path, run: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{path.name}: it holds nothing; run {study.notebook} again"
         return
     known = set(store.columns_of(kind))
-    if "run_id" in known and {*passes["run_id"]} != {run.get("run_id")}:
+    if "run_id" in known and {*passes["run_id"]} != {str(run.get("run_id"))}:
         yield f"{path.name}: its passes are not those of the run in {ENVIRONMENT}; run {study.notebook} again"
     if "status" in known:
         yield from _failed(path.name, study.subject, passes)

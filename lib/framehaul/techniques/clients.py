@@ -14,7 +14,7 @@ import ssl
 import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +113,17 @@ def in_chunks(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     yield b"0\r\n\r\n"
 
 
+class Answer(http.client.HTTPResponse):
+    """A response that knows whether it was closed before its end: the rest of it is still to come."""
+
+    cut_off = False
+
+    def close(self) -> None:
+        """As any file."""
+        self.cut_off = self.cut_off or getattr(self, "fp", None) is not None
+        super().close()
+
+
 @dataclass(frozen=True)
 class HttpConnection:
     """ClickHouse's HTTP interface over one kept connection of the standard library's `http.client`."""
@@ -120,34 +131,34 @@ class HttpConnection:
     connection: http.client.HTTPConnection
     database: str
     headers: dict[str, str]
+    _last: list[http.client.HTTPResponse] = field(default_factory=list, compare=False, repr=False)
 
     def post(
         self, query: str, *, body: bytes | Iterator[Buffer] = b"", settings: Mapping[str, str | int] = NO_SETTINGS
     ) -> http.client.HTTPResponse:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
-        The connection can be used again when the response has been read to its end. Raises QueryError, and what the
-        iterator raises: where half of a body was sent, the connection is closed, and the next query opens another.
+        Where a response was not read to its end, or half of a body was sent, the connection is closed, and the next
+        query opens another. Raises QueryError, and what the iterator raises.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
-        # A server that refuses a body closes the connection while we are sending; its answer says why.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            if isinstance(body, bytes):
-                self.connection.request("POST", f"/?{parameters}", body, self.headers)
-            else:
-                # What comes first is made before the server is asked, which waits for more for 30 seconds:
-                # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
-                chunks = in_chunks(body)
-                begun = [*islice(chunks, 1)]
-                chunked = {**self.headers, "Transfer-Encoding": "chunked"}
-                try:
-                    self.connection.request("POST", f"/?{parameters}", chain(begun, chunks), chunked)
-                except (BrokenPipeError, ConnectionResetError):
-                    raise
-                except BaseException:
-                    self.connection.close()
-                    raise
-        response = self.connection.getresponse()
+        headers, content = self.headers, body
+        if not isinstance(body, bytes):
+            # What comes first is made before the server is asked, which waits for more for 30 seconds:
+            # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
+            chunks = in_chunks(body)
+            content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
+        if any(isinstance(one, Answer) and one.cut_off for one in self._last):
+            self.connection.close()
+        try:
+            # A server that refuses a body closes the connection while we are sending; its answer says why.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self.connection.request("POST", f"/?{parameters}", content, headers)
+            response = self.connection.getresponse()
+        except BaseException:
+            self.connection.close()
+            raise
+        self._last[:] = [response]
         if response.status != http.client.OK:
             raise QueryError(response.read().decode(errors="replace"))
         return response
@@ -523,6 +534,7 @@ def open_http_client(server: ClickHouseServer) -> Iterator[HttpConnection]:
     """A connection of `http.client`, already open."""
     kind = http.client.HTTPSConnection if server.secure else http.client.HTTPConnection
     with contextlib.closing(kind(server.host, server.http_port, timeout=TIMEOUT_SECONDS)) as plain:
+        plain.response_class = Answer
         connection = HttpConnection(plain, server.database, _headers(server))
         connection.post("SELECT 1").read()
         yield connection

@@ -64,9 +64,13 @@ async def emptied_by_asyncpg(connection: asyncpg.Connection[Any], table: Table) 
 @contextmanager
 def emptied_by_adbc(connection: AdbcConnection, table: Table) -> Iterator[Table]:
     """As `emptied`; the transaction begins here, and whoever writes the rows commits it."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {table.postgres_name}")
-    yield table
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"TRUNCATE {table.postgres_name}")
+        yield table
+    except BaseException:
+        connection.rollback()  # else whoever commits next commits it
+        raise
 
 
 @contextmanager

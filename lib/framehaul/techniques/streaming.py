@@ -158,7 +158,7 @@ def insert_batches(
         clickhouse_write.insert_native(connection, table, blocks)
         return
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    settings = clickhouse_write.ARROW | {"min_insert_block_size_rows": together}
+    settings = clickhouse_write.ARROW | clickhouse_write.own_token() | {"min_insert_block_size_rows": together}
     parts = (clickhouse_write.with_long_text(pa.Table.from_batches([batch]), table) for batch in conforming)
     sent = (batch for part in parts for batch in part.cast(table.arrow_schema).to_batches())
     connection.post(query, body=encode_stream(table.arrow_schema, sent), settings=settings).read()

@@ -329,10 +329,12 @@ def kill_under(broken: BreakableServers, paths: list[Path], fault: Fault) -> Non
         for path, future in zip(paths, running, strict=True):
             while not path.held.wait(0.05) and not future.done():
                 pass  # it is on its way
-        broken.kill("postgres", "clickhouse")
-        broken.start("postgres", "clickhouse")
-        for path in paths:
-            path.server_is_back.set()
+        try:
+            broken.kill("postgres", "clickhouse")
+            broken.start("postgres", "clickhouse")
+        finally:  # else they would wait for ever, and whoever waits for them would not hear why
+            for path in paths:
+                path.server_is_back.set()
         for future in running:
             future.result()
 

@@ -92,8 +92,8 @@ class Judged:
 
 
 def measured(cpu: Ratio, wall: Ratio) -> Ratio:
-    """By CPU time, or by the clock where nothing could be replayed."""
-    return cpu if cpu.logs else wall
+    """By CPU time, or by the clock where nothing could be replayed, or not from some round on."""
+    return cpu if cpu.rounds >= min(ratios.LEAST_ROUNDS, max(wall.rounds, 1)) else wall
 
 
 def beyond(ratio: Ratio) -> float:
@@ -240,7 +240,7 @@ def _of_one(passes: pl.DataFrame, facts: list[dict[str, str]], of: _Told, leak: 
         ("fails", bool(after), [f"candidate: {after}"]),
         ("fails", "fails" in worse, []),
         ("wrong", "wrong" in worse, []),
-        ("slower", bool(slower) and of.signs[0] <= 0, [f"{name} {ratio}" for name, ratio in slower]),
+        ("slower", bool(slower), [f"{name} {ratio}" for name, ratio in slower]),
         ("dtypes changed", "dtypes changed" in worse, []),
         ("leaks", bool(leak), []),
         ("faster", max(of.signs) > 0, []),

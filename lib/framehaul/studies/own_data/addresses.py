@@ -10,16 +10,22 @@ from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer
 
 
 def postgres_server() -> PostgresServer:
-    """The server of DATABASE_URL (`postgresql://user:password@host:port/database`), or of PGHOST, PGUSER and so on."""
+    """The server of DATABASE_URL (`postgresql://user:password@host:port/database`), or of PGHOST, PGUSER and so on.
+
+    What stands behind its question mark wins, `?host=/run/postgresql` for a socket, as for any client of libpq.
+    """
     url = urlsplit(os.environ.get("DATABASE_URL", ""))
-    user = unquote(url.username or "") or os.environ.get("PGUSER", "postgres")
+    place = url.netloc.rpartition("@")[2]  # not url.hostname, which has no capitals, as directories of sockets do
+    host = place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
+    said = dict(parse_qsl(url.query))
+    user = said.pop("user", "") or unquote(url.username or "") or os.environ.get("PGUSER", "postgres")
     return PostgresServer(
-        host=unquote(url.hostname or "") or os.environ.get("PGHOST", "localhost"),
-        port=url.port or int(os.environ.get("PGPORT", "5432")),
+        host=said.pop("host", "") or unquote(host) or os.environ.get("PGHOST", "localhost"),
+        port=int(said.pop("port", "") or url.port or os.environ.get("PGPORT", "5432")),
         user=user,
-        password=unquote(url.password or "") or os.environ.get("PGPASSWORD", ""),
-        database=unquote(url.path.lstrip("/")) or os.environ.get("PGDATABASE", user),
-        options=tuple(parse_qsl(url.query)),
+        password=said.pop("password", "") or unquote(url.password or "") or os.environ.get("PGPASSWORD", ""),
+        database=said.pop("dbname", "") or unquote(url.path.lstrip("/")) or os.environ.get("PGDATABASE", user),
+        options=tuple(said.items()),
     )
 
 

@@ -21,6 +21,14 @@ STATEMENT = re.compile(
 QUOTED = re.compile(r"""'(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`\\]|\\.)*`""")
 
 
+OURS = f"\nCOMMENT {quote_clickhouse_text(COMMENT)}"
+
+
+def unmarked(statement: str) -> str:
+    """A CREATE TABLE to be taken away: without what says that its table is ours, and that the next run may drop it."""
+    return statement.replace(OURS, "")
+
+
 def edited(tables: Mapping[Database, Table], postgres_ddl: str, clickhouse_ddl: str) -> dict[Database, Table]:
     """The tables with these statements in place of those that follow from columns; empty ones change nothing.
 
@@ -28,7 +36,7 @@ def edited(tables: Mapping[Database, Table], postgres_ddl: str, clickhouse_ddl: 
     """
     clickhouse = _body("clickhouse_ddl", clickhouse_ddl, tables["clickhouse"])
     if clickhouse and COMMENT not in clickhouse:
-        clickhouse += f"\nCOMMENT {quote_clickhouse_text(COMMENT)}"
+        clickhouse += OURS
     return {
         "postgres": replace(tables["postgres"], postgres_body=_body("postgres_ddl", postgres_ddl, tables["postgres"])),
         "clickhouse": replace(tables["clickhouse"], clickhouse_body=clickhouse),

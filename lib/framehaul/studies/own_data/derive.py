@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import json as json_module
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
 from typing import cast
 
@@ -67,6 +65,7 @@ from framehaul.techniques.beyond.clickhouse_write import (
     native_documents,
 )
 from framehaul.techniques.registry import Database
+from framehaul.techniques.upsert.rows import as_compared
 
 MOST_COLUMNS = 1600
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
@@ -804,17 +803,6 @@ WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], 
 """Those that what Arrow wraps around values decides; they come before the others, and get the values as they are."""
 
 
-WRITTEN_ALIKE: dict[ColumnType, Callable[[str], str]] = {
-    ColumnType.UUID: str.lower,
-    ColumnType.IPV6: lambda text: IPv6Address(text).exploded,
-    ColumnType.JSON: lambda text: json_module.dumps(
-        json_module.loads(text, parse_float=Decimal), sort_keys=True, default=str
-    ),
-    **dict.fromkeys(LONG_NUMBERS[:4], lambda text: str(int(text))),
-}
-"""One text for each value of a type that has several."""
-
-
 def _check_key(table: Table, content: pa.Table) -> None:
     """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
@@ -827,15 +815,13 @@ def _check_key(table: Table, content: pa.Table) -> None:
             missing = pl.Series(values=content.column(name)).is_null()
             if missing.any():
                 raise DataError(
-                    f"{variable}={' '.join(names)!r}: column {name} holds {missing.sum():,} NULLs, the first in row "
+                    f"{variable}={' '.join(names)!r}: column {name} holds {missing.sum():,} "
+                    f"NULL{'s' * (missing.sum() > 1)}, the first in row "
                     f"{missing.arg_max():,}, which neither a key nor an order may: leave it out, or fill them"
                 )
     if not table.key:
         return
-    keys = cast("pl.DataFrame", pl.from_arrow(content.select(table.key)))
-    for column in table.columns:
-        if column.name in table.key and column.type in WRITTEN_ALIKE:  # as the servers compare them
-            keys = keys.with_columns(pl.col(column.name).map_elements(WRITTEN_ALIKE[column.type], pl.String))
+    keys = as_compared(cast("pl.DataFrame", pl.from_arrow(content.select(table.key))), table)
     repeated = keys.filter(keys.is_duplicated())
     if not repeated.is_empty():
         first = repeated.row(0, named=True)

@@ -53,7 +53,9 @@ def kind_of(path: Path) -> str:
         return "parquet"
     if start.startswith((ARROW_FILE, ARROW_STREAM)):
         return "arrow"
-    return "json" if JSON_SUFFIXES & {suffix.lower() for suffix in path.suffixes[-2:]} else "csv"
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] and suffixes[-1] in PACKED_SUFFIXES
+    return "json" if JSON_SUFFIXES & {*(suffixes[-2:-1] if packed else suffixes[-1:])} else "csv"
 
 
 def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.Table, list[str]]:

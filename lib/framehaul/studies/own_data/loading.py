@@ -300,7 +300,11 @@ def read_ipc(path: str, table: Table) -> pa.Table:
 
 def read_csv(path: str, table: Table) -> pa.Table:
     """A CSV in the types of the table; an empty field is NULL, and so, outside of text, are NA, NULL and the like."""
-    parse = pa.csv.ParseOptions(delimiter="\t" if ".tsv" in path.lower() else ",", newlines_in_values=True)
+    with pa.input_stream(path, compression="detect") as stream:
+        text = stream.read()
+    tabs = ".tsv" in path.replace("\\", "/").rpartition("/")[2].lower()
+    parse = pa.csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True)
+    whole = pa.csv.ReadOptions(block_size=len(text) + 1)  # a row may be longer than any block
     texts = [column.name for column in table.columns if column.types.arrow == pa.string()]
     others = [name for name in table.column_names if name not in texts]
     types = {column.name: column.types.arrow for column in table.columns}
@@ -309,7 +313,7 @@ def read_csv(path: str, table: Table) -> pa.Table:
         quoted_strings_can_be_null=False,
     )  # fmt: skip
     of_others = pa.csv.ConvertOptions(include_columns=others, column_types=types)
-    parts = [pa.csv.read_csv(path, None, parse, convert)
+    parts = [pa.csv.read_csv(pa.BufferReader(text), whole, parse, convert)
              for convert, names in ((of_text, texts), (of_others, others)) if names]  # fmt: skip
     columns = {name: part.column(name) for part in parts for name in part.column_names}
     return fitted(pa.table(columns), table)

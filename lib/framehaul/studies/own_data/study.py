@@ -93,7 +93,7 @@ class Frame:
         for parameter, text in (
             ("postgres_ddl", tables["postgres"].postgres_ddl), ("clickhouse_ddl", tables["clickhouse"].clickhouse_ddl),
         ):  # fmt: skip
-            display(Markdown(f"`{parameter}`"), Code(text, language="sql"))
+            display(Markdown(f"`{parameter}`"), Code(ddl.unmarked(text), language="sql"))
 
 
 def open_frame(
@@ -308,7 +308,7 @@ class Mine(Shown):
             plain = replace(table, postgres_body="", clickhouse_body="")
             registered, _ = modes.as_measured(choice.best)
             replaces = choice.best["contract"] == modes.REPLACE
-            self.snippets.append(snippet(registered, plain, statement, kind, replaces=replaces))
+            self.snippets.append(snippet(registered, plain, ddl.unmarked(statement), kind, replaces=replaces))
             (directory / choice.file).write_text(self.snippets[-1].code, "utf8")
         return self
 

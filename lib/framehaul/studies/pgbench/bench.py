@@ -151,13 +151,19 @@ class Bench:
 
     def clean(self) -> str | None:
         """Drop our data sets; what could not be dropped and why, or None."""
-        self._lock.close()
+        left: list[str] = []
+        why = ""
         try:
             for schema in self._schemas:
-                self._drop(schema)
-        except ServerError as error:
-            return f"schema {schema} is left on {self._service.name}, drop it by hand: {error}"
-        return None
+                try:
+                    self._drop(schema)
+                except ServerError as error:
+                    left, why = [*left, schema], str(error)
+        finally:  # not before: whoever comes next would make the same ones
+            self._lock.close()
+        if not left:
+            return None
+        return f"schema {', '.join(left)} is left on {self._service.name}, drop it by hand: {why}"
 
     def _refuse_foreign_tables(self) -> None:
         foreign = self._tables.run(

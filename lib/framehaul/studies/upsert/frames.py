@@ -41,7 +41,8 @@ class Case:
     @property
     def label(self) -> str:
         """As a reader knows it."""
-        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target:,}, {self.share}% there"
+        there = round(PER_CENT * self.existing / self.rows)  # of one row all or none, whatever the share
+        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target:,}, {there}% there"
 
     @property
     def existing(self) -> int:
@@ -63,7 +64,7 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
     """Of every table the most rows that fit, of all shares, and fewer rows, of the largest share.
 
     Two tables have less: the smallest only the most rows, the largest only the fewest, of the largest share. Where
-    there is one table alone it has all.
+    there is one table alone it has all. Of shares that are the same work, as of one row, the largest stands for all.
     """
     *smaller, largest = sorted(targets)
     every = []
@@ -71,7 +72,8 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
         *fewer, most = [rows for rows in sorted(incoming) if rows <= target] or [min(incoming)]
         every += [Case(target, rows, max(shares)) for rows in fewer if not smaller or target != smaller[0]]
         every += [Case(target, most, share) for share in sorted(shares)]
-    return [*every, *([Case(largest, min(incoming), max(shares))] if smaller else [])]
+    every += [Case(largest, min(incoming), max(shares))] if smaller else []
+    return [*{(one.target, one.rows, one.existing): one for one in every}.values()]
 
 
 def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:

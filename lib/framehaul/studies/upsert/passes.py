@@ -86,6 +86,5 @@ def placed(directory: Path) -> pl.DataFrame:
         notebook=pl.lit(STUDY.notebook), connections=pl.lit(1),
         frame=pl.col("technique").replace({name: frame for name, (frame, _) in names.items()}),
         driver=pl.col("technique").replace({name: driver for name, (_, driver) in names.items()}),
-        table=pl.format("{} rows there before", "target_rows"),
-        variant=pl.format("{}% of the keys there", "share"),
+        table=pl.format("{} rows there before, {}% of the keys", "target_rows", "share"), variant=pl.lit(""),
     )  # fmt: skip

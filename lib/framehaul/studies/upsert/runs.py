@@ -74,13 +74,15 @@ def run(
         # Servers that are killed take as long as all else here: in a look they are once.
         kills = Rounds(min(len(ORDER), passes) if passes >= LEAST_ROUNDS else 1, 0, seed)
         trials = 1 + len(shares) * passes + len(FAULTS) + kills.passes
-        timed = [Rounds(passes_of(case, passes), 0 if at else warmup, seed) for at, case in enumerate(every)]
-        this_run.expect(ways * (sum(one.passes for one in timed) + warmup) + ways_broken * trials)
+        timed = sum(passes_of(case, passes) for case in every)
+        this_run.expect(ways * (timed + warmup) + ways_broken * trials)
 
         def work(stop: threading.Event) -> None:
             for database in BOTH:
-                for case, here in zip(every, timed, strict=True):
-                    _speed(this_run, both, database, case, here, stop)
+                cold = warmup  # also where an interrupted run has finished the first cases
+                for case in every:
+                    if _speed(this_run, both, database, case, Rounds(passes_of(case, passes), cold, seed), stop):
+                        cold = 0
                 _safety(this_run, both, database, broken[database], min(targets), sorted(shares), rounds, stop)
             _crashes(this_run, [*chain(*broken.values())], min(targets), max(shares), kills, stop)
 
@@ -117,12 +119,14 @@ def _is_left(this_run: Recording, part: Part, ways: list[Technique], case: Case,
 
 def _speed(
     this_run: Recording, both: Servers, database: Database, case: Case, rounds: Rounds, stop: threading.Event
-) -> None:
+) -> bool:
+    """Whether something of the case was left to be measured."""
     if not _is_left(this_run, "speed", upserts(database), case, rounds.passes):
-        return
+        return False
     bench, come = bench_of(place_of(both.of(database)), case, rounds.seed)
     with bench:
         _rounds(this_run, "speed", upserts(database), case, lambda one, _: timed(bench, one, come), rounds, stop)
+    return True
 
 
 def _safety(

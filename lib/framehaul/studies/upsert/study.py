@@ -43,10 +43,12 @@ TITLES = {
 }  # fmt: skip
 WHOLE = {"old", "new"}
 """What a reader may see of an upsert that is all or nothing,"""
-MOSTLY_THERE = "many rows, most of them there"
+MOSTLY_THERE, MOSTLY_NEW = "many rows, most of them there", "many rows, most of them new"
+HALF = 50
 YES = {True: "yes", False: "no", None: ""}
 CLEAN = {"nothing", "all"}
 """and what it may leave when it breaks."""
+BREAKS = ("connection cut", "client killed", "server killed")
 
 
 def case_of(row: Row) -> Case:
@@ -84,11 +86,15 @@ class Manners:
     crashed: str | None
     beside: int | None
     again: str
+    failed: frozenset[str]
+    """Parts of which a pass failed."""
     reasons: str
 
     @property
     def whole(self) -> bool | None:
         """Whether it is all or nothing: so a reader saw it, and so it broke. None where that was not tried."""
+        if self.failed & {"reader", *BREAKS}:
+            return False
         if None in (self.seen, self.cut, self.killed):
             return False if self.reasons else None
         left = _names(self.cut) | _names(self.killed) | _names(self.crashed)
@@ -99,7 +105,7 @@ class Manners:
         """Whether two at once lose nothing and double nothing. None where that was not tried."""
         if self.lost_rows is None:
             return False if self.reasons else None
-        return not (self.lost_rows or self.doubled_rows)
+        return not (self.lost_rows or self.doubled_rows or "writers" in self.failed)
 
 
 def _names(counted: str | None) -> set[str]:
@@ -123,14 +129,14 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
         parts = {str(name): rows.to_dicts() for (name,), rows in group.group_by("part", maintain_order=True)}
         if len(parts) == 1:
             continue
-        reader, cut, killed, twice = (
-            (parts.get(name) or [{}])[0] for name in ("reader", "connection cut", "client killed", "sent twice")
-        )
+        reader, cut, killed = ((parts.get(name) or [{}])[0] for name in ("reader", "connection cut", "client killed"))
         writers = [row for row in parts.get("writers", []) if row["status"] == "ok"]
         crashes = parts.get("server killed", [])
         bad = [row["reason"] for name, rows in parts.items() if name != "speed" for row in rows if row["reason"]]
         besides = [row["beside"] for row in (cut, killed, *crashes) if row.get("beside") is not None]
-        tried_again = [row for row in (twice, cut, killed, *crashes) if row.get("status") == "ok"]
+        broke = [row for name in ("sent twice", *BREAKS) for row in parts.get(name, [])]
+        tried_again = [row for row in broke if row["status"] != "skipped"]
+        failed = {name for name, rows in parts.items() if any(row["status"] == "failed" for row in rows)}
         found.append(
             Manners(
                 str(database), str(technique), str(label), reader.get("seen"), reader.get("longest_read_s"),
@@ -142,7 +148,7 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
                 max((row["mixed_rows"] for row in writers), default=None),
                 cut.get("left"), killed.get("left"), "; ".join(row["left"] for row in crashes if row["left"]) or None,
                 max(besides, default=None),
-                "yes" if tried_again and all(row["again"] == "right" for row in tried_again) else "",
+                YES[all(row["again"] == "right" for row in tried_again)] if tried_again else "", frozenset(failed),
                 "; ".join(dict.fromkeys(bad)),
             )
         )  # fmt: skip
@@ -280,12 +286,10 @@ def situations(every: Iterable[Case]) -> dict[str, Case]:
         return {}
     most = max(one.rows for one in known)
     many = [one for one in known if one.rows == most]
-    found = {
-        "few rows into a large table": min(known, key=lambda one: (-one.target, one.rows, -one.share)),
-        MOSTLY_THERE: max(many, key=lambda one: (one.share, one.target)),
-    }
-    new = min(many, key=lambda one: (one.share, -one.target))
-    return found | ({} if new.share == found[MOSTLY_THERE].share else {"many rows, most of them new": new})
+    found = {"few rows into a large table": min(known, key=lambda one: (-one.target, one.rows, -one.share))}
+    there, new = (of(many, key=lambda one: (one.share, sign * one.target)) for of, sign in ((max, 1), (min, -1)))
+    found |= {MOSTLY_THERE: there} if there.share >= HALF else {}
+    return found | ({MOSTLY_NEW: new} if new.share < HALF else {})
 
 
 def advice(passes: pl.DataFrame) -> list[Advice]:
@@ -417,12 +421,13 @@ def _in_seconds(row: Row) -> dict[str, Any]:
 
 
 def cost_figure(passes: pl.DataFrame) -> Figure:
-    """Bytes that a way writes for each row that comes, of the case of many rows most of which are there."""
+    """Bytes that a way writes for each row that comes, of the case of many rows, most of them there if there is one."""
     rows = medians(passes)
     with charts.panels(len(BOTH), height=6.2) as (figure, drawn):
         for axes, database in zip(drawn, BOTH, strict=True):
             here = rows.filter(database=database)
-            case = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).get(MOSTLY_THERE)
+            known = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()])
+            case = known.get(MOSTLY_THERE) or known.get(MOSTLY_NEW)
             timed = [] if case is None else here.filter(**case_columns(case), status="ok").to_dicts()
             timed.sort(key=lambda row: row["written_bytes"])
             for at, row in enumerate(timed):

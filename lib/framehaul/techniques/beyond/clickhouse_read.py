@@ -35,6 +35,12 @@ ALL_ROWS: dict[str, str | int] = {
     "result_overflow_mode": "throw",
     "timeout_overflow_mode": "throw",
     "timeout_overflow_mode_leaf": "throw",
+    "set_overflow_mode": "throw",
+    "distinct_overflow_mode": "throw",
+    "sort_overflow_mode": "throw",
+    "group_by_overflow_mode": "throw",
+    "join_overflow_mode": "throw",
+    "transfer_overflow_mode": "throw",
 }
 # By default a block, and so a record batch, ends at a megabyte, some eight thousand rows of an ordinary table. With
 # more room it ends at 65,409: https://clickhouse.com/docs/operations/settings/settings#preferred_block_size_bytes

@@ -91,6 +91,15 @@ PARQUET = INSERT | {
 NATIVE = INSERT | {"input_format_native_decode_types_in_binary_format": 0}
 
 
+def own_token() -> dict[str, str | int]:
+    """The setting with which an INSERT is no other's: a table that drops blocks which it has had keeps this one.
+
+    Replicated tables do so by default, without a word.
+    https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
+    """
+    return {"insert_deduplication_token": secrets.token_hex(16)}
+
+
 BYTES_OF_LONG = (16, 32)
 """Of addresses, long integers and wide decimals in ClickHouse."""
 
@@ -155,9 +164,10 @@ def check_inside(column: Column, part: Column, values: pa.Array) -> None:
         return
     if values.null_count:
         kind, what, remedy = NULL_IS[part.type]
+        nulls = f"{values.null_count:,} NULL{'s' * (values.null_count > 1)}"
         raise NullListError(
-            f"column {column.name} holds {values.null_count:,} NULLs in place of a {what}, and ClickHouse's {kind} "
-            f"cannot be NULL: make them {remedy}, and keep which they were in a column of its own"
+            f"column {column.name} holds {nulls} in place of a {what}, and ClickHouse's {kind} cannot be NULL: make "
+            f"them {remedy}, and keep which they were in a column of its own"
         )
     if part.type is ColumnType.MAP:
         first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
@@ -265,7 +275,7 @@ def check(content: pa.Table, table: Table) -> None:
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
     """INSERT of an Arrow stream sent batch by batch: the server parses one batch while the next is written."""
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
-    connection.post(query, body=arrow_stream(content), settings=ARROW | settings).read()
+    connection.post(query, body=arrow_stream(content), settings=ARROW | own_token() | settings).read()
 
 
 @technique(family="arrow", label="http.client INSERT FORMAT ArrowStream, streamed, from Polars")
@@ -394,7 +404,7 @@ def polars_http_client_arrow_deduplicated(connection: HttpConnection, table: Tab
     connection.post(
         f"ALTER TABLE {table.clickhouse_name} MODIFY SETTING non_replicated_deduplication_window = 1000"
     ).read()
-    insert_arrow(connection, table, content, insert_deduplication_token=digest.hexdigest())
+    insert_arrow(connection, table, content, insert_deduplicate=1, insert_deduplication_token=digest.hexdigest())
 
 
 def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame, **options: Any) -> None:
@@ -402,7 +412,7 @@ def insert_parquet(connection: HttpConnection, table: Table, frame: pl.DataFrame
     buffer = io.BytesIO()
     validate(frame, table).write_parquet(buffer, **options)
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    connection.post(query, body=buffer.getvalue(), settings=PARQUET).read()
+    connection.post(query, body=buffer.getvalue(), settings=PARQUET | own_token()).read()
 
 
 @technique(family="http_parquet", label="http.client INSERT FORMAT Parquet, zstd, from Polars")
@@ -450,7 +460,7 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
             yield chunk
 
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Parquet"
-    response = await client.post("/", params={"query": query, **PARQUET}, content=chunks(buffer))
+    response = await client.post("/", params={"query": query, **PARQUET, **own_token()}, content=chunks(buffer))
     response.raise_for_status()
 
 
@@ -458,7 +468,7 @@ async def polars_httpx_parquet_file(client: httpx.AsyncClient, table: Table, fra
 def polars_adbc_ingest(connection: adbc_driver_manager.dbapi.Connection, table: Table, frame: pl.DataFrame) -> None:
     """ClickHouse's own driver sends an Arrow stream, batch by batch, compressed with LZ4."""
     batches = to_arrow(frame, table).to_reader(BATCH_ROWS)
-    with connection.cursor(adbc_stmt_kwargs=adbc_settings(ARROW)) as cursor:
+    with connection.cursor(adbc_stmt_kwargs=adbc_settings(ARROW | own_token())) as cursor:
         cursor.adbc_ingest(table.name, batches, mode="append")
 
 
@@ -515,7 +525,7 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
     for name in native_documents(table):
         if frame[name].hasnans:
             raise ValueError(f"column {name} is JSON, whose NULL the driver sends as the document null: use Arrow")
-    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE)
+    client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE | own_token())
 
 
 @technique(family="http_native", label="clickhouse-connect insert_df from Pandas")
@@ -551,7 +561,7 @@ def insert_native(connection: HttpConnection, table: Table, blocks: Iterator[Ite
     """
     refuse(table, NO_NATIVE, "which is not encoded here: send it as Arrow", "clickhouse")
     query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT Native"
-    settings = NATIVE | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
+    settings = NATIVE | own_token() | {"min_insert_block_size_rows": 0, "min_insert_block_size_bytes": 0}
     connection.post(query, body=chain.from_iterable(blocks), settings=settings).read()
 
 

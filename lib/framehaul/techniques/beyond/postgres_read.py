@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import connectorx
@@ -178,7 +179,11 @@ async def polars_asyncpg_copy_decoded_two_connections(
         await second.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         pages = await first.fetchval(pages_query(table))
         halves = map(copy_decoded, connections, (table, table), page_ranges(pages))
-        return to_polars(pa.concat_tables(await asyncio.gather(*halves)), table, valid=True)
+        # Both are waited for: who goes on after an error has to find neither connection in the midst of a COPY.
+        found = await asyncio.gather(*halves, return_exceptions=True)
+        if failed := [one for one in found if isinstance(one, BaseException)]:
+            raise failed[0]
+        return to_polars(pa.concat_tables(cast("list[pa.Table]", found)), table, valid=True)
 
 
 def copy_from_wire(
@@ -280,7 +285,8 @@ def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str 
     """
     refuse(table, NO_CSV | {*NESTED}, "which is not parsed from text here: use ADBC", "postgres")
     query = f"SELECT {table.postgres_columns} FROM {table.postgres_name} WHERE {condition}"
-    buffer = io.BytesIO()
+    buffer = io.BytesIO(BOM_UTF8)  # parsers take one away, and it may be the first text's own
+    buffer.seek(0, io.SEEK_END)
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(READ_TEXT)
         with cursor.copy(f"COPY ({query}) TO STDOUT WITH ({COPY_TEXT})".encode()) as copy:
@@ -292,7 +298,7 @@ def copy_text(connection: psycopg.Connection[Any], table: Table, condition: str 
 
 def parse_text(text: io.BytesIO, table: Table) -> pl.DataFrame:
     """Tab-delimited CSV with every column parsed as its own type: nothing is inferred, so nothing drifts."""
-    if not text.getbuffer().nbytes:
+    if text.getbuffer().nbytes == len(BOM_UTF8):
         return pl.DataFrame(schema=table.polars_schema)
     return pl.read_csv(
         text,
@@ -312,12 +318,12 @@ def polars_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: T
 def pandas_psycopg_copy_text_typed(connection: psycopg.Connection[Any], table: Table) -> pd.DataFrame:
     """Arrow's CSV reader parses on all cores, and its text becomes pandas' without a copy."""
     text = copy_text(connection, table)
-    if not text.getbuffer().nbytes:
+    if text.getbuffer().nbytes == len(BOM_UTF8):
         return to_pandas(table.arrow_schema.empty_table(), table)
     content = pa.csv.read_csv(
         text,
         pa.csv.ReadOptions(column_names=table.column_names),
-        pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True),
+        pa.csv.ParseOptions(delimiter="\t", newlines_in_values=True, ignore_empty_lines=False),
         pa.csv.ConvertOptions(
             column_types=table.arrow_schema, null_values=[""], strings_can_be_null=True,
             quoted_strings_can_be_null=False,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from decimal import Decimal
 from ipaddress import ip_address
 from itertools import chain
@@ -245,18 +247,32 @@ def polars_pgpq_presorted_two_connections(
         list(pool.map(copy_in_order, connections, (table, table), (content, content), halves))
 
 
+PRIMARY_KEY = """
+SELECT conname, reloptions IS NULL AND reltablespace = 0 AND NOT indisreplident
+    AND obj_description(pg_constraint.oid, 'pg_constraint') IS NULL
+    AND pg_get_constraintdef(pg_constraint.oid) = (
+        SELECT 'PRIMARY KEY (' || string_agg(quote_ident(name), ', ' ORDER BY at) || ')'
+        FROM unnest(%s::text[]) WITH ORDINALITY AS key (name, at)),
+    pg_get_constraintdef(pg_constraint.oid)
+FROM pg_constraint JOIN pg_class ON pg_class.oid = conindid JOIN pg_index ON indexrelid = conindid
+WHERE contype = 'p' AND conrelid = to_regclass(%s)
+"""
+"""Its name, whether it is nothing but these columns, and what it is."""
+
+
 def copy_then_build_key(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
     """In one transaction: drop the primary key, COPY, build the key again by sorting once."""
     schema, batches = in_slices(frame, table)
     name = sql.Identifier(table.name)
     with connection.transaction():
         connection.execute(UTF8)
-        constraint = connection.execute(
-            "SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = to_regclass(%s)",
-            (table.postgres_name,),
-        ).fetchone()
-        assert constraint is not None, f"{table.name} has no primary key"
-        key = sql.Identifier(constraint[0])
+        found = connection.execute(PRIMARY_KEY, (list(table.key), table.postgres_name)).fetchone()
+        if found is None or not found[1]:
+            there = f"the key {found[2]}" if found else "no primary key"
+            raise ValueError(
+                f"table {table.name} has {there}, and its rows {table.key}: it would become another, append"
+            )
+        key = sql.Identifier(found[0])
         connection.execute("SET LOCAL maintenance_work_mem = '256MB'")  # sorts in memory, with parallel workers
         connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(name, key))
         copy_batches(connection, table, schema, batches)
@@ -369,6 +385,19 @@ def refuse_uuid_lists(table: Table, driver: str) -> None:
         )
 
 
+@contextmanager
+def one_commit(connection: AdbcConnection) -> Iterator[Any]:
+    """A cursor whose work is committed at the end of the block, and undone where that fails."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(UTF8)
+            yield cursor
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
 NOT_BY_ADBC = "and ADBC writes no numeric of more digits than Arrow's decimals have: use pgpq"
 
 
@@ -378,10 +407,8 @@ def polars_adbc_ingest(connection: AdbcConnection, table: Table, frame: pl.DataF
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     refuse_uuid_lists(table, "ADBC")
     content = in_binary_form(to_arrow(frame, table), table)
-    with connection.cursor() as cursor:
-        cursor.execute(UTF8)
+    with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
-    connection.commit()
 
 
 @technique(family="arrow", label="ADBC bulk ingest from Pandas Arrow")
@@ -390,10 +417,8 @@ def pandas_adbc_ingest(connection: AdbcConnection, table: Table, frame: pd.DataF
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     refuse_uuid_lists(table, "ADBC")
     content = in_binary_form(to_arrow(frame, table), table)
-    with connection.cursor() as cursor:
-        cursor.execute(UTF8)
+    with one_commit(connection) as cursor:
         cursor.adbc_ingest(table.name, content, mode="append")
-    connection.commit()
 
 
 def uuid_lists_as(table: Table, kind: str) -> str:
@@ -417,18 +442,17 @@ def polars_adbc_staging(connection: AdbcConnection, table: Table, frame: pl.Data
     """
     refuse(table, LONG_NUMBERS, NOT_BY_ADBC, "postgres")
     content = in_binary_form(to_arrow(frame, table), table)
-    with connection.cursor() as cursor:
-        cursor.execute(UTF8)
+    staging = f"framehaul_staging_{secrets.token_hex(8)}"
+    with one_commit(connection) as cursor:
         cursor.execute(
-            "CREATE TEMPORARY TABLE framehaul_staging ON COMMIT DROP AS "
+            f"CREATE TEMPORARY TABLE {staging} ON COMMIT DROP AS "
             f"SELECT {uuid_lists_as(table, 'text[]')} FROM {table.postgres_name} WITH NO DATA"
         )
-        cursor.adbc_ingest("framehaul_staging", content, mode="append", temporary=True)
+        cursor.adbc_ingest(staging, content, mode="append", temporary=True)
         cursor.execute(
             f"INSERT INTO {table.postgres_name} ({table.postgres_columns}) "
-            f"SELECT {uuid_lists_as(table, 'uuid[]')} FROM framehaul_staging ORDER BY {table.postgres_key}"
+            f"SELECT {uuid_lists_as(table, 'uuid[]')} FROM {staging} ORDER BY {table.postgres_key}"
         )
-    connection.commit()
 
 
 @technique(family="engine", label="DuckDB INSERT into an attached PostgreSQL from Polars Arrow")

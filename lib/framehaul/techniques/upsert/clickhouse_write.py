@@ -14,7 +14,8 @@ from contextlib import contextmanager
 import polars as pl
 
 from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text
-from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, to_arrow
+from framehaul.techniques.beyond.clickhouse_read import ALL_ROWS
+from framehaul.techniques.beyond.clickhouse_write import INSERT, insert_arrow, own_token, to_arrow
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.contract import (
     UPSERT_BLOCKS,
@@ -37,18 +38,9 @@ def with_keys_of(table: Table, other: Table, word: str = "IN") -> str:
     return f"({keys(table)}) {word} (SELECT {keys(table)} FROM {other.clickhouse_name})"
 
 
-def own_token() -> dict[str, str]:
-    """The setting with which an INSERT is no other's: a table that drops blocks which it has had keeps this one.
-
-    Replicated tables do so by default. An update back to what was there before is such a block.
-    https://clickhouse.com/docs/guides/developer/deduplicating-inserts-on-retries
-    """
-    return {"insert_deduplication_token": secrets.token_hex(16)}
-
-
 def run(connection: HttpConnection, query: str, **settings: str | int) -> str:
-    """What a query answers, as text."""
-    return connection.post(query, settings=INSERT | own_token() | settings).read().decode()
+    """What a query answers, as text; what it reads are all rows, for what it writes takes their place."""
+    return connection.post(query, settings=ALL_ROWS | INSERT | own_token() | settings).read().decode()
 
 
 @contextmanager
@@ -69,7 +61,7 @@ def staged(connection: HttpConnection, table: Table, frame: pl.DataFrame, defini
     check_keys(frame, table)
     content = to_arrow(frame, table)
     with beside(connection, table, definition) as staging:
-        insert_arrow(connection, staging, content, **own_token())
+        insert_arrow(connection, staging, content)
         yield staging
 
 
@@ -98,7 +90,7 @@ def polars_http_client_replacing(connection: HttpConnection, table: Table, frame
     https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
     """
     check_keys(frame, table)
-    insert_arrow(connection, table, to_arrow(frame, table), **own_token())
+    insert_arrow(connection, table, to_arrow(frame, table))
 
 
 @technique(
@@ -111,7 +103,7 @@ def polars_http_client_replacing_optimized(connection: HttpConnection, table: Ta
     https://clickhouse.com/docs/sql-reference/statements/optimize
     """
     check_keys(frame, table)
-    insert_arrow(connection, table, to_arrow(frame, table), **own_token())
+    insert_arrow(connection, table, to_arrow(frame, table))
     run(connection, f"OPTIMIZE TABLE {table.clickhouse_name} FINAL", optimize_throw_if_noop=1)
 
 

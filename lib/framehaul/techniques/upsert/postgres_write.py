@@ -86,19 +86,10 @@ def staged(
         connection.execute(f"DROP TABLE {name}".encode())
 
 
-def through_staging(
-    connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame, kind: str, *statements: str, lock: str = ""
-) -> None:
-    """COPY into a table of its own, of this kind, then statements about `{staging}`: one transaction, which ends it."""
-    with staged(connection, table, frame, kind, lock) as name:
-        for statement in statements:
-            connection.execute(statement.replace("{staging}", name).encode())
-
-
-def insert_staged(table: Table) -> str:
+def insert_staged(table: Table, staging: str) -> bytes:
     """INSERT of all that is in the staging table, updating what is there."""
-    rows = f"SELECT {table.postgres_columns} FROM {{staging}} ORDER BY {table.postgres_key}"
-    return f"{insert_into(table)} {rows} {on_conflict(table)}"
+    rows = f"SELECT {table.postgres_columns} FROM {staging} ORDER BY {table.postgres_key}"
+    return f"{insert_into(table)} {rows} {on_conflict(table)}".encode()
 
 
 @technique(
@@ -110,7 +101,8 @@ def polars_pgpq_temporary_on_conflict(connection: psycopg.Connection[Any], table
 
     https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
     """
-    through_staging(connection, table, frame, "TEMPORARY", insert_staged(table))
+    with staged(connection, table, frame, "TEMPORARY") as staging:
+        connection.execute(insert_staged(table, staging))
 
 
 @technique(
@@ -122,7 +114,8 @@ def polars_pgpq_unlogged_on_conflict(connection: psycopg.Connection[Any], table:
 
     https://www.postgresql.org/docs/18/sql-createtable.html#SQL-CREATETABLE-UNLOGGED
     """
-    through_staging(connection, table, frame, "UNLOGGED", insert_staged(table))
+    with staged(connection, table, frame, "UNLOGGED") as staging:
+        connection.execute(insert_staged(table, staging))
 
 
 @technique(
@@ -134,7 +127,8 @@ def polars_pgpq_ordinary_on_conflict(connection: psycopg.Connection[Any], table:
 
     https://www.postgresql.org/docs/18/sql-insert.html#SQL-ON-CONFLICT
     """
-    through_staging(connection, table, frame, "", insert_staged(table))
+    with staged(connection, table, frame, "") as staging:
+        connection.execute(insert_staged(table, staging))
 
 
 @technique(family="copy_binary", label="pgpq COPY into a temporary table, then MERGE", contract=UPSERT_SNAPSHOT,
@@ -148,11 +142,10 @@ def polars_pgpq_temporary_merge(connection: psycopg.Connection[Any], table: Tabl
     changed = ", ".join(f"{name} = source.{name}" for name in names)
     values = ", ".join(f"source.{quote_postgres(name)}" for name in table.column_names)
     matched = f"WHEN MATCHED THEN UPDATE SET {changed} " if names else ""
-    merge = (
-        f"MERGE INTO {table.postgres_name} AS target USING {{staging}} AS source ON {same_key(table)} {matched}"
-        f"WHEN NOT MATCHED THEN INSERT ({table.postgres_columns}) VALUES ({values})"
-    )
-    through_staging(connection, table, frame, "TEMPORARY", merge)
+    inserted = f"WHEN NOT MATCHED THEN INSERT ({table.postgres_columns}) VALUES ({values})"
+    with staged(connection, table, frame, "TEMPORARY") as staging:
+        both = f"{table.postgres_name} AS target USING {staging} AS source ON {same_key(table)}"
+        connection.execute(f"MERGE INTO {both} {matched}{inserted}".encode())
 
 
 @technique(family="copy_binary", label="pgpq COPY into a temporary table, then DELETE and INSERT",
@@ -162,11 +155,11 @@ def polars_pgpq_temporary_delete_insert(connection: psycopg.Connection[Any], tab
 
     https://www.postgresql.org/docs/18/sql-delete.html
     """
-    through_staging(
-        connection, table, frame, "TEMPORARY",
-        f"DELETE FROM {table.postgres_name} AS target USING {{staging}} AS source WHERE {same_key(table)}",
-        f"{insert_into(table)} SELECT {table.postgres_columns} FROM {{staging}} ORDER BY {table.postgres_key}",
-    )  # fmt: skip
+    with staged(connection, table, frame, "TEMPORARY") as staging:
+        both = f"{table.postgres_name} AS target USING {staging} AS source"
+        connection.execute(f"DELETE FROM {both} WHERE {same_key(table)}".encode())
+        rows = f"SELECT {table.postgres_columns} FROM {staging} ORDER BY {table.postgres_key}"
+        connection.execute(f"{insert_into(table)} {rows}".encode())
 
 
 @technique(family="copy_binary", label="pgpq COPY into a temporary table, then a new table in place of the old",
@@ -174,37 +167,61 @@ def polars_pgpq_temporary_delete_insert(connection: psycopg.Connection[Any], tab
 def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
     """Everything is written anew, with its indexes, without a dead row; who reads waits for the commit at the end.
 
-    Raises ValueError for a table that has what a new one would not have: grants, triggers, foreign keys, identity or
-    generated columns, partitions, policies, settings. https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
+    Indexes and constraints are named anew. Raises ValueError for a table that has what a new one would not have, such
+    as grants, another owner, triggers, foreign keys, identity columns, partitions, policies, settings.
+    https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
     """
-    if lost := what_a_copy_lacks(connection, table.postgres_name):
-        raise ValueError(f"table {table.name} has {lost}, which a new table would not have: use ON CONFLICT")
-    old, new = table.postgres_name, quote_postgres(f"framehaul_new_{secrets.token_hex(8)}")
-    missing = f"NOT EXISTS (SELECT FROM {{staging}} AS source WHERE {same_key(table)})"
-    through_staging(
-        connection, table, frame, "TEMPORARY",
-        f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
-        f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE {missing}",
-        f"INSERT INTO {new} ({table.postgres_columns}) SELECT {table.postgres_columns} FROM {{staging}}",
-        f"COMMENT ON TABLE {new} IS {comment_of(connection, old)}",
-        f"DROP TABLE {old}",
-        f"ALTER TABLE {new} RENAME TO {old}",
-        lock=f"LOCK TABLE {old} IN SHARE ROW EXCLUSIVE MODE",
-    )  # fmt: skip
+    name, columns = table.postgres_name, table.postgres_columns
+    with staged(connection, table, frame, "TEMPORARY", f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE") as staging:
+        if lost := what_a_copy_lacks(connection, name):  # nobody adds any more, as they might have before the lock
+            raise ValueError(f"table {table.name} has {lost}, which a new table would not have: use ON CONFLICT")
+        schema = schema_of(connection, name)
+        old, new = f"{schema}.{name}", f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}"
+        missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
+        for statement in (
+            f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
+            f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})",
+            f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging}",
+            f"COMMENT ON TABLE {new} IS {comment_of(connection, old)}",
+            f"DROP TABLE {old}",
+            f"ALTER TABLE {new} RENAME TO {name}",
+        ):
+            connection.execute(statement.encode())
 
 
 NOT_COPIED = """
 SELECT concat_ws(', ',
     CASE WHEN relkind <> 'r' OR relispartition <> %s THEN 'partitions' END,
-    CASE WHEN relacl IS NOT NULL THEN 'grants' END,
+    CASE WHEN NOT relispartition AND EXISTS (
+        SELECT FROM pg_inherits WHERE pg_class.oid IN (inhrelid, inhparent)
+    ) THEN 'inheritance' END,
+    CASE WHEN relowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user) THEN 'another owner' END,
+    CASE WHEN relacl IS NOT NULL OR EXISTS (
+        SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attacl IS NOT NULL
+    ) THEN 'grants' END,
     CASE WHEN relhastriggers THEN 'triggers or foreign keys' END,
+    CASE WHEN relhasrules THEN 'rules' END,
     CASE WHEN relrowsecurity THEN 'policies' END,
     CASE WHEN reloptions IS NOT NULL THEN 'settings' END,
+    CASE WHEN relpersistence <> 'p' THEN 'no log of its own' END,
+    CASE WHEN reltablespace <> 0 THEN 'a tablespace' END,
+    CASE WHEN relreplident <> 'd' THEN 'a replica identity' END,
+    CASE WHEN EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = pg_class.oid) THEN 'publications' END,
     CASE WHEN EXISTS (
         SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND (attidentity <> '' OR attgenerated <> '')
     ) THEN 'identity or generated columns' END)
 FROM pg_class WHERE oid = to_regclass(%s)
 """
+SCHEMA = """
+SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE pg_class.oid = to_regclass(%s)
+"""
+
+
+def schema_of(connection: psycopg.Connection[Any], name: str) -> str:
+    """The schema that a name stands in, as statements have it: the first of the path need not be it."""
+    (schema,) = connection.execute(SCHEMA, (name,)).fetchone() or ("",)
+    return str(schema)
 
 
 def what_a_copy_lacks(connection: psycopg.Connection[Any], name: str, *, partition: bool = False) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
+from ipaddress import IPv6Address
 
 import polars as pl
 
-from framehaul.data.schema import FLOATS, Table, quote_postgres
+from framehaul.data.schema import FLOATS, LONG_NUMBERS, ColumnType, Table, quote_postgres
 from framehaul.techniques.registry import Technique
 
 SIGN = "framehaul_sign"
@@ -15,6 +19,36 @@ PARTITIONS = 4
 """Of a table of PostgreSQL that is made in partitions: as many as months are in the frames of the study."""
 MOST_LETTERS = 40
 """Of a table's name in those of its partitions, which have 63 bytes at most."""
+
+
+def mapped(one_text: Callable[[str], str]) -> Callable[[pl.Expr], pl.Expr]:
+    """An expression that gives one text for each value; what is none stays, and is refused where it is to be sent."""
+
+    def tried(text: str) -> str:
+        try:
+            return one_text(text)
+        except ValueError:
+            return text
+
+    return lambda column: column.map_elements(tried, pl.String)
+
+
+ONE_TEXT: dict[ColumnType, Callable[[pl.Expr], pl.Expr]] = {
+    ColumnType.UUID: lambda column: column.str.to_lowercase(),
+    ColumnType.IPV6: mapped(lambda text: IPv6Address(text).exploded),
+    ColumnType.JSON: mapped(
+        lambda text: json.dumps(json.loads(text, parse_float=Decimal), sort_keys=True, default=str)
+    ),
+    **dict.fromkeys(LONG_NUMBERS[:4], mapped(lambda text: str(int(text)))),
+}
+"""One text for each value of a type that has several, as the servers compare them."""
+
+
+def as_compared(keys: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """The columns of a key, in which equal values are written alike."""
+    written = [one for one in table.columns if one.name in keys.columns and one.type in ONE_TEXT]
+    texts = [one for one in written if keys[one.name].dtype == pl.String]
+    return keys.with_columns(ONE_TEXT[one.type](pl.col(one.name)) for one in texts)
 
 
 def check_keys(frame: pl.DataFrame, table: Table) -> None:
@@ -31,7 +65,7 @@ def check_keys(frame: pl.DataFrame, table: Table) -> None:
     for name in table.key:
         if keys[name].null_count():
             raise ValueError(f"column {name} is part of the key, and {keys[name].null_count():,} values are NULL")
-    if len(keys) and (repeated := keys.is_duplicated()).any():
+    if len(keys) and (repeated := as_compared(keys, table).is_duplicated()).any():
         first = keys.row(int(repeated.arg_max() or 0))
         raise ValueError(f"{int(repeated.sum()):,} rows share their key with another, first {first}: keep one of each")
 
