@@ -301,7 +301,7 @@ def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatc
 
 def test_the_answer_is_of_the_run_that_read_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, larger = reads(30_000_000, 31_000_000), reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
-    monkeypatch.setattr(committed, "SIX_ROUNDS", tmp_path)
+    monkeypatch.setattr(committed, "EVERY_SIZE", tmp_path)
     assert study._of_most_rows(here) is here
     (tmp_path / STUDY.results).touch()
     monkeypatch.setattr(store, "read", lambda *_: larger)

@@ -17,11 +17,13 @@ WITHOUT_A_RACE = MACHINES / "epyc-2-cores" / "2026-11-21"
 """Of 1,000,000 rows in five rounds by every technique as it was then, memory cold."""
 LARGEST_RUN = MACHINES / "epyc-2-cores" / "2026-11-23"
 """Of up to 10,000,000 rows: how cost grows with them."""
+SIX_ROUNDS = MACHINES / "epyc-zen5-2-cores" / "2026-11-25"
+"""Of upserts of 1,000 rows into a table of 1,000,000, in six rounds."""
 STREAMS = MACHINES / "xeon-2-cores" / "2026-11-25"
 """Of small batches into ClickHouse, for twenty seconds at each rate, in two rounds."""
-SIX_ROUNDS = MACHINES / "xeon-2-cores" / "2026-11-26"
-"""Of tables of all shapes with every number of rows, and of upserts into tables of up to 10,000,000, in six rounds; and
-of all ways to read as many in batches, in one."""
+EVERY_SIZE = MACHINES / "xeon-2-cores" / "2026-11-26"
+"""Of tables of all shapes with every number of rows, in six rounds; of one row into a table of 1,000,000, and of two
+writers by how many of their keys are there, in three; of all ways to read up to 10,000,000 rows in batches, in one."""
 
 
 def runs() -> list[Path]:

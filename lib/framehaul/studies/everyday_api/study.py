@@ -368,7 +368,7 @@ def _gains(found: list[Change]) -> Iterator[str]:
 
 def _of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
     """The reads of a run, or those of the largest one that is committed, where that read more."""
-    largest = _kept(committed.SIX_ROUNDS)
+    largest = _kept(committed.EVERY_SIZE)
     return max((passes, largest), key=lambda one: int(one["rows"].max() or 0))  # type: ignore[arg-type]  # of integers
 
 
@@ -391,7 +391,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes_of_larger(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    for suffix, run in (("", directory), ("-large", committed.SIX_ROUNDS)):
+    for suffix, run in (("", directory), ("-large", committed.EVERY_SIZE)):
         if len(reads := _kept(run)):
             blocks[f"everyday-memory{suffix}"] = str(memory_table(reads))
     return blocks

@@ -462,7 +462,7 @@ def run(**parameters: Any) -> TableShapes:
 
 def writeup_blocks(_: Path) -> dict[str, str]:
     """The blocks of the writeup: of the kept runs, whose rounds are more than those of a quick look."""
-    every_size = _read(committed.SIX_ROUNDS)[0]
+    every_size = _read(committed.EVERY_SIZE)[0]
     return blocks_of(committed.LARGER_RUN) | {
         "shapes-leaders": str(leaders_table(every_size)),
         "shapes-crossings-sizes": str(crossings_table(findings.judge(every_size))),

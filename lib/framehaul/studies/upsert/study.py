@@ -475,19 +475,19 @@ def run(**parameters: Any) -> Upsert:
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup, from a results directory, and those of the kept run with a larger table."""
+    """The blocks of the writeup, from a results directory, and those of kept runs with a larger table."""
     path = directory / STUDY.results
     if not path.exists():
         return {}
-    passes, larger = store.read(path, Result), store.read(committed.SIX_ROUNDS / STUDY.results, Result)
-    large = larger.filter(pl.col("target_rows") > passes["target_rows"].max())
-    return {
-        "upsert-advice-large": str(advice_table(larger)),
-        "upsert-postgres-large": str(speed_table(large, "postgres")),
-        "upsert-clickhouse-large": str(speed_table(large, "clickhouse")),
-        "upsert-together": str(together_table(larger)),
-        "upsert-advice": str(advice_table(passes)),
-        "upsert-manners": str(manners_table(passes)),
-        "upsert-postgres": str(speed_table(passes, "postgres")),
-        "upsert-clickhouse": str(speed_table(passes, "clickhouse")),
-    }
+    passes = store.read(path, Result)
+    six_rounds, one_row = (
+        store.read(run / STUDY.results, Result) for run in (committed.SIX_ROUNDS, committed.EVERY_SIZE)
+    )
+    blocks = {
+        "upsert-advice": str(advice_table(passes)), "upsert-manners": str(manners_table(passes)),
+        "upsert-together": str(together_table(one_row)),
+    }  # fmt: skip
+    for suffix, of in (("", passes), ("-large", six_rounds), ("-one", one_row)):
+        shown = of.filter(pl.col("target_rows") == of["target_rows"].max()) if suffix else of
+        blocks |= {f"upsert-{database}{suffix}": str(speed_table(shown, database)) for database in BOTH}
+    return blocks
