@@ -237,7 +237,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     embedded.stop(settings)
     docker.remove(settings)
     # By name, for there may be other things: the directory is of somebody's choosing.
-    states = [path for path in settings.state_dir.glob("*") if STATE.fullmatch(path.name)]
+    states = [path for path in settings.state_dir.glob("*") if embedded.OURS_IN_STATE.fullmatch(path.name)]
     pages = [path for path in (settings.out / "reports").glob("*") if PAGE.fullmatch(path.name)]
     for path in (*stand_ins(settings.state_dir), *states, *pages):
         if path.is_dir() and not path.is_symlink():
@@ -251,10 +251,6 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-STATE = re.compile(
-    r"postgres|clickhouse|docker|servers\.json|supervisor\.(lock|log)|[a-z_]+-\d+-\w{8}|guard-kept-\w{8}"
-)
-"""What servers have in the state directory; what takes minutes to build is there as well, and stays."""
 PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
 """What a run leaves in `reports`."""
 COMMANDS = {

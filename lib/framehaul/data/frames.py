@@ -26,8 +26,8 @@ UUIDS = pd.ArrowDtype(pa.uuid())
 """The dtype of pandas for UUIDs as Arrow's extension type has them."""
 FIRST_DAYS = -2_440_588
 """4713 BC, by days since 1970: no server has dates before it."""
-UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
-"""Of a second."""
+OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""How many of a unit."""
 
 
 def in_table_order[F: (pl.DataFrame, pd.DataFrame, pa.Table, pa.RecordBatch)](frame: F, table: Table) -> F:
@@ -505,7 +505,7 @@ def check_finite(array: pa.Array) -> None:
     """
     kind = array.type
     if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns"):  # all nanoseconds are moments
-        first = FIRST_DAYS * (1 if pa.types.is_date32(kind) else 86_400 * UNITS[kind.unit])
+        first = FIRST_DAYS * (1 if pa.types.is_date32(kind) else OF_A_DAY[kind.unit])
         number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
         least, most = pc.min_max(array.cast(number)).as_py().values()
         greatest = 2 ** (number.bit_width - 1) - 1

@@ -29,6 +29,13 @@ LOCK = "supervisor.lock"
 LOG = "supervisor.log"
 HOME_OF_A_RUN = re.compile(r"[a-z_]+-(\d+)-\w{8}")
 """What a directory for servers of one process is called: of which kind, and of whom."""
+OURS_IN_STATE = re.compile(
+    "|".join([
+        "postgres", "clickhouse", "docker", *map(re.escape, (ADDRESSES, LOCK, LOG)), HOME_OF_A_RUN.pattern,
+        r"guard-kept-\w{8}",
+    ])
+)  # fmt: skip
+"""What servers have in the state directory; what takes minutes to build is there as well."""
 LOG_LINES = 10
 START_SECONDS = 90
 

@@ -53,9 +53,14 @@ def kind_of(path: Path) -> str:
         return "parquet"
     if start.startswith((ARROW_FILE, ARROW_STREAM)):
         return "arrow"
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] and suffixes[-1] in PACKED_SUFFIXES
-    return "json" if JSON_SUFFIXES & {*(suffixes[-2:-1] if packed else suffixes[-1:])} else "csv"
+    return "json" if suffix_of(path)[0] in JSON_SUFFIXES else "csv"
+
+
+def suffix_of(path: Path) -> tuple[str, str | None]:
+    """The suffix that says what a file is, and how it is packed, if it is."""
+    *_, before, last = ("", "", *map(str.lower, path.suffixes))
+    packed = PACKED_SUFFIXES.get(last)
+    return (before if packed else last), packed
 
 
 def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.Table, list[str]]:
@@ -84,12 +89,10 @@ def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.T
 
 
 def _read(path: Path, rows: int, as_text: Collection[str]) -> tuple[pa.Table, list[str]]:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
+    suffix, packed = suffix_of(path)
     with path.open("rb") as plain_file:
         start = plain_file.read(8)
-    packed = PACKED_SUFFIXES.get(suffixes[-1] if suffixes else "")
-    plain = suffixes[-2:-1] if packed else suffixes[-1:]
-    if (suffixes[-1:] and suffixes[-1] in PICKLE_SUFFIXES) or start.startswith(PICKLE):
+    if (not packed and suffix in PICKLE_SUFFIXES) or start.startswith(PICKLE):
         raise DataError(
             f"{path.name} is a pickle, and loading one runs whatever code it holds: write the frame with "
             "write_parquet (Polars) or to_parquet (pandas)"
@@ -104,9 +107,9 @@ def _read(path: Path, rows: int, as_text: Collection[str]) -> tuple[pa.Table, li
             return _first(open_ipc(file), rows), []
     if start.startswith(FEATHER_1):
         raise DataError(f"{path.name} is Feather of version 1: write it again as version 2, or as Parquet")
-    if plain and plain[0] in TEXT_SUFFIXES:
-        return _csv(path, packed, TEXT_SUFFIXES[plain[0]], rows, as_text)
-    if plain and plain[0] in JSON_SUFFIXES:
+    if suffix in TEXT_SUFFIXES:
+        return _csv(path, packed, TEXT_SUFFIXES[suffix], rows, as_text)
+    if suffix in JSON_SUFFIXES:
         return _json_lines(path, packed, rows)
     raise DataError(f"{path.name} is none of the files that are read here: {KINDS}")
 

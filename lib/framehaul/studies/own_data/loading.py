@@ -9,6 +9,7 @@ import re
 import zoneinfo
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,13 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from framehaul.data.documents import ESCAPED_NUL, documents
-from framehaul.data.frames import check_fields, uuid_text, without_views_of_null
+from framehaul.data.frames import OF_A_DAY, check_fields, uuid_text, without_views_of_null
 from framehaul.data.schema import ColumnType, Table
 
 POLARS_DIGITS = 38
 """Of decimals that Polars has."""
 MOST_SCALE = 76
 """Arrow's decimals have no more digits. It does not look, and casting takes time and memory by the scale."""
-
-OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-"""So many units a day has."""
 
 ZONES = zoneinfo.available_timezones()
 """Names of zones that ClickHouse has as well."""
@@ -298,12 +296,17 @@ def read_ipc(path: str, table: Table) -> pa.Table:
         return fitted(undamaged(content), table)
 
 
+def unpacked(path: str) -> bytes:
+    """What is in a file, packed or not."""
+    with pa.input_stream(path, compression="detect") as stream:
+        return bytes(stream.read())
+
+
 def read_csv(path: str, table: Table) -> pa.Table:
     """A CSV in the types of the table; an empty field is NULL, and so, outside of text, are NA, NULL and the like."""
-    with pa.input_stream(path, compression="detect") as stream:
-        text = stream.read()
-    tabs = ".tsv" in path.replace("\\", "/").rpartition("/")[2].lower()
-    parse = pa.csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True)
+    text = unpacked(path)
+    delimiter = "\t" if ".tsv" in Path(path).name.lower() else ","
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     whole = pa.csv.ReadOptions(block_size=len(text) + 1)  # a row may be longer than any block
     texts = [column.name for column in table.columns if column.types.arrow == pa.string()]
     others = [name for name in table.column_names if name not in texts]
@@ -321,8 +324,7 @@ def read_csv(path: str, table: Table) -> pa.Table:
 
 def read_json_lines(path: str, table: Table) -> pa.Table:
     """JSON lines in the types of the table, packed or not; a field that is missing is NULL."""
-    with pa.input_stream(path, compression="detect") as stream:
-        return fitted(parsed_lines(stream.read(), table.arrow_schema, table.columns_of(ColumnType.JSON)), table)
+    return fitted(parsed_lines(unpacked(path), table.arrow_schema, table.columns_of(ColumnType.JSON)), table)
 
 
 def parsed_lines(text: bytes, schema: pa.Schema, as_documents: list[str]) -> pa.Table:

@@ -190,37 +190,28 @@ def manners_table(passes: pl.DataFrame) -> Listing:
 
 def together_table(passes: pl.DataFrame) -> Listing:
     """What two at once do to each other, by how many of the keys that they bring are there."""
-    both = passes.filter(part="writers", status="ok")
-    shares = sorted(both["share"].unique())
-    found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for database, label, share in both.select("database", "label", "share").unique().rows():
-        here = both.filter(database=database, label=label, share=share)
-        worst = {name: here[name].max() for name in ("lost_rows", "doubled_rows", "mixed_rows")}
-        usual = {"seconds": here["seconds"].median(), "errors": _summed(here["errors"].drop_nulls())}
-        found.setdefault((database, label), {})[share] = usual | worst
-    ways = [(one.database, one.label) for database in BOTH for one in upserts(database)]
+    shares = sorted(passes.filter(part="writers")["share"].unique())
+    others = passes.filter(pl.col("part") != "writers")
+    by_share = [manners(pl.concat([others, passes.filter(part="writers", share=share)])) for share in shares]
 
-    def by_share(title: str, name: str, text: Callable[[Any], str] = str) -> Column:
+    def each(title: str, name: str, text: Callable[[Any], str] = str) -> Column:
         def cell(row: Row) -> str:
-            here = [row["by_share"].get(share, {}).get(name) for share in shares]
+            here = [getattr(one, name) for one in row["ones"]]
             return " / ".join("" if one is None else text(one) for one in here) if any(here) else ""
 
         return words(title, cell)
 
     return Listing(
         [
-            words("server", lambda row: DATABASES[row["database"]]),
-            words("upsert", "label"),
-            by_share("two at once take", "seconds", milliseconds),
-            by_share("errors", "errors"),
-            by_share("rows lost", "lost_rows"),
-            by_share("rows twice", "doubled_rows"),
-            by_share("rows mixed", "mixed_rows"),
+            words("server", lambda row: DATABASES[row["ones"][0].database]),
+            words("upsert", lambda row: row["ones"][0].label),
+            each("two at once take", "together_s", milliseconds),
+            each("errors", "errors"),
+            each("rows lost", "lost_rows"),
+            each("rows twice", "doubled_rows"),
+            each("rows mixed", "mixed_rows"),
         ],
-        [
-            {"database": database, "label": label, "by_share": found[database, label]}
-            for database, label in ways if (database, label) in found
-        ],
+        [{"ones": ones} for ones in zip(*by_share, strict=True)],
         f"By how many of the keys are there: {' / '.join(f'{share}%' for share in shares)}; the others are new. Rows "
         "are those of the worst round; nothing stands where it is none. Two thirds of each writer's keys are the "
         "other's as well.",

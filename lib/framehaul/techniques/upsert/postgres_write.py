@@ -171,22 +171,12 @@ def polars_pgpq_table_swap(connection: psycopg.Connection[Any], table: Table, fr
     as grants, another owner, triggers, foreign keys, identity columns, partitions, policies, settings.
     https://www.postgresql.org/docs/18/sql-createtable.html (LIKE)
     """
-    name, columns = table.postgres_name, table.postgres_columns
+    name = table.postgres_name
     with staged(connection, table, frame, "TEMPORARY", f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE") as staging:
-        if lost := what_a_copy_lacks(connection, name):  # nobody adds any more, as they might have before the lock
-            raise ValueError(f"table {table.name} has {lost}, which a new table would not have: use ON CONFLICT")
         schema = schema_of(connection, name)
-        old, new = f"{schema}.{name}", f"{schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}"
-        missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
-        for statement in (
-            f"CREATE TABLE {new} (LIKE {old} INCLUDING ALL)",
-            f"INSERT INTO {new} SELECT target.* FROM {old} AS target WHERE NOT EXISTS ({missing})",
-            f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging}",
-            f"COMMENT ON TABLE {new} IS {comment_of(connection, old)}",
-            f"DROP TABLE {old}",
-            f"ALTER TABLE {new} RENAME TO {name}",
-        ):
-            connection.execute(statement.encode())
+        new = made_anew(connection, table, staging, Partition(schema, name))
+        connection.execute(f"DROP TABLE {schema}.{name}".encode())
+        connection.execute(f"ALTER TABLE {new} RENAME TO {name}".encode())
 
 
 NOT_COPIED = """
@@ -238,17 +228,40 @@ def comment_of(connection: psycopg.Connection[Any], name: str) -> str:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition: its schema, names as statements have them, what is true of its rows, and its FOR VALUES."""
+    """A partition: its schema and name as statements have them, what is true of its rows, and its FOR VALUES.
+
+    A table that is none has no such bound.
+    """
 
     schema: str
     short_name: str
-    holds: str
-    bound: str
+    holds: str = "true"
+    bound: str = ""
 
     @property
     def name(self) -> str:
         """With its schema."""
         return f"{self.schema}.{self.short_name}"
+
+
+def made_anew(connection: psycopg.Connection[Any], table: Table, staging: str, old: Partition) -> str:
+    """The name of a table like another, with its rows but those whose key is staged, and the staged ones of its kind.
+
+    Raises ValueError for what it would lack: nobody adds any of that any more, as they might have before the lock.
+    """
+    if lost := what_a_copy_lacks(connection, old.name, partition=bool(old.bound)):
+        what = f"partition {old.name}" if old.bound else f"table {table.name}"
+        raise ValueError(f"{what} has {lost}, which a new one would not have: use ON CONFLICT")
+    new, columns = f"{old.schema}.{quote_postgres(f'framehaul_new_{secrets.token_hex(8)}')}", table.postgres_columns
+    missing = f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
+    for statement in (
+        f"CREATE TABLE {new} (LIKE {old.name} INCLUDING ALL)",
+        f"INSERT INTO {new} SELECT target.* FROM {old.name} AS target WHERE NOT EXISTS ({missing})",
+        f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {old.holds}",
+        f"COMMENT ON TABLE {new} IS {comment_of(connection, old.name)}",
+    ):
+        connection.execute(statement.encode())
+    return new
 
 
 PARTITIONS = """
@@ -299,24 +312,14 @@ def polars_pgpq_partition_swap(connection: psycopg.Connection[Any], table: Table
     Raises UnavailableError and ValueError as `taking` does, and ValueError as `polars_pgpq_table_swap` does.
     https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
     """
-    parent, columns = table.postgres_name, table.postgres_columns
+    parent = table.postgres_name
     lock = f"LOCK TABLE {parent} IN SHARE ROW EXCLUSIVE MODE"
     swaps: list[str] = []
     with staged(connection, table, frame, "TEMPORARY", lock) as staging:
         for part in taking(connection, table, staging, len(frame)):
-            if lost := what_a_copy_lacks(connection, part.name, partition=True):
-                raise ValueError(f"partition {part.name} has {lost}, which a new one would not have: use ON CONFLICT")
-            short = quote_postgres(f"framehaul_new_{secrets.token_hex(8)}")
-            new, missing = f"{part.schema}.{short}", f"SELECT FROM {staging} AS source WHERE {same_key(table)}"
-            for statement in (
-                f"CREATE TABLE {new} (LIKE {part.name} INCLUDING ALL)",
-                f"INSERT INTO {new} SELECT target.* FROM {part.name} AS target WHERE NOT EXISTS ({missing})",
-                f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {staging} WHERE {part.holds}",
-                # Proves what ATTACH would else look at every row for, while readers wait.
-                f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({part.holds})",
-                f"COMMENT ON TABLE {new} IS {comment_of(connection, part.name)}",
-            ):
-                connection.execute(statement.encode())
+            new = made_anew(connection, table, staging, part)
+            # Proves what ATTACH would else look at every row for, while readers wait.
+            connection.execute(f"ALTER TABLE {new} ADD CONSTRAINT framehaul_holds CHECK ({part.holds})".encode())
             swaps += [
                 f"ALTER TABLE {parent} DETACH PARTITION {part.name}",
                 f"DROP TABLE {part.name}",
