@@ -364,6 +364,18 @@ def test_rows_that_are_lost_or_stored_in_spite_of_an_error_are_told_from_those_t
     }
 
 
+def test_a_server_that_is_busy_for_seconds_is_no_path_that_hangs(servers: Servers) -> None:
+    def late(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+        connection.execute("SELECT pg_sleep(3)")
+        honest.function(connection, table, frame)
+
+    honest = next(t for t in techniques("postgres", "write") if t.name == "polars_pgpq_copy_binary")
+    found: list[Cell] = []
+    case = next(case for case in CASES if "postgres" in case.databases and "write" in case.directions)
+    run_cells(servers, [replace(honest, function=late)], Trials(found.append), cases=(case,))
+    assert {(cell.outcome, cell.detail) for cell in found} == {("exact", "")}
+
+
 def test_who_wants_an_empty_table_does_not_append(cells: list[Cell]) -> None:
     appending = {cell.technique for cell in cells if cell.case.startswith("append: ")}
     kinds = {one.name: one.contract.kind for one in techniques(direction="write") if one.contract}

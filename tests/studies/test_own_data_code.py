@@ -22,7 +22,7 @@ import pytest
 
 from framehaul.__main__ import main
 from framehaul.data import generator
-from framehaul.data.schema import COMMENT, Table
+from framehaul.data.schema import Table
 from framehaul.errors import ServerError
 from framehaul.harness.passes import Ok
 from framehaul.harness.verify import Expected, dtype_drift
@@ -35,6 +35,7 @@ from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.own_data import STUDY, addresses, modes
 from framehaul.studies.own_data import study as mine
+from framehaul.studies.own_data.ddl import OURS
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.snippet import SnippetError, bundled, snippet
 from framehaul.studies.upsert.found import before_upsert
@@ -696,7 +697,7 @@ def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, serv
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
     assert 'href="20_own_data.html"' in (page / "reports" / "index.html").read_text()
     for path in (page / "reports" / "20_own_data").glob("*.py"):
-        assert COMMENT not in path.read_text(), "who makes the table as the code says would lose it to the next run"
+        assert OURS not in path.read_text(), "who makes the table as the code says would lose it to the next run"
     files = {path.stem for path in (page / "reports" / "20_own_data").glob("*.py")}
     assert files == {
         f"{database}_{direction}_{frame}"

@@ -40,9 +40,10 @@ type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
 FLUSH = "SYSTEM FLUSH ASYNC INSERT QUEUE"
 
-SILENCE_SECONDS = 1
-TIMES_SILENT = 3
-"""A path without a byte for so long, so many times, waits for what does not come; its own patience is minutes."""
+PATIENCE_SECONDS = (1.0, 2.0, 6.0)
+"""A path tried with each, and every time without a byte for so long, waits for what does not come: its own patience is
+minutes. Longer each time, for on a busy machine a server may be silent over what it has got; of a path that has hung
+once the first is enough."""
 SILENT = "hangs: client and server wait for each other"
 FEW_BYTES = {("read", "stream_from_postgres"): [32]}
 """Of a batch, so that a small table comes in several."""
@@ -245,7 +246,7 @@ class _OfServer:
 
     async def _outcome(self, path: _Path, case: Case, place: _Place) -> tuple[Outcome, str]:
         table, write = case.table, path.technique.direction == "write"
-        for _ in range(1 if path.has_hung else TIMES_SILENT):
+        for patience in PATIENCE_SECONDS[:1] if path.has_hung else PATIENCE_SECONDS:
             if write:
                 place.tables.create(table)
                 if case.filled:
@@ -253,7 +254,7 @@ class _OfServer:
             arguments = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
             streams = path.technique.origin == "streamed" and not write
             with _in_parts(place.tables, case) if streams else nullcontext():
-                returned, error, silent = await path.call(table, *arguments)
+                returned, error, silent = await path.call(patience, table, *arguments)
             if not silent:
                 break
         path.has_hung |= silent
@@ -336,8 +337,8 @@ class _Path:
         self._client: object = None
         self._stack = AsyncExitStack()
 
-    async def call(self, *arguments: object) -> tuple[Any, str | None, bool]:
-        """What the technique returned, what it raised, and whether it was waiting for what does not come.
+    async def call(self, patience: float, *arguments: object) -> tuple[Any, str | None, bool]:
+        """What the technique returned, what it raised, and whether no byte had come for `patience` seconds.
 
         Raises UnavailableError where it cannot run.
         """
@@ -350,7 +351,7 @@ class _Path:
                 if self._opens:
                     raise
                 return None, f"the client does not open: {describe(error)}", False
-        with _ended_when_silent(self._relay) as silent:
+        with _ended_when_silent(self._relay, patience) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
         if raised is None:
             if silent.is_set():  # it took long over what had come already, and its connection is gone
@@ -376,16 +377,16 @@ class _Path:
 
 
 @contextmanager
-def _ended_when_silent(relay: Relay | None) -> Iterator[threading.Event]:
-    """End the relay's connections when no byte has come for a while; the event tells that it happened."""
+def _ended_when_silent(relay: Relay | None, patience: float) -> Iterator[threading.Event]:
+    """End the relay's connections when no byte has come for `patience` seconds; the event tells that it happened."""
     over, silent = threading.Event(), threading.Event()
 
     def watch(relay: Relay) -> None:
         seen, since = relay.total_bytes, time.monotonic()
-        while not over.wait(SILENCE_SECONDS / 10):
+        while not over.wait(0.1):
             if relay.total_bytes != seen:
                 seen, since = relay.total_bytes, time.monotonic()
-            elif time.monotonic() > since + SILENCE_SECONDS:
+            elif time.monotonic() > since + patience:
                 silent.set()
                 relay.end_connections()
 
