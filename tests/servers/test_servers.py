@@ -38,14 +38,14 @@ from framehaul.harness.measure import called, opened
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
-from framehaul.servers.embedded import LOCK, home_of_a_run, is_kept, moved
+from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept, moved
 from framehaul.servers.postgres import elsewhere, remove
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.guard import command, parties
 from framehaul.techniques import Technique, techniques
-from tests.conftest import one_for_each_driver
+from tests.conftest import one_for_each_driver, run_command
 
 WRONG_LOGINS = [("default", ""), ("default", "x"), ("", ""), ("framehaul", ""), ("framehaul", "wrong"), ("nobody", "")]
 STATEMENTS = [
@@ -350,6 +350,54 @@ def test_started_servers_stay_until_they_are_stopped(own: Settings) -> None:
     assert answers(first)
     assert all_servers.stop(own) is True
     assert all_servers.stop(own) is False
+
+
+def test_servers_that_another_process_uses_outlive_the_one_that_started_them(own: Settings) -> None:
+    program = f"""
+import pathlib, sys
+from framehaul.servers import running
+from framehaul.settings import Settings
+with running(Settings(state_dir=pathlib.Path({str(own.state_dir)!r}))):
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+    with all_servers.running(own) as servers:
+        other = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == "there\n"
+    assert answers(servers)
+    with all_servers.running(own) as again:
+        assert again == servers
+        other.communicate()
+        assert answers(again)
+    assert ends(own)
+    with all_servers.running(own) as fresh:
+        assert fresh.supervisor_process_id != servers.supervisor_process_id
+    assert not is_kept(own.state_dir)
+
+
+def test_a_run_beside_another_one_with_the_same_servers_is_refused(
+    servers: Servers, settings: Settings, tmp_path: Path
+) -> None:  # fmt: skip
+    with (settings.state_dir / LOCK_OF_A_RUN).open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write("4711")
+        lock.flush()
+        done = run_command("run", "--notebooks=13", "--preset=smoke", f"--out={tmp_path}", state_dir=settings.state_dir)
+    assert done.returncode == 2
+    assert "another run (process 4711)" in done.stderr
+    assert "FRAMEHAUL_STATE_DIR" in done.stderr
+    assert not [*(tmp_path / "results").glob("parquet*")]
+
+
+def ends(settings: Settings) -> bool:
+    """Whether servers that nobody uses stop; waits for it."""
+    while is_kept(settings.state_dir):
+        time.sleep(0.05)
+    return True
 
 
 @pytest.mark.parametrize(

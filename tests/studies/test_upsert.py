@@ -431,6 +431,7 @@ def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
     skipped = pl.DataFrame([row | none for row in passes.to_dicts()], schema=passes.schema)
     listing = str(study.speed_table(skipped, "postgres"))
     assert "skipped" in listing and "no driver" in listing
+    assert "skipped" in str(study.takes_table(skipped, "postgres"))
 
 
 @pytest.mark.parametrize(
@@ -481,6 +482,17 @@ def test_two_writers_are_shown_by_how_many_of_their_keys_are_there() -> None:
     assert "0% / 90%" in listing.note
     (one,) = study.manners(passes)
     assert (one.shared, one.lost_rows) == (False, 3)
+
+
+def test_what_ways_take_stands_case_by_case() -> None:
+    more = {"target_rows": 2_000}
+    none = {"status": "skipped", "reason": "no driver", "seconds": None, "rows_per_s": None}
+    slow = [one for one in good(SAFE, 0.2) if one["part"] == "speed"]
+    passes = passes_of(*good(FAST, 0.1), *slow, *(one | more | none for one in slow))
+    listing = study.takes_table(passes, "postgres")
+    titles = [one.title for one in listing.columns]
+    assert titles == ["upsert", "100 rows into 1,000, 90% there", "100 rows into 2,000, 90% there"]
+    assert {tuple(row[1:]) for row in listing.cells()} == {("**100.0 ms**", ""), ("200.0 ms", "skipped")}
 
 
 def test_a_table_that_takes_long_to_make_is_measured_once() -> None:

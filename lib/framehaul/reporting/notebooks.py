@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import blocks, index, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.results import store
+from framehaul.servers.embedded import LOCK_OF_A_RUN
 from framehaul.settings import PROJECT, Settings
 
 type Collect = Callable[[Path], Mapping[str, Any]]
@@ -76,6 +78,7 @@ def run(
         if not all(study.only_reads for study, _ in plan.left):
             with plan.preparing("starting the servers"):
                 stack.enter_context(servers.running(settings))
+                stack.enter_context(_alone(settings.state_dir))
                 of_each = _servers_of_lanes(plan.left, settings, stack)
         for stage in lanes.stages(plan.left, settings.preset, apart=bool(of_each)):
             if len(stage) > 1:
@@ -87,6 +90,28 @@ def run(
         for name, problem in made.problems.items():
             print(f"{name}: {problem}", file=sys.stderr)
     return not made.problems
+
+
+@contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    """No other run has these servers while the block lasts.
+
+    Raises ServerError where one has: two would write into the same tables, and measure each other.
+    """
+    state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    with (state_dir / LOCK_OF_A_RUN).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise ServerError(
+                f"another run (process {lock.read()}) has the servers of {state_dir}, and two would write into the "
+                "same tables; wait until it ends, or give this one FRAMEHAUL_STATE_DIR=... of its own"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
 
 
 def _servers_of_lanes(left: Sequence[lanes.Pair], settings: Settings, stack: ExitStack) -> list[lanes.Servers]:

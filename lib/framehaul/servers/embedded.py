@@ -26,13 +26,16 @@ from framehaul.settings import TOOLS, Settings
 
 ADDRESSES = "servers.json"
 LOCK = "supervisor.lock"
+LOCK_OF_A_RUN = "run.lock"
+USERS = "users.lock"
+"""Held, shared, by each process that uses servers which another one has started: they live until it ends as well."""
 LOG = "supervisor.log"
 HOME_OF_A_RUN = re.compile(r"[a-z_]+-(\d+)-\w{8}")
 """What a directory for servers of one process is called: of which kind, and of whom."""
 OURS_IN_STATE = re.compile(
     "|".join([
-        "postgres", "clickhouse", "docker", *map(re.escape, (ADDRESSES, LOCK, LOG)), HOME_OF_A_RUN.pattern,
-        r"guard-kept-\w{8}",
+        "postgres", "clickhouse", "docker", *map(re.escape, (ADDRESSES, LOCK, LOCK_OF_A_RUN, USERS, LOG)),
+        HOME_OF_A_RUN.pattern, r"guard-kept-\w{8}",
     ])
 )  # fmt: skip
 """What servers have in the state directory; what takes minutes to build is there as well."""
@@ -62,26 +65,36 @@ OURS = Variant()
 
 @contextmanager
 def running(settings: Settings, variant: Variant = OURS) -> Iterator[Servers]:
-    """The servers that are kept already, or new ones that live exactly as long as the block."""
+    """The servers that are kept already, or new ones that live as long as the block, and as others use them."""
     if is_kept(settings.state_dir):
-        yield _wait_for_addresses(settings.state_dir, None)
-        return
+        with _using(settings.state_dir):
+            if is_kept(settings.state_dir):  # else they were just about to end
+                yield _wait_for_addresses(settings.state_dir, None)
+                return
     supervisor = _start_supervisor(settings, variant, detached=False)
+    used = False
     try:
-        yield _wait_for_addresses(settings.state_dir, supervisor)
+        servers = _wait_for_addresses(settings.state_dir, supervisor)
+        if servers.supervisor_process_id == supervisor.pid:
+            yield servers
+            used = _is_held(settings.state_dir / USERS, fcntl.LOCK_EX)
+        else:
+            with running(settings, variant) as servers:
+                yield servers
     finally:
         assert supervisor.stdin is not None
         supervisor.stdin.close()
-        supervisor.wait()
+        if used:
+            _reap(supervisor)
+        else:
+            supervisor.wait()
 
 
 def start(settings: Settings) -> Servers:
     """Start servers that outlive this process; those that are kept already are returned as they are."""
     supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, OURS, detached=True)
     if supervisor is not None:
-        # Whoever stops it: a process of ours that has ended is waited for.
-        _reapers[supervisor.pid] = Thread(target=supervisor.wait, name="framehaul-reaper", daemon=True)
-        _reapers[supervisor.pid].start()
+        _reap(supervisor)
     return _wait_for_addresses(settings.state_dir, supervisor)
 
 
@@ -101,15 +114,33 @@ def stop(settings: Settings) -> bool:
 
 def is_kept(state_dir: Path) -> bool:
     """Whether a supervisor lives: it holds a lock that ends with it, so no stale file or reused process id can lie."""
-    lock = state_dir / LOCK
+    return _is_held(state_dir / LOCK, fcntl.LOCK_SH)
+
+
+def _is_held(lock: Path, how: int) -> bool:
+    """Whether another process holds a lock so that it cannot be taken."""
     if not lock.exists():
         return False
     with lock.open("r") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         return False
+
+
+@contextmanager
+def _using(state_dir: Path) -> Iterator[None]:
+    """Who starts servers, and ends, leaves them to those inside of such a block; waits for servers that are ending."""
+    with (state_dir / USERS).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _reap(supervisor: subprocess.Popen[bytes]) -> None:
+    """Whoever stops it: a process of ours that has ended is waited for."""
+    _reapers[supervisor.pid] = Thread(target=supervisor.wait, name="framehaul-reaper", daemon=True)
+    _reapers[supervisor.pid].start()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The process that keeps both embedded servers; run as `python -m framehaul.servers.supervisor`.
 
 It starts them, writes their addresses to `servers.json`, restarts one that dies, and stops both when it is told to
-(SIGTERM, SIGINT) or, unless `--detached`, when its standard input closes because its parent has ended or died.
+(SIGTERM, SIGINT) or, unless `--detached`, when its standard input closes because its parent has ended or died, and no
+other process uses them any more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from framehaul.errors import ServerError
 from framehaul.servers.address import Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
-from framehaul.servers.embedded import ADDRESSES, LOCK
+from framehaul.servers.embedded import ADDRESSES, LOCK, USERS
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres
 from framehaul.servers.secret import write_private
@@ -37,7 +38,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if not arguments.detached:
-        threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
+        threading.Thread(target=_stop_at_end_of_input, args=(state_dir, stop), daemon=True).start()
 
     # Held for as long as this process lives, whatever ends it: the one truth about whether servers are kept here.
     lock = (state_dir / LOCK).open("w")
@@ -94,10 +95,12 @@ def keep(arguments: argparse.Namespace, stop: threading.Event) -> None:
         clickhouse.stop()
 
 
-def _stop_at_end_of_input(stop: threading.Event) -> None:
+def _stop_at_end_of_input(state_dir: Path, stop: threading.Event) -> None:
     # os.read, not sys.stdin: a buffered read that never ends would hold its lock while the interpreter shuts down.
     while os.read(0, 4096):
         pass
+    users = os.open(state_dir / USERS, os.O_RDWR | os.O_CREAT, 0o600)  # never closed: who comes now waits for the end
+    fcntl.flock(users, fcntl.LOCK_EX)
     stop.set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from framehaul.reporting.tables import (
     thousands,
     words,
 )
-from framehaul.results import committed, statistics, store
+from framehaul.results import statistics, store
 from framehaul.results.ratios import tied
 from framehaul.studies.upsert import STUDY, runs
 from framehaul.studies.upsert.frames import Case
@@ -254,6 +255,29 @@ def speed_table(passes: pl.DataFrame, database: Database) -> Listing:
     return Listing(columns, rows)
 
 
+def takes_table(passes: pl.DataFrame, database: Database) -> Listing:
+    """How long every way takes on one server in every case, as they come by rows of the table and rows that come."""
+    rows = medians(passes).filter(database=database)
+    cases = [case_of(row) for row in rows.select(CASE).unique(maintain_order=True).to_dicts()]
+    by_way: dict[str, dict[Case, Row]] = {}
+    for row in rows.to_dicts():
+        by_way.setdefault(row["technique"], {})[case_of(row)] = row
+    fastest = {case: min(of[case]["seconds"] or math.inf for of in by_way.values() if case in of) for case in cases}
+
+    def column(case: Case) -> Column:
+        def takes(row: Row) -> str:
+            here = row["of"].get(case)
+            if here is None or here["seconds"] is None:
+                return here["status"] if here else ""
+            text = milliseconds(here["seconds"])
+            return f"**{text}**" if here["seconds"] == fastest[case] else text
+
+        return words(case.label, takes)
+
+    ways = [{"label": one.label, "of": by_way[one.name]} for one in upserts(database) if one.name in by_way]
+    return Listing([words("upsert", "label"), *(column(case) for case in cases)], ways, "In bold: the least of a case.")
+
+
 def _next_read(row: Row) -> float | None:
     return row["read_s"] / row["read_before_s"] if row["read_s"] and row["read_before_s"] else None
 
@@ -442,8 +466,12 @@ class Upsert(Shown):
     manners = view(manners_table)
     together = view(together_table)
 
+    def takes(self, database: Database) -> Listing:
+        """How long every way takes on one server."""
+        return takes_table(self.passes, database)
+
     def speed(self, database: Database) -> Listing:
-        """What every way takes on one server."""
+        """What every way takes, writes and leaves on one server."""
         return speed_table(self.passes, database)
 
     def chart(self, database: Database) -> SVG:
@@ -466,19 +494,16 @@ def run(**parameters: Any) -> Upsert:
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup, from a results directory, and those of kept runs with a larger table."""
+    """The blocks of the writeup, from a results directory."""
     path = directory / STUDY.results
     if not path.exists():
         return {}
     passes = store.read(path, Result)
-    six_rounds, one_row = (
-        store.read(run / STUDY.results, Result) for run in (committed.SIX_ROUNDS, committed.EVERY_SIZE)
-    )
     blocks = {
         "upsert-advice": str(advice_table(passes)), "upsert-manners": str(manners_table(passes)),
-        "upsert-together": str(together_table(one_row)),
+        "upsert-together": str(together_table(passes)),
     }  # fmt: skip
-    for suffix, of in (("", passes), ("-large", six_rounds), ("-one", one_row)):
-        shown = of.filter(pl.col("target_rows") == of["target_rows"].max()) if suffix else of
-        blocks |= {f"upsert-{database}{suffix}": str(speed_table(shown, database)) for database in BOTH}
+    for database in BOTH:
+        blocks[f"upsert-{database}"] = str(takes_table(passes, database))
+        blocks[f"upsert-{database}-costs"] = str(speed_table(passes, database))
     return blocks
