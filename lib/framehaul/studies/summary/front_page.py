@@ -114,7 +114,7 @@ def which_table(summary: pl.DataFrame, there_already: Sequence[Row] = ()) -> Lis
         words("a failure leaves", lambda row: row["terms"].get("after_failure")),
     ]
     rows = [row for case in CASES if (row := _best(case, summary))]
-    upserts = [{**row, "case": f"{where(row)}: {row['case']}, default run"} for row in there_already]
+    upserts = [{**row, "case": f"{where(row)}: {row['case']}"} for row in there_already]
     return Listing(columns, [*rows, *upserts])
 
 

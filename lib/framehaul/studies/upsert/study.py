@@ -272,7 +272,7 @@ def takes_table(passes: pl.DataFrame, database: Database) -> Listing:
             text = milliseconds(here["seconds"])
             return f"**{text}**" if here["seconds"] == fastest[case] else text
 
-        return words(case.label, takes)
+        return Column(case.label, takes)
 
     ways = [{"label": one.label, "of": by_way[one.name]} for one in upserts(database) if one.name in by_way]
     return Listing([words("upsert", "label"), *(column(case) for case in cases)], ways, "In bold: the least of a case.")
@@ -396,15 +396,15 @@ HATCHED = "median of passes (whiskers: fastest and slowest); hatched: not all or
 
 
 def seconds_figure(passes: pl.DataFrame, database: Database) -> Figure:
-    """What every way takes in every case, a panel for each, on logarithmic axes."""
+    """What every way takes in the cases that stand for what a reader has, a panel for each."""
     rows = medians(passes).filter(database=database)
-    every = rows.select(CASE).unique(maintain_order=True).to_dicts()
+    every = [*dict.fromkeys(situations([case_of(row) for row in rows.select(CASE).unique().to_dicts()]).values())]
     ways = [one for one in upserts(database) if one.name in set(rows["technique"])]
     whole = {one.technique: one.whole for one in manners(passes)}
     height = 1.4 + 0.26 * max(1, len(ways)) * max(1, len(every))
     with charts.panels(max(1, len(every)), height=height + 0.4 * len(every)) as (figure, drawn):
         for axes, case in zip(drawn, every, strict=False):
-            here = {row["technique"]: row for row in rows.filter(**case).to_dicts()}
+            here = {row["technique"]: row for row in rows.filter(**case_columns(case)).to_dicts()}
             for at, way in enumerate(ways):
                 if (row := here.get(way.name)) is not None:
                     shown = row if row["seconds"] is None else {**row, "text": milliseconds(row["seconds"])}
@@ -416,7 +416,7 @@ def seconds_figure(passes: pl.DataFrame, database: Database) -> Figure:
             longest = max((_in_seconds(row)["max_seconds"] or 0 for row in here.values()), default=0) or 1.0
             axes.set_xlim(0, longest * 1.2)
             charts.quantities(axes.xaxis, lambda value: f"{value * 1e3:g} ms")
-            charts.title(axes, f"{DATABASES[database]}: {case_of(case).label}", 9)
+            charts.title(axes, f"{DATABASES[database]}: {case.label}", 9)
         used = charts.families({way.family for way in ways})
         charts.legend(
             figure, used, loc="outside lower left", ncols=4, fontsize=8, title=HATCHED,
