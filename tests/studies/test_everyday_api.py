@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -27,7 +28,7 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.everyday_api import STUDY, batches, study
-from framehaul.studies.everyday_api.batches import WAYS, sums_of
+from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
 from framehaul.studies.everyday_api.study import (
     CALLED_AS_WELL,
     BatchedRead,
@@ -218,6 +219,26 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
     assert {way.name for way in WAYS if "cursor" in way.name or "sqlalchemy" in way.client} <= several
     for database in DATABASES:
         tables_of(servers.of(database)).drop(ANALYTICS_METRICS)
+
+
+def test_who_would_take_minutes_reads_fewer_rows(
+    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    slow, *others = [way for way in WAYS if way.usual]
+
+    def fake(way: Way, rows: int, _: object) -> dict[str, Any]:
+        seconds = study.LONGEST_READ_SECONDS * (1.1 if way is slow else 0.9)
+        return {"seconds": seconds, "rows_per_s": rows / seconds, "frames": 1, "peak_rss_bytes": rows}
+
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
+    monkeypatch.setattr(study, "BATCH_ROWS", 10)
+    monkeypatch.setattr(study, "_read", fake)
+    study.run(rows=1000, passes=1, seed=1)
+    rows = store.read(tmp_path / "results" / STUDY.results, BatchedRead)
+    read = {way: sorted(of["rows"]) for (way,), of in rows.group_by("way")}
+    assert read == {slow.name: [10, 100], **{way.name: [100, 1000] for way in others}}
+    assert {row["way"]: row["rows"] for row in grown(rows)}[slow.name] == 100
 
 
 def test_ways_that_are_not_known_are_refused() -> None:

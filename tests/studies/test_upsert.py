@@ -23,6 +23,7 @@ from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.settings import Settings
+from framehaul.studies import registry
 from framehaul.studies.faults.breakable import breakable
 from framehaul.studies.summary.there_already import best_on_terms
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
@@ -495,9 +496,24 @@ def test_what_ways_take_stands_case_by_case() -> None:
     assert {tuple(row[1:]) for row in listing.cells()} == {("**100.0 ms**", ""), ("200.0 ms", "skipped")}
 
 
+def test_of_a_table_that_was_measured_once_nothing_is_advised() -> None:
+    speed = [one for one in good(FAST, 0.1) if one["part"] == "speed"]
+    once = [one | {"target_rows": 9_000} for one in speed][:1]
+    assert len(speed) > 1
+    assert {one.case.target for one in study.advice(passes_of(*good(FAST, 0.1), *once))} == {1_000}
+    assert {one.case.target for one in study.advice(passes_of(*speed[:1], *once))} == {9_000}
+
+
 def test_a_table_that_takes_long_to_make_is_measured_once() -> None:
     most = runs.MOST_REPEATED_ROWS
     assert [runs.passes_of(Case(rows, 1, 0), 6) for rows in (most, most + 1)] == [6, 1]
+
+
+def test_larger_tables_and_more_passes_take_more_patience() -> None:
+    quick, reference = (registry.values(STUDY, preset, {}) for preset in ("quick", "reference"))
+    assert 0 < 20 * runs.patience(quick) < runs.patience(reference)
+    # A pass of a million rows took up to ten seconds where it was slowest.
+    assert runs.patience(reference) > 10 * 7 * 5 * len([one for database in BOTH for one in upserts(database)])
 
 
 def test_situations_are_of_the_cases_that_were_measured() -> None:

@@ -48,11 +48,13 @@ GROWS = 0.75
 LEAST_FURTHER_BYTES = 10_000_000
 """Of further rows as Arrow: less is lost among the memory that any read takes."""
 BUFFERED_BYTES = 100_000_000
-"""So many of them may be in buffers that are not full yet, and do not grow when they are."""
+"""Memory may grow by so much for buffers that are not full yet, and do not grow when they are."""
 LABELS = {way.name: way.label for way in WAYS}
 """As they are called today, whatever a run has called them."""
 PART = 10
 """How many times smaller the first of the two tables is."""
+LONGEST_READ_SECONDS = 60.0
+"""Who takes longer for the smaller table would take minutes for the larger, and reads a still smaller one instead."""
 CALLED_AS_WELL = (
     "pandas_sqlalchemy_read_sql_query", "polars_sqlalchemy_read_database", "pandas_clickhouse_connect_insert_df",
     "pandas_clickhouse_connect_query_df", "polars_duckdb_insert", "polars_duckdb_scan",
@@ -83,6 +85,8 @@ class BatchedRead:
 def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = ANALYTICS_METRICS) -> EverydayApi:
     """Read a table of a tenth of the rows, and of all, in each way that promises batches, and write the results.
 
+    Ways that are so slow that all of the rows would take them minutes read a hundredth in their place.
+
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
@@ -98,16 +102,27 @@ def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = 
     ):
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
+        less, least = rows // PART, rows // PART**2
         # Fewer rows than fill a batch say nothing about memory.
-        sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
+        sizes = [less, rows] if less >= BATCH_ROWS else [rows]
         this_run.expect(len(chosen) * len(sizes) * passes)
 
         def work(stop: threading.Event) -> None:
-            for size in sizes:
+            for size in sizes[:-1]:
                 _read_all(this_run, both, chosen, table, size, rounds, stop)
+            slow = too_slow(this_run.so_far(), less) if least >= BATCH_ROWS else set()
+            for size, names in ((least, slow), (rows, {way.name for way in chosen} - slow)):
+                if some := [way for way in chosen if way.name in names]:
+                    _read_all(this_run, both, some, table, size, rounds, stop)
 
         interruptible(work)
     return EverydayApi.load(this_run.settings)
+
+
+def too_slow(passes: pl.DataFrame, rows: int) -> set[str]:
+    """Ways that take more than `LONGEST_READ_SECONDS` for so many rows."""
+    here = passes.filter(pl.col("rows") == rows).group_by("way").agg(pl.col("seconds").median())
+    return {*here.filter(pl.col("seconds") > LONGEST_READ_SECONDS)["way"]}
 
 
 def _read_all(
@@ -313,9 +328,10 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
         less, more = group.row(0, named=True), group.row(-1, named=True)
         further = more["arrow_bytes"] - less["arrow_bytes"]
         peaks = more["peak_rss_bytes"], less["peak_rss_bytes"]
-        part = (peaks[0] - peaks[1]) / further if further and None not in peaks else math.nan
+        growth = math.nan if None in peaks else peaks[0] - peaks[1]
+        part = growth / further if further else math.nan
         grows = part >= GROWS
-        few = further < (BUFFERED_BYTES if grows else LEAST_FURTHER_BYTES)
+        few = further < LEAST_FURTHER_BYTES or (grows and growth < BUFFERED_BYTES)
         said = "not known here" if None in peaks else "too few rows to say" if few else "no" if grows else "yes"
         found.append(more | {"less": less, "part": part, "bounded": said, "label": LABELS[more["way"]]})
     return sorted(found, key=lambda row: [*LABELS].index(row["way"]))
@@ -381,8 +397,10 @@ def _kept(run: Path) -> pl.DataFrame:
 def _bounded(passes: pl.DataFrame) -> Iterator[str]:
     rows = grown(passes)
     for answer, text in (("no", "grows with the rows"), ("yes", "stays bounded")):
-        if names := [row["label"] for row in rows if row["bounded"] == answer]:
-            yield f"**Memory {text}**, up to {rows[0]['rows']:,} of them, with {'; '.join(names)}."
+        if here := [row for row in rows if row["bounded"] == answer]:
+            most = max(row["rows"] for row in here)
+            names = (f"{row['label']}{'' if row['rows'] == most else f' ({row["rows"]:,})'}" for row in here)
+            yield f"**Memory {text}**, up to {most:,} of them, with {'; '.join(names)}."
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:

@@ -26,7 +26,8 @@ STUDY = Study(
     measured="framehaul.studies.upsert.passes:placed",
     shown="framehaul.studies.upsert.study:Upsert",
     check="framehaul.studies.upsert.frames:check_sizes",
+    patience="framehaul.studies.upsert.runs:patience",
     holds=(),
-    seconds=(8, 80, 3600),
+    seconds=(8, 80, 5700),
 )
 STUDIES = (STUDY,)

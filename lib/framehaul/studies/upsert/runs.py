@@ -38,6 +38,8 @@ MOST_ROWS = 2_000
 """Of a table that is read whole, here, after each trial."""
 MOST_REPEATED_ROWS = 5_000_000
 """A table of more is made anew for every pass in half a minute: there is one round."""
+LEAST_ROWS_PER_S = 40_000
+"""Of a table that is made, upserted and compared."""
 KILLED: Part = "server killed"
 type Fault = Callable[[Bench, Technique, pl.DataFrame, Road], dict[str, Any]]
 type Measured = Callable[[Technique, int], dict[str, Any]]
@@ -88,6 +90,16 @@ def run(
 
         interruptible(work)
     return this_run.settings
+
+
+def patience(values: Mapping[str, Any]) -> int:
+    """Seconds that all tables may take, beside those of any notebook."""
+    ways = sum(len(upserts(database)) for database in BOTH)
+    made = sum(
+        (passes_of(case, values["passes"]) + values["warmup"]) * (case.target + case.rows)
+        for case in cases(values["targets"], values["incoming"], values["shares"])
+    )
+    return int(ways * made / LEAST_ROWS_PER_S)
 
 
 def passes_of(case: Case, passes: int) -> int:
