@@ -361,18 +361,21 @@ with running(Settings(state_dir=pathlib.Path({str(own.state_dir)!r}))):
     print("there", flush=True)
     sys.stdin.read()
 """
-    with all_servers.running(own) as servers:
+    with pytest.raises(KeyboardInterrupt), all_servers.running(own) as servers:
         other = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )  # fmt: skip
         assert other.stdout is not None
         assert other.stdout.readline() == "there\n"
+        raise KeyboardInterrupt  # waits for nobody else
     assert answers(servers)
     with all_servers.running(own) as again:
         assert again == servers
         other.communicate()
         assert answers(again)
-    assert ends(own)
+    assert other.returncode == 0
+    while is_kept(own.state_dir):  # nobody uses them any more
+        time.sleep(0.05)
     with all_servers.running(own) as fresh:
         assert fresh.supervisor_process_id != servers.supervisor_process_id
     assert not is_kept(own.state_dir)
@@ -391,13 +394,6 @@ def test_a_run_beside_another_one_with_the_same_servers_is_refused(
     assert "another run (process 4711)" in done.stderr
     assert "FRAMEHAUL_STATE_DIR" in done.stderr
     assert not [*(tmp_path / "results").glob("parquet*")]
-
-
-def ends(settings: Settings) -> bool:
-    """Whether servers that nobody uses stop; waits for it."""
-    while is_kept(settings.state_dir):
-        time.sleep(0.05)
-    return True
 
 
 @pytest.mark.parametrize(

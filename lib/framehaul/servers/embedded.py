@@ -72,16 +72,15 @@ def running(settings: Settings, variant: Variant = OURS) -> Iterator[Servers]:
                 yield _wait_for_addresses(settings.state_dir, None)
                 return
     supervisor = _start_supervisor(settings, variant, detached=False)
-    used = False
     try:
         servers = _wait_for_addresses(settings.state_dir, supervisor)
         if servers.supervisor_process_id == supervisor.pid:
             yield servers
-            used = _is_held(settings.state_dir / USERS, fcntl.LOCK_EX)
         else:
             with running(settings, variant) as servers:
                 yield servers
     finally:
+        used = _is_held(settings.state_dir / USERS, fcntl.LOCK_EX)
         assert supervisor.stdin is not None
         supervisor.stdin.close()
         if used:

@@ -57,6 +57,11 @@ def case_of(row: Row) -> Case:
     return Case(row["target_rows"], row["rows"], row["share"])
 
 
+def cases_in(rows: pl.DataFrame) -> list[Case]:
+    """The cases that rows are of, in their order."""
+    return [case_of(row) for row in rows.select(CASE).unique(maintain_order=True).to_dicts()]
+
+
 def medians(passes: pl.DataFrame) -> pl.DataFrame:
     """One row for each way and case, the fastest of a case first."""
     timed = passes.filter(part="speed")
@@ -258,7 +263,7 @@ def speed_table(passes: pl.DataFrame, database: Database) -> Listing:
 def takes_table(passes: pl.DataFrame, database: Database) -> Listing:
     """How long every way takes on one server in every case, as they come by rows of the table and rows that come."""
     rows = medians(passes).filter(database=database)
-    cases = [case_of(row) for row in rows.select(CASE).unique(maintain_order=True).to_dicts()]
+    cases = cases_in(rows)
     by_way: dict[str, dict[Case, Row]] = {}
     for row in rows.to_dicts():
         by_way.setdefault(row["technique"], {})[case_of(row)] = row
@@ -320,7 +325,7 @@ def advice(passes: pl.DataFrame) -> list[Advice]:
     found = []
     for database in BOTH:
         here = by_case.filter(database=database)
-        for situation, case in situations([case_of(row) for row in here.select(CASE).unique().to_dicts()]).items():
+        for situation, case in situations(cases_in(here)).items():
             ranked = [row for row in here.filter(**case_columns(case)).to_dicts() if row["rows_per_s"]]
             asked = [(row, known.get((database, row["technique"]))) for row in ranked]
             whole = [row for row, one in asked if one and one.whole]
@@ -405,7 +410,7 @@ HATCHED = "median of passes (whiskers: fastest and slowest); hatched: not all or
 def seconds_figure(passes: pl.DataFrame, database: Database) -> Figure:
     """What every way takes in the cases that stand for what a reader has, a panel for each."""
     rows = medians(in_most_rounds(passes)).filter(database=database)
-    every = [*dict.fromkeys(situations([case_of(row) for row in rows.select(CASE).unique().to_dicts()]).values())]
+    every = [*dict.fromkeys(situations(cases_in(rows)).values())]
     ways = [one for one in upserts(database) if one.name in set(rows["technique"])]
     whole = {one.technique: one.whole for one in manners(passes)}
     height = 1.4 + 0.26 * max(1, len(ways)) * max(1, len(every))
@@ -448,7 +453,7 @@ def cost_figure(passes: pl.DataFrame) -> Figure:
     with charts.panels(len(BOTH), height=6.2) as (figure, drawn):
         for axes, database in zip(drawn, BOTH, strict=True):
             here = rows.filter(database=database)
-            known = situations([case_of(row) for row in here.select(CASE).unique().to_dicts()])
+            known = situations(cases_in(here))
             case = known.get(MOSTLY_THERE) or known.get(MOSTLY_NEW)
             timed = [] if case is None else here.filter(**case_columns(case), status="ok").to_dicts()
             timed.sort(key=lambda row: row["written_bytes"])
@@ -472,10 +477,6 @@ class Upsert(Shown):
     advice = view(advice_table)
     manners = view(manners_table)
     together = view(together_table)
-
-    def takes(self, database: Database) -> Listing:
-        """How long every way takes on one server."""
-        return takes_table(self.passes, database)
 
     def speed(self, database: Database) -> Listing:
         """What every way takes, writes and leaves on one server."""
