@@ -178,7 +178,10 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link": (
         lambda run: ((run / "scaling.csv").symlink_to("/etc/passwd")), "scaling.csv"
     ),
-    "too large": (lambda run: (run / "scaling.csv").write_bytes(b"x" * (machines.MOST_BYTES + 1)), "PROFILE=0"),
+    "too large": (
+        lambda run: (run / "scaling.csv").write_bytes(b"x" * (machines.MOST_BYTES + 1)),
+        "bytes are too many: a run has at most 20,000,000; run it with PROFILE=0",
+    ),
     "bytes": (lambda run: (run / "postgres_read.csv").write_bytes(b"\xff\x00" * 99), "postgres_read.csv"),
 }  # fmt: skip
 
