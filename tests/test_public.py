@@ -209,9 +209,16 @@ def test_the_citation_has_what_its_format_asks_for_and_is_of_this_project() -> N
     citation = content(PROJECT / "CITATION.cff")
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    assert (citation["title"], citation["version"]) == (project["name"], project["version"])
+    assert citation["title"] == project["name"]
     assert citation["license"] == project["license"]
     assert (PROJECT / "LICENSE").read_text().startswith(f"{citation['license']} License")
+
+
+def test_the_version_is_in_one_place_and_the_changelog_begins_with_it() -> None:
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    first = next(line for line in (PROJECT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    assert first == f"## {version}"
+    assert "version" not in content(PROJECT / "CITATION.cff")
 
 
 def test_the_devcontainer_sets_up_with_make_and_has_no_more_rights_than_others() -> None:

@@ -16,11 +16,12 @@ from framehaul.harness.rounds import never
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
 from framehaul.results import committed, statistics
+from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.studies.summary import published
 from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
-from framehaul.techniques import FAMILIES
+from framehaul.techniques import FAMILIES, techniques
 from framehaul.techniques.registry import named
 from tests.results.test_store import passes, result
 
@@ -231,28 +232,13 @@ def test_a_bar_that_reached_its_end_is_not_shown_and_one_that_did_not_is(tmp_pat
     assert page.count('<details class="code">') == 3
 
 
-@pytest.mark.parametrize(
-    "directory", (committed.RUN, committed.LARGER_RUN, committed.WITHOUT_A_RACE), ids=lambda path: path.name
-)
-def test_committed_results_hold_all_published_techniques_and_no_failure(directory: Path) -> None:
-    frame = read_all(directory)
+def test_the_committed_results_hold_all_techniques_and_rounds_enough_for_intervals() -> None:
+    frame = read_all(committed.RUN)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
-    assert set(frame["status"]) <= {"ok", "skipped"}
-
-
-def test_the_run_without_a_race_skipped_nothing() -> None:
-    frame = read_all(committed.WITHOUT_A_RACE)
     assert set(frame["status"]) == {"ok"}
-    assert set(frame["rows"]) == {1_000_000}
-
-
-def test_the_larger_run_skipped_what_no_package_brings_and_has_rounds_enough_for_intervals() -> None:
-    frame = read_all(committed.LARGER_RUN)
-    skipped = {named(*one) for one in frame.filter(status="skipped").select(statistics.NAMES).unique().rows()}
-    assert all({"pg_parquet", "adbc_clickhouse"} & {*one.requires} for one in skipped)
-    rounds = frame.filter(rows=1_000_000).group_by(statistics.NAMES).agg(pl.col("pass").n_unique())
-    assert set(rounds["pass"]) == {9}
-    assert rounds.n_unique(["database", "direction"]) == 4
+    assert {named(*one) for one in frame.select(statistics.NAMES).unique().rows()} == {*techniques()}
+    rounds = frame.group_by(statistics.NAMES).agg(pl.col("pass").n_unique())
+    assert set(rounds["pass"]) == {LEAST_ROUNDS}
 
 
 def past_and_baselines(tmp_path: Path) -> pl.DataFrame:

@@ -18,13 +18,13 @@ from framehaul.errors import ResultsError
 from framehaul.reporting import comparison
 from framehaul.results import committed, compare, store
 from framehaul.results.compare import KEY, ComparisonError, Run
+from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.results.store import Writer
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import read_run
 from framehaul.studies.transfers import STUDIES as TRANSFERS
 from tests.results.test_store import result
 
-REFERENCE = committed.WITHOUT_A_RACE
 STEADY = (1.0, 1.01, 0.99)
 
 
@@ -118,8 +118,10 @@ def simulated(truth: pl.DataFrame, random: np.random.Generator, passes: int = 3,
 @pytest.fixture(scope="module")
 def truth() -> pl.DataFrame:
     """The techniques of the committed run at a million rows: their speeds, and how far their passes scattered."""
-    found = read_run(REFERENCE).statistics.with_columns(
-        pl.col("rows_per_s").list.eval(pl.element().log().std()).list.first().alias("spread")
+    found = (
+        read_run(committed.RUN)
+        .statistics.filter(pl.col("notebook").is_in([study.notebook for study in TRANSFERS]), rows=1_000_000)
+        .with_columns(pl.col("rows_per_s").list.eval(pl.element().log().std()).list.first().alias("spread"))
     )
     assert len(found) > 100
     return found.select(*KEY, "label", "origin", "family", "driver", "frame", "dtypes", "median_rows_per_s", "spread")
@@ -136,19 +138,21 @@ def test_runs_that_differ_in_nothing_rarely_mark_anything(truth: pl.DataFrame) -
 
 def test_splits_of_one_real_run_rarely_mark_anything() -> None:
     # Rounds of the reference run, in two: what differs between them is noise of a real machine.
-    passes, random = read_run(REFERENCE).passes, np.random.default_rng(1)
+    passes, random = read_run(committed.RUN).passes, np.random.default_rng(1)
     for _ in range(5):
-        order = [int(number) + 1 for number in random.permutation(5)]
-        # Three passes each take one round twice; the same passes in both would only hide a difference.
-        a, b = (Run("x", passes.filter(pl.col("pass").is_in(part)), {"runs": {}}) for part in (order[:3], order[2:]))
+        order = [int(number) + 1 for number in random.permutation(6)]
+        a, b = (Run("x", passes.filter(pl.col("pass").is_in(part)), {"runs": {}}) for part in (order[:3], order[3:]))
         assert compare.compare(a, b).count("regression") <= 1
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_half_the_speed_is_found_among_many(truth: pl.DataFrame, seed: int) -> None:
-    random, slow = np.random.default_rng(seed), "polars_asyncpg_copy_decoded"
-    found = compare.compare(simulated(truth, random), simulated(truth, random, slower=slow))
-    assert of(found)[slow] == ("regression", "slower")
+def test_half_the_speed_is_found_among_many_with_six_passes(truth: pl.DataFrame) -> None:
+    slow, found = "polars_asyncpg_copy_decoded", 0
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        a, b = (simulated(truth, random, LEAST_ROUNDS, slower) for slower in ("", slow))
+        found += of(compare.compare(a, b))[slow] == ("regression", "slower")
+    # Its passes vary by 15% there; with three of them it was found in 10 of 30.
+    assert found >= 27
 
 
 def test_a_machine_that_drifted_is_seen_past_relative_to_all(tmp_path: Path) -> None:
@@ -274,7 +278,7 @@ def test_a_run_is_a_directory_its_results_or_a_file(tmp_path: Path) -> None:
     out = write_run(tmp_path / "out", one=STEADY)
     paths = (out, out / "results", out / "results" / "clickhouse_read.csv")
     assert [len(read_run(path).passes) for path in paths] == [3, 3, 3]
-    assert {*read_run(REFERENCE).passes["notebook"]} == {study.notebook for study in TRANSFERS}
+    assert {*read_run(committed.RUN).passes["notebook"]} >= {study.notebook for study in TRANSFERS}
 
 
 def test_what_is_no_run_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -375,6 +379,6 @@ def test_text_markdown_and_csv_hold_the_same(tmp_path: Path) -> None:
 
 
 def test_facts_of_the_committed_runs_are_compared() -> None:
-    found = both(REFERENCE, REFERENCE)
+    found = both(committed.RUN, committed.RUN)
     assert (found.status, found.drift, found.warnings) == (0, 1.0, [])
-    assert json.loads((REFERENCE / "environment.json").read_text())["machine"]["cpu"] in comparison.render(found)
+    assert json.loads((committed.RUN / "environment.json").read_text())["machine"]["cpu"] in comparison.render(found)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from framehaul.results import committed
 from framehaul.studies.ablations import study as ablations
 from framehaul.studies.ablations.study import ABLATIONS, WAYS, Ablation, Steps
+from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from tests.results.test_store import passes, result
 
@@ -79,6 +82,19 @@ def test_steps_are_multiplied_and_one_that_failed_hands_its_change_on(tmp_path: 
     assert found["change"].to_list()[2] == f"{changes[third]}, {changes[fourth]}"
     assert "6.00x" in str(ablations.steps_table(found))
     assert len(ablations.waterfall(found).axes) == 1
+
+
+def test_a_pair_that_is_an_ablation_and_a_step_has_one_verdict() -> None:
+    measured = read_all(committed.RUN)
+    of_steps = ablations.steps(measured).rows(named=True)
+    steps = {(now["technique"], before["technique"]): now for before, now in pairwise(of_steps) if now["ratio"]}
+    both = [
+        (row, steps[pair])
+        for row in ablations.ratios(measured).rows(named=True)
+        if (pair := (row["changed"], row["base"])) in steps
+    ]
+    assert len(both) >= 5
+    assert all(ablation[name] == step[name] for ablation, step in both for name in ("ratio", "reading"))
 
 
 def test_no_way_is_shown_where_nothing_of_it_was_measured(tmp_path: Path) -> None:

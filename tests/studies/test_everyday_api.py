@@ -95,7 +95,7 @@ def sides() -> Sides:
     text = (PROJECT / "docs" / "everyday_api.md").read_text()
     page = re.findall(r"^```diff\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
     on_page: Sides = {}
-    for one, difference in zip(study.changes_of_larger(read_all(committed.RUN)), page, strict=True):
+    for one, difference in zip(changes(read_all(committed.RUN)), page, strict=True):
         call, fast = (named(row["database"], row["direction"], row["technique"]) for row in (one.call, one.fast))
         before = f"{one.before.code}\n\n\n{one.before.calls}"
         on_page |= {call: (one.before.beneath, before), fast: (one.after.beneath, patched(before, difference))}
@@ -182,15 +182,9 @@ def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> No
         assert bool(both[0] & both[1]) == bool(one.gain.logs)
 
 
-def test_the_page_has_each_call_once_and_of_the_larger_run_where_that_can_tell() -> None:
-    here = changes(read_all(committed.RUN))
-    found = study.changes_of_larger(read_all(committed.RUN))
-    assert {study.anchor(one.call) for one in found} >= {study.anchor(one.call) for one in here}
+def test_the_page_has_each_call_once() -> None:
+    found = changes(read_all(committed.RUN))
     assert len({study.anchor(one.call) for one in found}) == len(found)
-    told = {study.anchor(one.call) for one in here if one.gain.logs}
-    assert told <= {study.anchor(one.call) for one in found if one.gain.logs}
-    larger = {study.anchor(one.call): one for one in changes(read_all(committed.LARGER_RUN)) if one.gain.logs}
-    assert all(one.rows == larger[name].rows for one in found if (name := study.anchor(one.call)) in larger)
 
 
 def test_batches_gave_what_was_sent(out: Path) -> None:
@@ -320,14 +314,9 @@ def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatc
     assert batches.taken(frames(), ANALYTICS_METRICS) == {"seconds": 3, "frames": 3, "came": {"rows": 6}}
 
 
-def test_the_answer_is_of_the_run_that_read_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, larger = reads(30_000_000, 31_000_000), reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
-    monkeypatch.setattr(committed, "EVERY_SIZE", tmp_path)
-    assert study._of_most_rows(here) is here
-    (tmp_path / STUDY.results).touch()
-    monkeypatch.setattr(store, "read", lambda *_: larger)
-    assert study._of_most_rows(here).equals(larger)
-    assert [*study._bounded(larger)] == [f"**Memory grows with the rows**, up to 50,000 of them, with {WAYS[0].label}."]
+def test_the_answer_says_up_to_how_many_rows_memory_grew() -> None:
+    read = reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
+    assert [*study._bounded(read)] == [f"**Memory grows with the rows**, up to 50,000 of them, with {WAYS[0].label}."]
 
 
 def test_a_frame_of_either_kind_counts_its_rows() -> None:

@@ -389,7 +389,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     assert numbers == set(range(1, given["passes"] + 1))
     samples = store.read(out / "results" / parts.RESULTS, parts.Sample)
     assert set(samples["technique"]) == set(good.filter(shape=STREAM)["technique"])
-    blocks = study.blocks_of(out / "results")
+    blocks = study.writeup_blocks(out / "results")
     assert all(blocks.values())
 
 

@@ -55,7 +55,7 @@ def size_text(run: dict[str, Any]) -> str:
     """How much a run measured."""
     race = " at most, in a race" if run.get("race") else ""
     race += f" of the table {table!r}" if (table := run.get("table")) else ""
-    what: str = run.get("what") or (
-        f"{run['rows']:,} rows{race}, {run['passes']} passes after {run['warmup']} warm-up, seed {run['seed']}"
-    )
-    return what
+    if what := run.get("what"):
+        return str(what)
+    passes = f"{run['passes']} pass{'es' if run['passes'] != 1 else ''}"
+    return f"{run['rows']:,} rows{race}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"

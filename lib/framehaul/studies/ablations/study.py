@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
-from framehaul.results import committed, store
+from framehaul.results import store
 from framehaul.results.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
@@ -155,26 +156,60 @@ WAYS: dict[tuple[str, str, str], Steps] = {
 """From what was published to the fastest there is, one change a step, for each class of each direction."""
 
 
-def ratios(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per ablation: its ratio of rows/s, changed over base, and what it shows; largest first in a direction."""
-    compared = []
-    for ablation in ABLATIONS:
-        here = passes.filter(database=ablation.database, direction=ablation.direction)
-        base, changed = (here.filter(technique=name) for name in (ablation.base, ablation.changed))
-        if all(len(part) and set(part["status"]) == {"ok"} for part in (base, changed)):
-            compared.append((ablation, ratio_at_same_rows(changed, base)))
-    said = verdicts([(one, 1) for _, one in compared], "faster", "slower")
-    rows = [
-        asdict(ablation)
-        | {
-            "ratio": one.ratio,
-            "ratio_low": one.low,
-            "ratio_high": one.high,
-            "ratio_rounds": one.rounds,
+type Pair = tuple[str, str, str, str]
+"""Database, direction, the technique with a change and the one without."""
+
+
+def _pair(ablation: Ablation) -> Pair:
+    return ablation.database, ablation.direction, ablation.changed, ablation.base
+
+
+def _ran(passes: pl.DataFrame, database: str, direction: str, technique: str) -> pl.DataFrame:
+    """The passes of a technique; none of them where it failed or was skipped."""
+    found = passes.filter(database=database, direction=direction, technique=technique)
+    return found if set(found["status"]) == {"ok"} else found.clear()
+
+
+def _ways(passes: pl.DataFrame) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
+    """The steps of each way that were measured; what one that was not changes is the next one's as well."""
+    for (database, direction, contract), way in WAYS.items():
+        measured: list[tuple[str, str]] = []
+        changes: list[str] = []
+        for technique, change in way:
+            changes.append(change)
+            if len(_ran(passes, database, direction, technique)):
+                measured.append((technique, ", ".join(changes)))
+                changes = []
+        yield database, direction, contract, measured
+
+
+def judged(passes: pl.DataFrame) -> dict[Pair, dict[str, Any]]:
+    """The ratio of rows/s of each pair, ablations and steps, and what may be said of it: by the rule for all of them.
+
+    Two are compared with the most rows that both moved.
+    """
+    pairs = [_pair(ablation) for ablation in ABLATIONS]
+    for database, direction, _, way in _ways(passes):
+        pairs += [(database, direction, after, before) for (before, _), (after, _) in pairwise(way)]
+    found: dict[Pair, Ratio] = {}
+    for database, direction, changed, base in pairs:
+        sides = [_ran(passes, database, direction, technique) for technique in (changed, base)]
+        if all(map(len, sides)):
+            found[database, direction, changed, base] = ratio_at_same_rows(*sides)
+    said = verdicts([(one, 1) for one in found.values()], "faster", "slower")
+    return {
+        pair: {
+            "ratio": one.ratio, "ratio_low": one.low, "ratio_high": one.high, "ratio_rounds": one.rounds,
             "reading": word,
         }
-        for (ablation, one), word in zip(compared, said, strict=True)
-    ]
+        for (pair, one), word in zip(found.items(), said, strict=True)
+    }  # fmt: skip
+
+
+def ratios(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row per ablation: its ratio of rows/s, changed over base, and what it shows; largest first in a direction."""
+    found = judged(passes)
+    rows = [asdict(ablation) | found[_pair(ablation)] for ablation in ABLATIONS if _pair(ablation) in found]
     return pl.DataFrame(rows).sort("database", "direction", "ratio", descending=True) if rows else pl.DataFrame()
 
 
@@ -206,34 +241,26 @@ def first_to_change(ratios: pl.DataFrame) -> str:
 def steps(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per step of each way: how many times as fast it is as the step before, and these multiplied so far.
 
-    Two that follow each other are compared with the most rows that both moved. A technique that was not measured is
-    left out, and what it changes is the next one's as well. What may be said follows from the steps of all ways.
+    A technique that was not measured is left out, and what it changes is the next one's as well.
     """
+    found = judged(passes)
     rows: list[dict[str, Any]] = []
-    gains: list[Ratio] = []
-    for (database, direction, contract), way in WAYS.items():
-        here = passes.filter(database=database, direction=direction)
-        last = pl.DataFrame()
-        changes: list[str] = []
+    first: dict[str, Any] = {"ratio": None, "ratio_low": None, "ratio_high": None, "ratio_rounds": None, "reading": ""}
+    for database, direction, contract, way in _ways(passes):
+        last, before, so_far = "", 0.0, 1.0
         for technique, change in way:
-            present, changes = here.filter(technique=technique), [*changes, change]
-            if present.is_empty() or set(present["status"]) != {"ok"}:
-                continue
-            gain = ratio_at_same_rows(present, last) if len(last) else None
-            before = rows[-1]["so_far"] if gain else 0.0
+            gain = found[database, direction, technique, last] if last else first
+            if last:
+                before, so_far = so_far, so_far * gain["ratio"]
             rows.append(
                 {
                     "database": database, "direction": direction, "contract": contract, "technique": technique,
-                    "change": ", ".join(changes), "ratio": gain and gain.ratio, "ratio_low": gain and gain.low,
-                    "ratio_high": gain and gain.high, "ratio_rounds": gain and gain.rounds,
-                    "before": before, "so_far": before * gain.ratio if gain else 1.0,
+                    "change": change, "before": before, "so_far": so_far,
                 }
+                | gain
             )  # fmt: skip
-            gains += [gain] if gain else []
-            last, changes = present, []
-    said = iter(verdicts([(gain, 1) for gain in gains], "faster", "slower"))
-    read = [row | {"reading": next(said) if row["ratio"] else ""} for row in rows]
-    return pl.DataFrame(read, infer_schema_length=None)
+            last = technique
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _way(row: Row) -> str:
@@ -329,8 +356,6 @@ load = Ablations.load
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup: of the kept run that has both of every pair, and of a results directory."""
-    return {
-        "ablations": str(ablations_table(ratios(read_all(committed.WITHOUT_A_RACE)))),
-        "steps": str(steps_table(steps(read_all(directory)))),
-    }
+    """The blocks of the writeup, of the run in a results directory."""
+    passes = read_all(directory)
+    return {"ablations": str(ablations_table(ratios(passes))), "steps": str(steps_table(steps(passes)))}

@@ -28,7 +28,7 @@ from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
-from framehaul.results import committed, ratios, statistics, store
+from framehaul.results import ratios, statistics, store
 from framehaul.results.ratios import Ratio, verdicts
 from framehaul.results.store import Status
 from framehaul.servers import Servers
@@ -215,15 +215,6 @@ def changes(passes: pl.DataFrame) -> list[Change]:
     return found
 
 
-def changes_of_larger(passes: pl.DataFrame) -> list[Change]:
-    """Those of the larger run that is committed, and of these passes those whose gain it does not have."""
-    larger = [one for one in changes(read_all(committed.LARGER_RUN)) if one.gain.logs]
-    known = {anchor(one.call) for one in larger}
-    every = larger + [one for one in changes(passes) if anchor(one.call) not in known]
-    order = list(dict.fromkeys(where(one.call) for one in every))
-    return sorted(every, key=lambda one: (order.index(where(one.call)), -one.call["median_rows_per_s"]))
-
-
 def takes_own_codecs(code: Source) -> bool:
     """Whether code takes along an encoder or a decoder of ours."""
     return any(f"# {OURS}.codecs.{room}\n" in code.text for room in OWN_CODECS)
@@ -366,7 +357,7 @@ class EverydayApi(Shown):
 
     def answer(self) -> Markdown:
         """The largest and the least gain of each direction, and which batches are bounded."""
-        return Markdown(bullets([*_gains(self.changes), *_bounded(_of_most_rows(self.passes))]))
+        return Markdown(bullets([*_gains(self.changes), *_bounded(self.passes)]))
 
 
 def _gains(found: list[Change]) -> Iterator[str]:
@@ -382,14 +373,8 @@ def _gains(found: list[Change]) -> Iterator[str]:
         )
 
 
-def _of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
-    """The reads of a run, or those of the largest one that is committed, where that read more."""
-    largest = _kept(committed.EVERY_SIZE)
-    return max((passes, largest), key=lambda one: int(one["rows"].max() or 0))  # type: ignore[arg-type]  # of integers
-
-
-def _kept(run: Path) -> pl.DataFrame:
-    """The reads of a run that is committed, if it has some."""
+def _reads_of(run: Path) -> pl.DataFrame:
+    """The reads of a run, if it has some."""
     path = run / STUDY.results
     return store.read(path, BatchedRead) if path.exists() else pl.DataFrame(schema={"rows": pl.Int64})
 
@@ -407,9 +392,8 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory; none of what was not run."""
     blocks: dict[str, str] = {}
     transfers = read_all(directory)
-    if found := changes_of_larger(transfers) if len(transfers) else []:
+    if found := changes(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    for suffix, run in (("", directory), ("-large", committed.EVERY_SIZE)):
-        if len(reads := _kept(run)):
-            blocks[f"everyday-memory{suffix}"] = str(memory_table(reads))
+    if len(reads := _reads_of(directory)):
+        blocks["everyday-memory"] = str(memory_table(reads))
     return blocks

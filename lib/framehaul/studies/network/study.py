@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from IPython.display import SVG, Markdown
 
 from framehaul.errors import UnavailableError
@@ -18,7 +17,7 @@ from framehaul.harness.recording import Recording, recording, which
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Listing
-from framehaul.results import committed, store
+from framehaul.results import store
 from framehaul.servers.network import Link
 from framehaul.studies.network import STUDY, catalog, process, report
 from framehaul.studies.network.catalog import Task
@@ -113,23 +112,12 @@ def _row(
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup: of the kept run of all networks, and what a run in a results directory has found."""
-    kept = {f"network-{name}": text for name, text in _blocks(committed.LARGER_RUN).items()}
-    quick = _run_in(directory)
-    return kept | {
-        "network-findings-quick": report.findings_text(*quick), "network-advised": report.advised_text(quick[0]),
-    }  # fmt: skip
-
-
-def _run_in(directory: Path) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """The passes of a results directory, and what is known of their run."""
-    found = store.read_metadata(directory)["runs"][STUDY.notebook]
-    return store.read(directory / STUDY.results, Result), found
-
-
-def _blocks(directory: Path) -> dict[str, str]:
-    passes, found = _run_in(directory)
-    return {
+    """The blocks of the writeup, of the run in a results directory."""
+    passes, found = (
+        store.read(directory / STUDY.results, Result),
+        store.read_metadata(directory)["runs"][STUDY.notebook],
+    )
+    blocks = {
         "links": f"{how_text(found)}\n\n{report.links_table(found)}",
         "fastest": str(report.fastest_table(passes)),
         "codecs": str(report.codecs_table(passes)),
@@ -139,7 +127,9 @@ def _blocks(directory: Path) -> dict[str, str]:
         "queries": str(report.queries_table(passes)),
         "pgbouncer": str(report.pooler_table(passes)),
         "findings": report.findings_text(passes, found),
+        "advised": report.advised_text(passes),
     }
+    return {f"network-{name}": text for name, text in blocks.items()}
 
 
 def how_text(found: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, thousands, where, words
-from framehaul.results import committed, statistics, store
+from framehaul.results import statistics, store
 from framehaul.results.ratios import ratio_of_rows
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
@@ -282,15 +282,11 @@ def mover(name: str, file: Path) -> AbstractContextManager[Child]:
 def read_streams(directory: Path) -> pl.DataFrame:
     """The passes of the streamed moves of the scaling study; no rows when it was not run."""
     path = directory / STUDY.results
-    return streams_among(store.read(path)) if path.exists() else pl.DataFrame(schema=store.SCHEMA)
-
-
-def streams_among(growth: pl.DataFrame) -> pl.DataFrame:
-    """Of the passes of the scaling study, those of the streamed moves."""
+    growth = store.read(path) if path.exists() else pl.DataFrame(schema=store.SCHEMA)
     streamed = growth.filter(pl.col("technique").is_in([move.name for move in STREAMED]))
     return statistics.never_wrong(streamed, ["technique", "rows"])
 
 
-def writeup_blocks(_: Path) -> dict[str, str]:
-    """The block of the writeup, from the committed run that is about this."""
-    return {"streams": str(streams_table(medians(store.read(committed.LARGEST_RUN / STUDY.results))))}
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The block of the writeup, of the run in a results directory."""
+    return {"streams": str(streams_table(medians(store.read(directory / STUDY.results))))}

@@ -29,13 +29,11 @@ from framehaul.reporting.tables import (
     where_and_class,
     words,
 )
-from framehaul.results import committed, statistics, store
+from framehaul.results import statistics, store
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts
-from framehaul.studies.network import STUDY as NETWORK
-from framehaul.studies.scaling import STUDY as SCALING
-from framehaul.studies.scaling.study import read_streams, streams_among
+from framehaul.studies.scaling.study import read_streams
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.across_networks import rows_across_networks
 from framehaul.studies.summary.needs import compiled, needs
@@ -46,7 +44,6 @@ from framehaul.studies.table_shapes import findings as shape_findings
 from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.studies.transfers import columns, findings
 from framehaul.studies.transfers.study import read_all
-from framehaul.studies.upsert import STUDY as UPSERTS
 from framehaul.techniques import techniques, upserts
 from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.streaming import MOVES
@@ -244,23 +241,14 @@ class Summary(Shown):
         )
 
     @classmethod
-    def of(cls, directory: Path, growth: pl.DataFrame | None = None, trials: Path | None = None) -> Self:
-        """What a results directory holds, with `growth` in place of its own passes of the scaling study.
-
-        The fidelity matrix, tables of other shapes, networks and upserts are those of `trials` where it has none.
-        Raises ResultsError when there is nothing to compare.
-        """
-
-        def place(file: str) -> Path:
-            return trials if trials and not (directory / file).exists() else directory
-
-        streams = read_streams(directory) if growth is None else streams_among(growth)
-        matrix, of_shapes = (place(one.results) / one.results for one in (FIDELITY, SHAPES))
+    def of(cls, directory: Path) -> Self:
+        """What a results directory holds; raises ResultsError when there is nothing to compare."""
+        matrix, of_shapes = directory / FIDELITY.results, directory / SHAPES.results
         return cls(
-            read_all(directory), store.read_metadata(directory), directory.parent / "figures", streams,
+            read_all(directory), store.read_metadata(directory), directory.parent / "figures", read_streams(directory),
             store.read_cells(matrix) if matrix.exists() else None,
             store.read(of_shapes, imported(SHAPES.rows)) if of_shapes.exists() else None,
-            rows_there_already(place(UPSERTS.results)), rows_across_networks(place(NETWORK.results)),
+            rows_there_already(directory), rows_across_networks(directory),
         )  # fmt: skip
 
     @classmethod
@@ -338,26 +326,21 @@ def headline_html(directory: Path) -> str:
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
-    """The blocks of the writeup: of a run, and of the larger one that is committed."""
-    blocks: dict[str, str] = {}
-    for run, suffix in ((directory, ""), (committed.LARGER_RUN, "-large")):
-        if suffix and not (run / "environment.json").exists():
-            continue  # its blocks stay as they are
-        summary = Summary.of(run, store.read(committed.LARGEST_RUN / SCALING.results), directory)
-        if not suffix:
-            blocks["packages"] = str(packages_table(summary.metadata["libraries"]))
-            blocks["columns-cost"] = str(columns.columns_table(directory))
-        if suffix:
-            made = _made(summary.metadata, summary.summary)
-            blocks["answer"] = f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}"
-            blocks["which"] = str(front_page.which_table(summary.summary, summary.there_already))
-        blocks[f"headline{suffix}"] = f"{_made(summary.metadata, summary.summary)}\n\n{summary.winners()}"
-        blocks[f"takeaway{suffix}"] = summary.takeaway().data
-        blocks[f"past{suffix}"] = str(summary.past_published())
-        blocks[f"choices{suffix}"] = str(summary.choices())
-        blocks[f"agreement{suffix}"] = str(summary.agreement())
-        blocks[f"matrix{suffix}"] = _matrix(summary.summary)
-    return blocks
+    """The blocks of the writeup, of the run in a results directory."""
+    summary = Summary.of(directory)
+    made = _made(summary.metadata, summary.summary)
+    return {
+        "answer": f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}",
+        "which": str(front_page.which_table(summary.summary, summary.there_already)),
+        "headline": f"{made}\n\n{summary.winners()}",
+        "takeaway": summary.takeaway().data,
+        "past": str(summary.past_published()),
+        "choices": str(summary.choices()),
+        "agreement": str(summary.agreement()),
+        "matrix": _matrix(summary.summary),
+        "columns-cost": str(columns.columns_table(directory)),
+        "packages": str(packages_table(summary.metadata["libraries"])),
+    }
 
 
 def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:

@@ -53,7 +53,7 @@ FEW: dict[Path, tuple[str, ...]] = {
         "polars_urllib_csv", "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
     ),
 }  # fmt: skip
-"""Of each direction the best published technique of the default run, one without codecs of ours, and the best."""
+"""Of each direction the best published technique, one without codecs of ours, and the best."""
 MORE: dict[Path, tuple[str, ...]] = {
     ("postgres", "write"): (
         "polars_pgpq_copy_binary", "polars_psycopg_copy_binary", "polars_adbc_ingest",

@@ -460,18 +460,8 @@ def run(**parameters: Any) -> TableShapes:
     return TableShapes.load(runs.run(**parameters))
 
 
-def writeup_blocks(_: Path) -> dict[str, str]:
-    """The blocks of the writeup: of the kept runs, whose rounds are more than those of a quick look."""
-    every_size = _read(committed.EVERY_SIZE)[0]
-    return blocks_of(committed.LARGER_RUN) | {
-        "shapes-leaders": str(leaders_table(every_size)),
-        "shapes-crossings-sizes": str(crossings_table(findings.judge(every_size))),
-        "shapes-piling": piling_text(*_read(committed.STREAMS)),
-    }
-
-
-def blocks_of(directory: Path) -> dict[str, str]:
-    """What the run in a results directory says."""
+def writeup_blocks(directory: Path) -> dict[str, str]:
+    """The blocks of the writeup, of a results directory and of the kept run that held its streams longer."""
     passes, samples = _read(directory)
     page = findings.judge(passes)
     return {
@@ -482,6 +472,8 @@ def blocks_of(directory: Path) -> dict[str, str]:
         "shapes-stream": str(stream_table(passes, samples)),
         "shapes-columns": str(columns_table(passes)),
         "shapes-stopped": str(stopped_table(passes)),
+        "shapes-leaders": str(leaders_table(passes)),
+        "shapes-piling": piling_text(*_read(committed.STREAMS)),
     }
 
 
