@@ -32,9 +32,7 @@ def explorer() -> Explorer:
 
 
 def test_it_finds_the_committed_runs_and_that_of_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = list(Explorer().run.options)
-    assert options[0] == "results"
-    assert OTHER_MACHINE in options[1:]
+    assert list(Explorer().run.options) == ["results", OTHER_MACHINE]
     monkeypatch.setenv("FRAMEHAUL_OUT", str(write_run(tmp_path / "mine", one=STEADY)))
     found = Explorer()
     assert found.run.options[0] == found.run.value == "mine (OUT)"
@@ -60,6 +58,12 @@ def test_each_direction_and_size_has_its_chart_and_its_numbers() -> None:
     explorer.run.value = OTHER_MACHINE
     assert explorer.panel.label == "ClickHouse read, 1,000,000 rows, notebook 04"
     assert READ_FAST in explorer.charts.value
+    # Where it has not, what every run begins with.
+    explorer.run.value = "results"
+    explorer.panel.value = labels[f"ClickHouse read, {most // 4:,} rows, notebook 04"]
+    explorer.run.value = OTHER_MACHINE
+    assert explorer.panel.label == "PostgreSQL write, 1,000,000 rows, notebook 01"
+    assert WRITE_FAST in explorer.charts.value
 
 
 def test_failed_and_skipped_techniques_and_a_run_without_other_studies(tmp_path: Path) -> None:

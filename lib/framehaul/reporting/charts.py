@@ -22,7 +22,7 @@ from matplotlib.path import Path as Shape
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
-from framehaul.reporting.tables import Row, speed_text, thousands
+from framehaul.reporting.tables import Row, passes_text, speed_text, thousands
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES, DRIVERS
 
@@ -463,8 +463,7 @@ def name_inks(origins: Collection[str]) -> list[str]:
 def _title(summary: pl.DataFrame) -> str:
     database, direction = summary.select("database", "direction").row(0)
     rows: Any = summary["rows"].max()
-    passes = max(summary["passes"].to_list())
-    return f"{DATABASES[database]} {direction}: {rows:,} rows, {passes} pass{'es' if passes != 1 else ''}"
+    return f"{DATABASES[database]} {direction}: {rows:,} rows, {passes_text(max(summary['passes'].to_list()))}"
 
 
 def _shorten(text: str, characters: int) -> str:

@@ -178,6 +178,11 @@ def thousands(value: float) -> str:
     return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
 
 
+def passes_text(count: int) -> str:
+    """`1 pass`, `6 passes`."""
+    return f"{count} pass{'es' if count != 1 else ''}"
+
+
 def megabytes(value: float) -> str:
     """Bytes in MB, with a decimal where there are few."""
     return f"{value / 1e6:,.{1 if value < 100e6 else 0}f} MB"  # noqa: PLR2004

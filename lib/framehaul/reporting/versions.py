@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from framehaul.reporting.tables import passes_text
+
 
 def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     """Machine, versions, run, server settings that matter, and what could not run, as Markdown."""
@@ -57,5 +59,4 @@ def size_text(run: dict[str, Any]) -> str:
     race += f" of the table {table!r}" if (table := run.get("table")) else ""
     if what := run.get("what"):
         return str(what)
-    passes = f"{run['passes']} pass{'es' if run['passes'] != 1 else ''}"
-    return f"{run['rows']:,} rows{race}, {passes} after {run['warmup']} warm-up, seed {run['seed']}"
+    return f"{run['rows']:,} rows{race}, {passes_text(run['passes'])} after {run['warmup']} warm-up, seed {run['seed']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
-from framehaul.results import store
+from framehaul.results import statistics, store
 from framehaul.results.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
@@ -164,23 +164,23 @@ def _pair(ablation: Ablation) -> Pair:
     return ablation.database, ablation.direction, ablation.changed, ablation.base
 
 
-def _ran(passes: pl.DataFrame, database: str, direction: str, technique: str) -> pl.DataFrame:
-    """The passes of a technique; none of them where it failed or was skipped."""
-    found = passes.filter(database=database, direction=direction, technique=technique)
-    return found if set(found["status"]) == {"ok"} else found.clear()
+def _measured(passes: pl.DataFrame) -> dict[tuple[Any, ...], pl.DataFrame]:
+    """The passes of each technique, by database, direction and name, without those that failed or were skipped."""
+    every = passes.partition_by(statistics.NAMES, as_dict=True)
+    return {key: of_it for key, of_it in every.items() if set(of_it["status"]) == {"ok"}}
 
 
-def _ways(passes: pl.DataFrame) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
+def _ways(measured: Container[tuple[Any, ...]]) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
     """The steps of each way that were measured; what one that was not changes is the next one's as well."""
     for (database, direction, contract), way in WAYS.items():
-        measured: list[tuple[str, str]] = []
+        present: list[tuple[str, str]] = []
         changes: list[str] = []
         for technique, change in way:
             changes.append(change)
-            if len(_ran(passes, database, direction, technique)):
-                measured.append((technique, ", ".join(changes)))
+            if (database, direction, technique) in measured:
+                present.append((technique, ", ".join(changes)))
                 changes = []
-        yield database, direction, contract, measured
+        yield database, direction, contract, present
 
 
 def judged(passes: pl.DataFrame) -> dict[Pair, dict[str, Any]]:
@@ -188,14 +188,15 @@ def judged(passes: pl.DataFrame) -> dict[Pair, dict[str, Any]]:
 
     Two are compared with the most rows that both moved.
     """
+    measured = _measured(passes)
     pairs = [_pair(ablation) for ablation in ABLATIONS]
-    for database, direction, _, way in _ways(passes):
-        pairs += [(database, direction, after, before) for (before, _), (after, _) in pairwise(way)]
+    for database, direction, _, way in _ways(measured):
+        pairs += [(database, direction, changed, base) for (base, _), (changed, _) in pairwise(way)]
     found: dict[Pair, Ratio] = {}
     for database, direction, changed, base in pairs:
-        sides = [_ran(passes, database, direction, technique) for technique in (changed, base)]
-        if all(map(len, sides)):
-            found[database, direction, changed, base] = ratio_at_same_rows(*sides)
+        after, before = (measured.get((database, direction, technique)) for technique in (changed, base))
+        if after is not None and before is not None:
+            found[database, direction, changed, base] = ratio_at_same_rows(after, before)
     said = verdicts([(one, 1) for one in found.values()], "faster", "slower")
     return {
         pair: {
@@ -246,7 +247,7 @@ def steps(passes: pl.DataFrame) -> pl.DataFrame:
     found = judged(passes)
     rows: list[dict[str, Any]] = []
     first: dict[str, Any] = {"ratio": None, "ratio_low": None, "ratio_high": None, "ratio_rounds": None, "reading": ""}
-    for database, direction, contract, way in _ways(passes):
+    for database, direction, contract, way in _ways(_measured(passes)):
         last, before, so_far = "", 0.0, 1.0
         for technique, change in way:
             gain = found[database, direction, technique, last] if last else first

@@ -373,12 +373,6 @@ def _gains(found: list[Change]) -> Iterator[str]:
         )
 
 
-def _reads_of(run: Path) -> pl.DataFrame:
-    """The reads of a run, if it has some."""
-    path = run / STUDY.results
-    return store.read(path, BatchedRead) if path.exists() else pl.DataFrame(schema={"rows": pl.Int64})
-
-
 def _bounded(passes: pl.DataFrame) -> Iterator[str]:
     rows = grown(passes)
     for answer, text in (("no", "grows with the rows"), ("yes", "stays bounded")):
@@ -394,6 +388,6 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
         blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
-    if len(reads := _reads_of(directory)):
+    if (path := directory / STUDY.results).exists() and len(reads := store.read(path, BatchedRead)):
         blocks["everyday-memory"] = str(memory_table(reads))
     return blocks

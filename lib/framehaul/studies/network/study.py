@@ -113,10 +113,8 @@ def _row(
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, of the run in a results directory."""
-    passes, found = (
-        store.read(directory / STUDY.results, Result),
-        store.read_metadata(directory)["runs"][STUDY.notebook],
-    )
+    passes = store.read(directory / STUDY.results, Result)
+    found = store.read_metadata(directory)["runs"][STUDY.notebook]
     blocks = {
         "links": f"{how_text(found)}\n\n{report.links_table(found)}",
         "fastest": str(report.fastest_table(passes)),

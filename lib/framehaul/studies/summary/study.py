@@ -21,6 +21,7 @@ from framehaul.reporting.tables import (
     Row,
     bullets,
     dtypes_text,
+    passes_text,
     ratio_text,
     speed_text,
     spread_text,
@@ -348,7 +349,7 @@ def _made(metadata: dict[str, Any], summary: pl.DataFrame) -> str:
     machine, run_metadata = metadata["machine"], metadata["runs"]["01_postgres_write"]
     over_socket = run_metadata["server"].get("transport") == "Unix socket"
     return (
-        f"{_rows(summary)}, {run_metadata['passes']} passes, {_memory(summary)}, "
+        f"{_rows(summary)}, {passes_text(run_metadata['passes'])}, {_memory(summary)}, "
         f"{run_metadata['started'].split()[0]}, "
         f"{machine['cores']} cores ({_processor(machine)}), {machine['memory_gib']} GiB, "
         f"client and servers on this one machine{', PostgreSQL over a Unix socket' if over_socket else ''}; "
