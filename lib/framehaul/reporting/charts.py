@@ -142,17 +142,21 @@ def amount(value: float) -> str:
 
 SHORT = 5
 """A logarithmic axis is short whose upper end is less than so many times its lower one."""
+LONG = 1e5
+"""And long from so many times on: figures between powers of ten would run into each other."""
 
 
 def quantities(axis: Axis, form: Callable[[float], str] = amount, *, logarithmic: bool = False) -> None:
     """Write an axis of amounts as a reader says them.
 
-    On a logarithmic one 2 and 5 have their figures, too, and on a short one, which may hold but one of these, all have.
+    On a logarithmic one 2 and 5 have their figures, too; on a short one, which may hold but one of these, all have, and
+    on a long one none but powers of ten.
     """
 
     def between(value: float, _: object) -> str:
         low, high = axis.get_view_interval()
-        return form(value) if high < SHORT * low or f"{value:e}"[0] in "25" else ""
+        said = "123456789" if high < SHORT * low else "25" if high < LONG * low else ""
+        return form(value) if f"{value:e}"[0] in said else ""
 
     if logarithmic:
         axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
