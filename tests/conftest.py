@@ -24,6 +24,7 @@ from framehaul.errors import UnavailableError
 from framehaul.harness.measure import called, opened
 from framehaul.harness.meter import settle, settled
 from framehaul.reporting.study import Study
+from framehaul.results import committed
 from framehaul.servers import Servers, running
 from framehaul.servers.postgres import TEMPLATE
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
@@ -31,6 +32,8 @@ from framehaul.studies import registry
 from framehaul.studies.drivers.catalog import go_program
 from framehaul.techniques import Technique, techniques
 
+REFERENCE = committed.MACHINES / "xeon-2-cores" / "2026-11-26"
+"""The reference run as it is kept, whatever `make all` has put into `results/` since."""
 TEMPORARY = pytest.StashKey[Path]()
 EXPECTED_LEFT = ("template", "pytest-of-*", "uv-*.lock")
 """In the directory for all that is temporary: the cluster to copy, what pytest keeps for a look, and uv's locks."""

@@ -136,7 +136,9 @@ def test_an_outcome_that_a_map_does_not_know_is_not_left_out() -> None:
     [((140, 450), ["200", "300", "400"]), ((15, 350), ["20", "50", "100", "200"]),
      ((0.6, 180_000), ["1", "10", "100", "1k", "10k", "100k"])],
 )  # fmt: skip
-def test_a_short_logarithmic_axis_has_more_figures_and_a_long_one_fewer(ends: tuple[float, float], labels: list[str]) -> None:
+def test_a_short_logarithmic_axis_has_more_figures_a_long_one_fewer(
+    ends: tuple[float, float], labels: list[str]
+) -> None:
     with charts.panels(1, height=3) as (figure, [axes]):
         charts.quantities(axes.xaxis, logarithmic=True)
         axes.set_xlim(*ends)

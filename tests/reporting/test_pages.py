@@ -15,7 +15,7 @@ from framehaul.errors import ReportError
 from framehaul.harness.rounds import never
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
-from framehaul.results import committed, statistics
+from framehaul.results import statistics
 from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.studies.summary import published
 from framehaul.studies.summary.study import winners_table
@@ -23,6 +23,7 @@ from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import FAMILIES, techniques
 from framehaul.techniques.registry import named
+from tests.conftest import REFERENCE
 from tests.results.test_store import passes, result
 
 
@@ -232,8 +233,8 @@ def test_a_bar_that_reached_its_end_is_not_shown_and_one_that_did_not_is(tmp_pat
     assert page.count('<details class="code">') == 3
 
 
-def test_the_committed_results_hold_all_techniques_and_rounds_enough_for_intervals() -> None:
-    frame = read_all(committed.RUN)
+def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals() -> None:
+    frame = read_all(REFERENCE)
     assert frame.filter(origin="published").n_unique(["database", "direction", "label"]) == 56
     assert set(frame["status"]) == {"ok"}
     assert {named(*one) for one in frame.select(statistics.NAMES).unique().rows()} == {*techniques()}

@@ -16,13 +16,14 @@ import pytest
 from framehaul.__main__ import main
 from framehaul.errors import ResultsError
 from framehaul.reporting import comparison
-from framehaul.results import committed, compare, store
+from framehaul.results import compare, store
 from framehaul.results.compare import KEY, ComparisonError, Run
 from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.results.store import Writer
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import read_run
 from framehaul.studies.transfers import STUDIES as TRANSFERS
+from tests.conftest import REFERENCE
 from tests.results.test_store import result
 
 STEADY = (1.0, 1.01, 0.99)
@@ -117,9 +118,9 @@ def simulated(truth: pl.DataFrame, random: np.random.Generator, passes: int = 3,
 
 @pytest.fixture(scope="module")
 def truth() -> pl.DataFrame:
-    """The techniques of the committed run at a million rows: their speeds, and how far their passes scattered."""
+    """The techniques of the reference run at a million rows: their speeds, and how far their passes scattered."""
     found = (
-        read_run(committed.RUN)
+        read_run(REFERENCE)
         .statistics.filter(pl.col("notebook").is_in([study.notebook for study in TRANSFERS]), rows=1_000_000)
         .with_columns(pl.col("rows_per_s").list.eval(pl.element().log().std()).list.first().alias("spread"))
     )
@@ -138,7 +139,7 @@ def test_runs_that_differ_in_nothing_rarely_mark_anything(truth: pl.DataFrame) -
 
 def test_splits_of_one_real_run_rarely_mark_anything() -> None:
     # Rounds of the reference run, in two: what differs between them is noise of a real machine.
-    passes, random = read_run(committed.RUN).passes, np.random.default_rng(1)
+    passes, random = read_run(REFERENCE).passes, np.random.default_rng(1)
     for _ in range(5):
         order = [int(number) + 1 for number in random.permutation(6)]
         a, b = (Run("x", passes.filter(pl.col("pass").is_in(part)), {"runs": {}}) for part in (order[:3], order[3:]))
@@ -289,7 +290,7 @@ def test_a_run_is_a_directory_its_results_or_a_file(tmp_path: Path) -> None:
     out = write_run(tmp_path / "out", one=STEADY)
     paths = (out, out / "results", out / "results" / "clickhouse_read.csv")
     assert [len(read_run(path).passes) for path in paths] == [3, 3, 3]
-    assert {*read_run(committed.RUN).passes["notebook"]} == {"06_scaling", *(study.notebook for study in TRANSFERS)}
+    assert {*read_run(REFERENCE).passes["notebook"]} == {"06_scaling", *(study.notebook for study in TRANSFERS)}
 
 
 def test_what_is_no_run_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -390,6 +391,6 @@ def test_text_markdown_and_csv_hold_the_same(tmp_path: Path) -> None:
 
 
 def test_facts_of_the_committed_runs_are_compared() -> None:
-    found = both(committed.RUN, committed.RUN)
+    found = both(REFERENCE, REFERENCE)
     assert (found.status, found.drift, found.warnings) == (0, 1.0, [])
-    assert json.loads((committed.RUN / "environment.json").read_text())["machine"]["cpu"] in comparison.render(found)
+    assert json.loads((REFERENCE / "environment.json").read_text())["machine"]["cpu"] in comparison.render(found)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from framehaul.results import committed
 from framehaul.studies.ablations import study as ablations
 from framehaul.studies.ablations.study import ABLATIONS, WAYS, Ablation, Steps
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
+from tests.conftest import REFERENCE
 from tests.results.test_store import passes, result
 
 
@@ -85,7 +85,7 @@ def test_steps_are_multiplied_and_one_that_failed_hands_its_change_on(tmp_path: 
 
 
 def test_a_pair_that_is_an_ablation_and_a_step_has_one_verdict() -> None:
-    measured = read_all(committed.RUN)
+    measured = read_all(REFERENCE)
     of_steps = ablations.steps(measured).rows(named=True)
     steps = {(now["technique"], before["technique"]): now for before, now in pairwise(of_steps) if now["ratio"]}
     both = [

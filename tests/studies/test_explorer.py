@@ -12,9 +12,10 @@ from framehaul.errors import ResultsError
 from framehaul.results import store
 from framehaul.settings import PROJECT
 from framehaul.studies.explorer.explorer import NONE, Explorer
-from tests.conftest import run_command
+from tests.conftest import REFERENCE, run_command
 from tests.results.test_compare import STEADY, steady, write_run
 
+REFERENCE_RUN = str(REFERENCE.relative_to(PROJECT))
 OTHER_MACHINE = "machines/epyc-2-cores/2026-11-25"
 WRITE_FAST = "pgpq COPY, then the primary key, in one transaction, from Polars"
 READ_FAST = "http.client SELECT ... FORMAT Native, decoded by numba"
@@ -32,7 +33,7 @@ def explorer() -> Explorer:
 
 
 def test_it_finds_the_committed_runs_and_that_of_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(Explorer().run.options) == ["results", OTHER_MACHINE]
+    assert list(Explorer().run.options) == ["results", OTHER_MACHINE, REFERENCE_RUN]
     monkeypatch.setenv("FRAMEHAUL_OUT", str(write_run(tmp_path / "mine", one=STEADY)))
     found = Explorer()
     assert found.run.options[0] == found.run.value == "mine (OUT)"
@@ -40,7 +41,7 @@ def test_it_finds_the_committed_runs_and_that_of_out(tmp_path: Path, monkeypatch
 
 
 def test_each_direction_and_size_has_its_chart_and_its_numbers() -> None:
-    explorer, sizes = Explorer("results"), store.read(PROJECT / "results" / "postgres_write.csv")["rows"].unique()
+    explorer, sizes = Explorer(REFERENCE_RUN), store.read(REFERENCE / "postgres_write.csv")["rows"].unique()
     most, fewest = sizes.max(), sizes.min()
     assert isinstance(most, int)
     assert isinstance(fewest, int)
@@ -59,7 +60,7 @@ def test_each_direction_and_size_has_its_chart_and_its_numbers() -> None:
     assert explorer.panel.label == "ClickHouse read, 1,000,000 rows, notebook 04"
     assert READ_FAST in explorer.charts.value
     # Where it has not, what every run begins with.
-    explorer.run.value = "results"
+    explorer.run.value = REFERENCE_RUN
     explorer.panel.value = labels[f"ClickHouse read, {most // 4:,} rows, notebook 04"]
     explorer.run.value = OTHER_MACHINE
     assert explorer.panel.label == "PostgreSQL write, 1,000,000 rows, notebook 01"

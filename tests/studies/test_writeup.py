@@ -25,6 +25,7 @@ from framehaul.studies.summary.study import Summary
 from framehaul.studies.transfers import study as transfers
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import Database, Direction
+from tests.conftest import REFERENCE
 
 PAGES = writeup.pages()
 DOCS = [page for page in PAGES[1:] if page.suffix == ".md"]
@@ -126,7 +127,7 @@ def test_the_front_page_takes_its_figures_from_the_committed_run() -> None:
 
 
 def test_who_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
-    table = front_page.which_table(statistics.summary(read_all(committed.RUN)))
+    table = front_page.which_table(statistics.summary(read_all(REFERENCE)))
     rows = {row["case"]: row for row in table.rows}
     assert len(rows) == len(front_page.CASES)
     assert rows["PostgreSQL write: append, all rows at once or none"]["terms"]["after_failure"] == "nothing"
