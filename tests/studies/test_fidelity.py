@@ -31,14 +31,14 @@ from framehaul.settings import PROJECT
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import study, trial
 from framehaul.studies.fidelity.cases import CASES, DRIFT, KEY, Case
-from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED
+from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED, Loss
 from framehaul.studies.fidelity.places import NO_ENCODING, NotAllowedError, hostile_session, without_encoding
 from framehaul.studies.fidelity.rejections import CAUSES, REJECTIONS, Rejection, cause
 from framehaul.studies.fidelity.trial import DEFAULT, FLUSH, HOSTILE, Cell, difference_of, run_cells
 from framehaul.techniques import Technique, streaming, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.streaming import STREAMED
-from tests.conftest import WHOLE, call
+from tests.conftest import EXTENSIONS, WHOLE, call
 
 # What clickhouse-connect's own frames make of bytes that are not UTF-8 is in `reproductions`. And two connections are
 # two transactions: what the server refuses over one of them does not undo the other.
@@ -57,19 +57,27 @@ def cells(out: Path) -> list[Cell]:
     return [Cell(**row) for row in store.read_cells(out / "results" / FIDELITY.results).to_dicts()]
 
 
-def test_every_loss_is_explained(cells: list[Cell]) -> None:
-    unexplained = [
-        f"{cell.database} {cell.direction} {cell.technique}: {cell.case}: {cell.detail}"
+def unexplained(cells: Iterable[dict[str, Any]]) -> list[str]:
+    return [
+        f"{cell['database']} {cell['direction']} {cell['technique']}: {cell['case']}: {cell['detail']}"
         for cell in cells
-        if cell.outcome == "loss" and cell.why == UNEXPLAINED
+        if cell["outcome"] == "loss" and cell["why"] == UNEXPLAINED
     ]
-    assert unexplained == []
+
+
+def test_every_loss_is_explained(cells: list[Cell]) -> None:
+    assert unexplained(map(vars, cells)) == []
+    # Of a run that may have had what none has here, such as pg_parquet.
+    assert unexplained(store.read_cells(PROJECT / "results" / FIDELITY.results).to_dicts()) == []
 
 
 @WHOLE
 def test_no_explanation_is_left_over(cells: list[Cell]) -> None:
+    def untried(loss: Loss) -> bool:
+        return loss.detail == UNTRIED or (loss.technique.endswith("pg_parquet") and not EXTENSIONS)
+
     used = {cell.why for cell in cells}
-    assert [loss.why for loss in LOSSES if loss.why not in used and loss.detail != UNTRIED] == []
+    assert [loss.why for loss in LOSSES if loss.why not in used and not untried(loss)] == []
 
 
 def test_what_the_bar_expects_is_what_is_tried(cells: list[Cell]) -> None:

@@ -224,6 +224,8 @@ def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Serie
         values = pl.Series(values=values)
     if not isinstance(values, pl.Series) or values.dtype == pl.Object:
         return _of_objects(list(values), column, nan_is_null=nan_is_null)
+    if isinstance(values.dtype, pl.BaseExtension):  # Arrow's JSON, for example, which is text
+        values = values.ext.storage()
     typed = _typed(values, column)
     rows = (typed.is_null() & values.is_not_null()).arg_true()
     return typed, dict(zip(rows, _python(values[rows]), strict=True)) if len(rows) else {}

@@ -329,7 +329,8 @@ LOSSES: tuple[Loss, ...] = (
         "those behind them.",
     ),
     Loss(
-        r"write .*(_csv|_tsv|copy_text|copy_binary|executemany|pipeline|execute_values|driver_rows|connect_insert)",
+        r"write .*(_csv|_tsv|copy_text|copy_binary|pg_parquet|executemany|pipeline|execute_values|driver_rows|"
+        r"connect_insert)",
         r"frame: two columns in the other order", r"became",
         "The values go by their place in the frame, and the names are the table's: two columns of one type change "
         "places. Select the table's columns by name before.",
@@ -343,6 +344,10 @@ LOSSES: tuple[Loss, ...] = (
         r"postgres read .*(adbc_(uri_)?read|iter_batches|database_uri)", r"decimal|uint64|of unsigned", r"became \[?'",
         "A `numeric` comes as text, for not every path has so many digits, and nothing makes numbers of it again. Cast "
         "it in the query.",
+    ),
+    Loss(
+        r"postgres read .*pg_parquet", r"duration", r"became '",
+        "pg_parquet writes as text what Parquet has no type for, an `interval` for example. Ask for its microseconds.",
     ),
     Loss(
         r"postgres read .*adbc_(uri_)?read", r"text: |not UTF-8", r"no UTF-8",

@@ -382,7 +382,7 @@ def findings_text(passes: pl.DataFrame, found: Mapping[str, Any]) -> str:
         slower = sum(row["said"] == "slower" for row in encrypted)
         points.append(
             f"TLS moves {median(ratios_of_all):.2f}x the rows/s in the middle of {len(encrypted)} pairs, from "
-            f"{ratios_of_all[0]:.2f}x to {ratios_of_all[-1]:.2f}x; {slower} of them are told to be slower."
+            f"{ratios_of_all[0]:.2f}x to {ratios_of_all[-1]:.2f}x; told to be slower: {slower} of them."
         )
     return bullets([*points, *_pooler_points(passes), *_carried_points(found)])
 
