@@ -420,6 +420,17 @@ def test_an_upsert_stands_beside_other_writes_where_it_kept_its_terms(
         assert row["technique"] == (exchanged if "once" in row["case"] else slow)
 
 
+def test_what_nobody_saw_in_a_few_reads_is_not_all_or_nothing_against_its_terms() -> None:
+    """A block of each partition is there as soon as it is written, whatever three reads have found."""
+    parts, exchanged = "polars_http_client_replacing", "polars_http_client_rebuild_exchange"
+    passes = passes_of(*good(parts, 0.1), *good(exchanged, 0.2))
+    assert {one.technique: (one.whole, one.shared) for one in study.manners(passes)} == {
+        parts: (False, True), exchanged: (True, True),
+    }  # fmt: skip
+    for one in study.advice(passes):
+        assert (one.every[0]["technique"], one.whole[0]["technique"]) == (parts, exchanged)
+
+
 def test_what_was_not_tried_or_failed_is_recommended_by_nobody() -> None:
     passes = passes_of(*[one for one in good(FAST, 0.1) if one["part"] == "speed"])
     assert all(not one.whole and not one.shared for one in study.advice(passes))

@@ -69,3 +69,5 @@ UPSERT_DELETED = Contract(
     "upsert", "nothing", "rows that change are missing for a while",
     "maybe rows missing until it is sent again; a table beside, when the client died",
 )  # fmt: skip
+ALL_OR_NOTHING = (UPSERT, UPSERT_SNAPSHOT, UPSERT_SWAP, UPSERT_EXCHANGED)
+"""The terms of upserts that show and leave the table as it was, or all of the rows."""

@@ -23,12 +23,12 @@ POSTGRES = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
     (PASSES.at(1), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
     check="framehaul.studies.drivers.runner:check_load", patience="framehaul.studies.drivers.study:patience",
-    shown="framehaul.studies.drivers.study:PostgresDrivers", alone=True, seconds=(11, 45, 700),
+    shown="framehaul.studies.drivers.study:PostgresDrivers", alone=True, seconds=(11, 45, 550),
 )  # fmt: skip
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
     (ROWS.at(10_000, reference=200_000), PASSES.at(2), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
-    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(4, 38, 500),
+    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(4, 38, 1400),
 )  # fmt: skip
 STUDIES = (POSTGRES, CLICKHOUSE)

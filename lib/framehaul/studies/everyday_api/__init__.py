@@ -17,6 +17,6 @@ STUDY = Study(
     "way",
     blocks="framehaul.studies.everyday_api.study:writeup_blocks",
     shown="framehaul.studies.everyday_api.study:EverydayApi",
-    seconds=(5, 18, 2400),
+    seconds=(5, 18, 4300),
 )
 STUDIES = (STUDY,)

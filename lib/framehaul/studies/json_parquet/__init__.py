@@ -10,6 +10,6 @@ STUDY = Study(
     "framehaul.studies.json_parquet.runner:Conversion", "converter",
     "framehaul.studies.json_parquet.study:writeup_blocks",
     shown="framehaul.studies.json_parquet.study:JsonToParquet",
-    holds=(), seconds=(6, 20, 300),
+    holds=(), seconds=(6, 20, 150),
 )  # fmt: skip
 STUDIES = (STUDY,)

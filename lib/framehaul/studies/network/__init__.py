@@ -28,6 +28,6 @@ STUDY = Study(
     shown="framehaul.studies.network.study:Roads",
     measured="framehaul.studies.network.rows:placed",
     patience="framehaul.studies.network.catalog:patience_seconds",
-    seconds=(6, 75, 2400),
+    seconds=(6, 75, 360),
 )
 STUDIES = (STUDY,)

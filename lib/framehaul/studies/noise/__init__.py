@@ -12,6 +12,6 @@ STUDY = Study(
     "variant",
     "framehaul.studies.noise.study:writeup_blocks",
     shown="framehaul.studies.noise.study:Noise",
-    seconds=(4, 45, 300),
+    seconds=(4, 45, 140),
 )
 STUDIES = (STUDY,)

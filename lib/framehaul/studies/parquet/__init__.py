@@ -9,6 +9,6 @@ STUDY = Study(
     (ROWS.at(30_000, reference=300_000), PASSES.at(2), WARMUP, SEED),
     "framehaul.studies.parquet.files:RoundTrip", "trial", "framehaul.studies.parquet.study:writeup_blocks",
     shown="framehaul.studies.parquet.study:Anatomy",
-    holds=("buildings",), seconds=(2, 22, 300),
+    holds=("buildings",), seconds=(2, 22, 400),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import batched
+from math import log
 from pathlib import Path
 from typing import Any, Self
 
@@ -494,15 +495,21 @@ def codecs_figure(passes: pl.DataFrame) -> Figure:
     return figure
 
 
+NEAR = 0.2
+"""How far, as logarithms, two points are apart whose names would touch."""
+
+
 def _scatter(axes: Axes, trials: pl.DataFrame, time_column: str) -> None:
+    named = trials.filter(writer=PYARROW.name).select("bytes_per_row", time_column).rows()
     for row in trials.to_dicts():
         x, y = row["bytes_per_row"], row[time_column]
         axes.scatter(x, y, color=WRITER_COLOURS[row["writer"]], marker=CODEC_MARKERS[row["codec"]], s=34, zorder=3,
                      edgecolor=charts.INK if row["part"] == "defaults" else "none", linewidth=0.9)  # fmt: skip
         # Of the writer with all codecs; the others would be written over each other.
         if row["writer"] == PYARROW.name:
-            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=8,
-                          zorder=4)  # fmt: skip
+            below = any(abs(log(x / beside)) < NEAR and 0 < log(above / y) < NEAR for beside, above in named)
+            axes.annotate(_codec_text(row), (x, y), xytext=(5, -10 if below else 3), textcoords="offset points",
+                          fontsize=8, zorder=4)  # fmt: skip
     best = unbeaten(trials.select("bytes_per_row", time_column).rows())
     axes.plot(*zip(*best, strict=True), color=charts.FAINT, linewidth=0.8, zorder=1)
     charts.quantities(axes.yaxis, "{:g}".format, logarithmic=True)

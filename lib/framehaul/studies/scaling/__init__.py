@@ -11,6 +11,6 @@ STUDY = Study(
     TECHNIQUE_PASSES,
     blocks="framehaul.studies.scaling.study:writeup_blocks",
     shown="framehaul.studies.scaling.study:Scaling",
-    seconds=(10, 28, 1400),
+    seconds=(10, 28, 2900),
 )
 STUDIES = (STUDY,)

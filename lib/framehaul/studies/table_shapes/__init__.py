@@ -22,6 +22,6 @@ STUDY = Study(
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",
     measured="framehaul.studies.table_shapes.passes:placed",
-    seconds=(5, 85, 1000),
+    seconds=(5, 85, 1200),
 )
 STUDIES = (STUDY,)

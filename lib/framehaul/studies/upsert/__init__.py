@@ -28,6 +28,6 @@ STUDY = Study(
     check="framehaul.studies.upsert.frames:check_sizes",
     patience="framehaul.studies.upsert.runs:patience",
     holds=(),
-    seconds=(8, 80, 5700),
+    seconds=(8, 80, 2600),
 )
 STUDIES = (STUDY,)

@@ -35,7 +35,8 @@ from framehaul.studies.upsert import STUDY, runs
 from framehaul.studies.upsert.frames import Case
 from framehaul.studies.upsert.passes import BOTH
 from framehaul.studies.upsert.passes import Row as Result
-from framehaul.techniques import upserts
+from framehaul.techniques import Technique, upserts
+from framehaul.techniques.contract import ALL_OR_NOTHING
 from framehaul.techniques.registry import DATABASES, Database
 
 CASE = ["target_rows", "rows", "share"]
@@ -76,6 +77,8 @@ class Manners:
     database: str
     technique: str
     label: str
+    promised: bool
+    """Whether its terms are all or nothing: what nobody saw in a few reads may be there to see."""
     seen: str | None
     longest_read_s: float | None
     read_before_s: float | None
@@ -98,13 +101,13 @@ class Manners:
 
     @property
     def whole(self) -> bool | None:
-        """Whether it is all or nothing: so a reader saw it, and so it broke. None where that was not tried."""
+        """Whether it is all or nothing: its terms, what a reader saw, how it broke. None where that was not tried."""
         if self.failed & {"reader", *BREAKS}:
             return False
         if None in (self.seen, self.cut, self.killed):
             return False if self.reasons else None
         left = _names(self.cut) | _names(self.killed) | _names(self.crashed)
-        return not (_names(self.seen) - WHOLE or left - CLEAN)
+        return self.promised and not (_names(self.seen) - WHOLE or left - CLEAN)
 
     @property
     def shared(self) -> bool | None:
@@ -131,6 +134,9 @@ def _summed(texts: Iterable[str]) -> str:
 def manners(passes: pl.DataFrame) -> list[Manners]:
     """Of each way that was tried so, in their own order."""
     found = []
+    ways: dict[tuple[str, str], Technique] = {
+        (one.database, one.name): one for database in BOTH for one in upserts(database)
+    }
     for (database, technique, label), group in passes.group_by("database", "technique", "label", maintain_order=True):
         parts = {str(name): rows.to_dicts() for (name,), rows in group.group_by("part", maintain_order=True)}
         if len(parts) == 1:
@@ -145,8 +151,9 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
         failed = {name for name, rows in parts.items() if any(row["status"] == "failed" for row in rows)}
         found.append(
             Manners(
-                str(database), str(technique), str(label), reader.get("seen"), reader.get("longest_read_s"),
-                reader.get("read_before_s"), median(row["seconds"] for row in writers) if writers else None,
+                str(database), str(technique), str(label), ways[database, technique].contract in ALL_OR_NOTHING,
+                reader.get("seen"), reader.get("longest_read_s"), reader.get("read_before_s"),
+                median(row["seconds"] for row in writers) if writers else None,
                 sum(row["retries"] for row in writers) if writers else None,
                 _summed(row["errors"] or "" for row in writers),
                 max((row["lost_rows"] for row in writers), default=None),
@@ -158,9 +165,8 @@ def manners(passes: pl.DataFrame) -> list[Manners]:
                 "; ".join(dict.fromkeys(bad)),
             )
         )  # fmt: skip
-    ways = [one for database in BOTH for one in upserts(database)]
-    order: dict[tuple[str, str], int] = {(one.database, one.name): at for at, one in enumerate(ways)}
-    return sorted(found, key=lambda one: order[one.database, one.technique])
+    order = [*ways]
+    return sorted(found, key=lambda one: order.index((one.database, one.technique)))
 
 
 def manners_table(passes: pl.DataFrame) -> Listing:
