@@ -167,6 +167,12 @@ def test_python_objects_are_compared_as_columns_are(kind: ColumnType, sent: list
     assert change(kind, sent, pd.Series(found.to_list(), dtype=object)) == change(kind, sent, found)
 
 
+def test_what_arrow_calls_opaque_is_no_number() -> None:
+    """As ADBC gives a `numeric`: nothing says how its text is to be read."""
+    opaque = pl.Series(["1.5"]).ext.to(pl.Extension("arrow.opaque", pl.String))
+    assert change(ColumnType.DECIMAL, [Decimal("1.5")], opaque) == "Decimal('1.5000000000') became '1.5'"
+
+
 def test_floats_in_structs_are_compared_to_the_bit() -> None:
     floats = [Column("value", ColumnType.STRUCT, exactly=struct_types({"f": ColumnType.FLOAT64.value}))]
 

@@ -224,8 +224,6 @@ def _values(values: Any, column: Column, *, nan_is_null: bool) -> tuple[pl.Serie
         values = pl.Series(values=values)
     if not isinstance(values, pl.Series) or values.dtype == pl.Object:
         return _of_objects(list(values), column, nan_is_null=nan_is_null)
-    if isinstance(values.dtype, pl.BaseExtension):  # Arrow's JSON, for example, which is text
-        values = values.ext.storage()
     typed = _typed(values, column)
     rows = (typed.is_null() & values.is_not_null()).arg_true()
     return typed, dict(zip(rows, _python(values[rows]), strict=True)) if len(rows) else {}
@@ -521,6 +519,8 @@ def _uuids(series: pl.Series, _wanted: pl.DataType) -> pl.Series | None:
 
 def _documents(series: pl.Series, wanted: pl.DataType) -> pl.Series | None:
     """JSON in one way of writing it: keys in order, those that are there twice as they come, numbers by their value."""
+    if isinstance(series.dtype, pl.BaseExtension) and series.dtype.ext_name() == "arrow.json":
+        series = series.ext.storage()  # text, as in a column without Arrow's name for it
     texts = _texts(series, wanted) if series.dtype == pl.Binary else series
     if texts is None or texts.dtype != pl.String:
         return None

@@ -308,6 +308,16 @@ def open_address(server: PostgresServer) -> Iterator[str]:
 
 
 @contextmanager
+def connected_duckdb(database: str | Path = ":memory:") -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB without the bar that it shows in notebooks where a query takes longer than two seconds."""
+    import duckdb
+
+    with duckdb.connect(database) as connection:
+        connection.execute("SET enable_progress_bar = false")  # no option of `connect`: it is the session's
+        yield connection
+
+
+@contextmanager
 def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
     """DuckDB in memory with the server attached as `pg`, by the extension from the wheel that holds it."""
     import duckdb
@@ -317,7 +327,7 @@ def open_duckdb(server: PostgresServer) -> Iterator[duckdb.DuckDBPyConnection]:
         Path(path) / "extensions" / f"v{duckdb.__version__}" / "postgres_scanner.duckdb_extension"
         for path in duckdb_extension_postgres_scanner.__path__
     )
-    with duckdb.connect() as connection:
+    with connected_duckdb() as connection:
         connection.execute(f"LOAD {quote_postgres_text(str(extension))}")
         # DuckDB takes all text for UTF-8, and asks for no encoding by itself: it opens sessions as it needs them, and
         # only the address reaches all of them.

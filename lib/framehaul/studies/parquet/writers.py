@@ -22,7 +22,7 @@ from framehaul.errors import ServerError
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
 from framehaul.studies.warehouse.routes import SOURCE
-from framehaul.techniques.clients import open_psycopg_parquet_stream
+from framehaul.techniques.clients import connected_duckdb, open_psycopg_parquet_stream
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _nothing(_server: PostgresServer, _content: pa.Table) -> AbstractContextMana
 
 @contextmanager
 def _duckdb(_server: PostgresServer, content: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
+    with connected_duckdb() as connection:
         connection.register("buildings", content)
         yield connection
 

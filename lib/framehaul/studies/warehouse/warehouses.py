@@ -21,7 +21,7 @@ from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import Settings
 from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 from framehaul.studies.warehouse.target import CSV, PARQUET, TABLE, Target, WarehouseError, each_at_once, kind_of
-from framehaul.techniques.clients import QueryError, open_http_client
+from framehaul.techniques.clients import QueryError, connected_duckdb, open_http_client
 
 READ_BYTES = 1 << 20
 """How much of a file is in memory at once on its way to ClickHouse."""
@@ -86,7 +86,7 @@ def _opened_duckdb(servers: Servers, settings: Settings) -> Iterator[DuckDb]:  #
     columns = ", ".join(f"{quote_postgres(field.name)} {DUCKDB_TYPES[field.type]}" for field in SCHEMA)
     with (
         tempfile.TemporaryDirectory(prefix="framehaul-duckdb-") as directory,
-        duckdb.connect(Path(directory) / "warehouse.duckdb") as connection,
+        connected_duckdb(Path(directory) / "warehouse.duckdb") as connection,
     ):
         # Threads need not wait for one another to keep the order of rows.
         # https://duckdb.org/docs/stable/guides/performance/how_to_tune_workloads
