@@ -73,9 +73,14 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
     assert place == tmp_path / "machines" / "my-laptop" / DAY
     assert {one.name for one in place.iterdir()} == {"environment.json", *(study.results for study in TRANSFERS)}
     assert machines.problems(place) == []
-    page = collected.page(run)
-    assert page["runs"][1]["name"] == f"my-laptop, {DAY}, up to 1,000 rows"
-    assert "A CPU, 8 cores, 31.2 GiB" in page["runs"][1]["machine"]
+    assert [one["name"] for one in collected.page(run)["runs"]] == ["this run"]  # and not a second time
+    (theirs,) = collected.page(tmp_path / "nothing measured yet")["runs"]
+    assert theirs["name"] == f"my-laptop, {DAY}, up to 1,000 rows"
+    assert "A CPU, 8 cores, 31.2 GiB" in theirs["machine"]
+    another = shutil.copytree(run, tmp_path / "another")
+    metadata = (another / "environment.json").read_text()
+    (another / "environment.json").write_text(metadata.replace('"run_id": "', '"run_id": "other-'))
+    assert [one["name"] for one in collected.page(another)["runs"]] == ["this run", theirs["name"]]
     with pytest.raises(ResultsError, match="there already"):
         machines.submit(run, "my-laptop")
     monkeypatch.setattr("sys.argv", ["framehaul", "submitted", str(place)])
@@ -214,7 +219,10 @@ def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeyp
 def test_every_kept_run_can_be_read_by_the_page() -> None:
     for directory in committed.runs():
         assert store.read_metadata(directory)["runs"]
-        assert [*collected._measured(directory)] or not any((directory / one.results).exists() for one in TRANSFERS)
+        assert " 0 rows" not in collected._run(directory, kept=True)["name"]  # of upserts alone none is known
+        assert [*collected._measured(directory, frozenset())] or not any(
+            (directory / one.results).exists() for one in TRANSFERS
+        )
 
 
 @pytest.fixture

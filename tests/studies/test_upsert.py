@@ -29,12 +29,12 @@ from framehaul.studies.summary.there_already import best_on_terms
 from framehaul.studies.upsert import STUDY, faults, measure, runs, study
 from framehaul.studies.upsert.crashes import ORDER, Crashes, crashes
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, cases, check_sizes, incoming, updated
-from framehaul.studies.upsert.passes import BOTH, Row
+from framehaul.studies.upsert.passes import BOTH, Row, placed
 from framehaul.studies.upsert.places import Bench, place_of
 from framehaul.studies.upsert.processes import alone, processes
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
-from tests.conftest import values_of
+from tests.conftest import REFERENCE, values_of
 
 CASE = Case(200, 40, 50)
 BY_NAME = {one.name: one for one in (*upserts("postgres"), *upserts("clickhouse"))}
@@ -342,6 +342,12 @@ def test_an_address_that_nothing_can_be_put_before_is_skipped(servers: Servers) 
     here, come = bench(servers, "postgres")
     with here, pytest.raises(UnavailableError, match="connect plainly"):
         faults.cut(here, BY_NAME["polars_pgpq_table_swap"], come, (servers.postgres, None))
+
+
+def test_the_results_page_says_how_many_rows_were_there_as_this_study_does() -> None:
+    found = {*placed(REFERENCE)["table"]}
+    assert "1,000,000 rows there before, 90% of the keys" in found
+    assert "10,000,000 rows there before, 100% of the keys" in found  # of one row, whatever the share
 
 
 def row(part: str, technique: str, **values: Any) -> dict[str, Any]:

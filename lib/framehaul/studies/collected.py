@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,10 @@ def page(results: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     # A look tries few techniques; of the others the run that is committed knows.
     carried = _carried(committed.RUN) | _carried(results)
+    own = {run.get("run_id") for run in store.read_metadata(results)["runs"].values()} - {None}
     for directory in {results: None, **dict.fromkeys(committed.runs())}:
-        found = [*_measured(directory)]
+        # A run that is kept among the machines as well is there once.
+        found = [*_measured(directory, frozenset() if directory == results else own)]
         if found:
             known.append(_run(directory, kept=directory != results))
             name = known[-1]["name"]
@@ -71,20 +73,21 @@ def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
     metadata = store.read_metadata(directory)
     runs, machine = metadata["runs"].values(), metadata.get("machine", {})
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
-    name = f"{directory.parent.name}, {directory.name}, up to {most:,} rows" if kept else "this run"
+    size = f", up to {most:,} rows" if most else ""
+    name = f"{directory.parent.name}, {directory.name}{size}" if kept else "this run"
     return {
         "name": name, "commit": metadata.get("commit", ""), "machine": machine_text(machine),
         "started": min((run["started"] for run in runs), default=""),
     }  # fmt: skip
 
 
-def _measured(directory: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a run: every technique in every place."""
+def _measured(directory: Path, but: Set[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a run: every technique in every place, but for runs of notebooks with these ids."""
     runs = store.read_metadata(directory)["runs"]
     for study in registry.studies():
-        path = directory / study.results
-        if path.exists() and (study.measured or study.measures_techniques):
-            table = TABLES[runs.get(study.notebook, {}).get("table", "standard")]
+        path, run = directory / study.results, runs.get(study.notebook, {})
+        if path.exists() and (study.measured or study.measures_techniques) and run.get("run_id") not in but:
+            table = TABLES[run.get("table", "standard")]
             yield from _rows_of(study.notebook, path, path.stat().st_mtime_ns, table)
 
 

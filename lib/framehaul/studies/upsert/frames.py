@@ -41,8 +41,16 @@ class Case:
     @property
     def label(self) -> str:
         """As a reader knows it."""
-        there = round(PER_CENT * self.existing / self.rows)  # of one row all or none, whatever the share
-        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target:,}, {there}% there"
+        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target:,}, {self._there} there"
+
+    @property
+    def there_before(self) -> str:
+        """The table that they come into."""
+        return f"{self.target:,} rows there before, {self._there} of the keys"
+
+    @property
+    def _there(self) -> str:
+        return f"{PER_CENT * self.existing / self.rows:.0f}%"  # of one row all or none, whatever the share
 
     @property
     def existing(self) -> int:

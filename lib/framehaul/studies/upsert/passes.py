@@ -81,10 +81,11 @@ def placed(directory: Path) -> pl.DataFrame:
     names = {name: frame_and_driver(name) for name in timed["technique"].unique()}
     lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
     alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert"}
+    tables = [Case(*row).there_before for row in timed.select("target_rows", "rows", "share").rows()]
     return timed.with_columns(**lacking).with_columns(
         **{column: pl.lit(value) for column, value in alike.items()},
         notebook=pl.lit(STUDY.notebook), connections=pl.lit(1),
         frame=pl.col("technique").replace({name: frame for name, (frame, _) in names.items()}),
         driver=pl.col("technique").replace({name: driver for name, (_, driver) in names.items()}),
-        table=pl.format("{} rows there before, {}% of the keys", "target_rows", "share"), variant=pl.lit(""),
+        table=pl.Series(tables, dtype=pl.String), variant=pl.lit(""),
     )  # fmt: skip
