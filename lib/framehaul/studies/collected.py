@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.errors import ResultsError
-from framehaul.reporting.study import imported
+from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
 from framehaul.reporting.versions import machine_text
 from framehaul.results import committed, store
@@ -71,7 +71,8 @@ def page(results: Path) -> dict[str, Any]:
 def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
     """A run as a reader knows it, with the machine it was made on."""
     metadata = store.read_metadata(directory)
-    runs, machine = metadata["runs"].values(), metadata.get("machine", {})
+    machine = metadata.get("machine", {})
+    runs = [metadata["runs"][one.notebook] for one in _studies() if one.notebook in metadata["runs"]]
     most = max((run["rows"] for run in runs if "rows" in run), default=0)
     size = f", up to {most:,} rows" if most else ""
     name = f"{directory.parent.name}, {directory.name}{size}" if kept else "this run"
@@ -81,12 +82,17 @@ def _run(directory: Path, *, kept: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _studies() -> list[Study]:
+    """Those whose measurements the page has."""
+    return [one for one in registry.studies() if one.measured or one.measures_techniques]
+
+
 def _measured(directory: Path, but: Set[str]) -> Iterator[dict[str, Any]]:
     """The rows of a run: every technique in every place, but for runs of notebooks with these ids."""
     runs = store.read_metadata(directory)["runs"]
-    for study in registry.studies():
+    for study in _studies():
         path, run = directory / study.results, runs.get(study.notebook, {})
-        if path.exists() and (study.measured or study.measures_techniques) and run.get("run_id") not in but:
+        if path.exists() and run.get("run_id") not in but:
             table = TABLES[run.get("table", "standard")]
             yield from _rows_of(study.notebook, path, path.stat().st_mtime_ns, table)
 
