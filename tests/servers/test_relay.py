@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import random
 import socket
 import struct
@@ -113,16 +114,16 @@ def test_a_client_that_half_closes_gets_the_rest_of_its_answer() -> None:
 
 
 def test_what_had_arrived_is_counted_and_passed_on_when_the_relay_ends() -> None:
-    there: list[int] = []
+    there = queue.SimpleQueue[int]()
     for size in (0, 1, 5, 100_000):
-        with target(lambda connection: there.append(received(connection))) as address:
+        with target(lambda connection: there.put(received(connection))) as address:
             with Relay(address) as relay, connected(relay) as client:
                 client.sendall(b"x")
-                while not relay.total_bytes:  # it has been accepted
+                while not relay.total_bytes:  # it has been accepted, and by the target maybe not yet
                     time.sleep(0.001)
                 client.sendall(b"x" * size)
             assert relay.total_bytes == 1 + size
-        assert there.pop() == 1 + size
+            assert there.get(timeout=SECONDS) == 1 + size
 
 
 @pytest.mark.parametrize("first", ["client", "server"])
