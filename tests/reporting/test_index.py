@@ -396,7 +396,10 @@ def test_every_technique_of_the_committed_runs_is_there_with_its_code_and_what_i
         assert f"def {one.name}(" in code
         assert shown["terms"].get("locks") == (one.contract.locks if one.contract else None)
         assert shown["asks"] == [REQUIREMENTS[word] for word in one.requires]
-        if one.key in tried:
+        # A look, as of `make all`, tries few; the run that is committed has tried all that need no extension.
+        if one.key in tried or (
+            len(tried) > len(there) / 2 and one.origin == "published" and one.family != "pg_parquet"
+        ):
             assert shown["types"], one.name
 
 

@@ -57,12 +57,12 @@ def cells(out: Path) -> list[Cell]:
     return [Cell(**row) for row in store.read_cells(out / "results" / FIDELITY.results).to_dicts()]
 
 
+def told(cell: dict[str, Any]) -> str:
+    return f"{cell['database']} {cell['direction']} {cell['technique']}: {cell['case']}: {cell['detail']}"
+
+
 def unexplained(cells: Iterable[dict[str, Any]]) -> list[str]:
-    return [
-        f"{cell['database']} {cell['direction']} {cell['technique']}: {cell['case']}: {cell['detail']}"
-        for cell in cells
-        if cell["outcome"] == "loss" and cell["why"] == UNEXPLAINED
-    ]
+    return [told(cell) for cell in cells if cell["outcome"] == "loss" and cell["why"] == UNEXPLAINED]
 
 
 def test_every_loss_is_explained(cells: list[Cell]) -> None:
@@ -94,11 +94,7 @@ def test_every_error_says_something(cells: list[Cell]) -> None:
 
 
 def without_a_cause(cells: Iterable[dict[str, Any]]) -> list[str]:
-    return [
-        f"{cell['database']} {cell['direction']} {cell['technique']}: {cell['case']}: {cell['detail']}"
-        for cell in cells
-        if (cell["outcome"] == "error") != (cell["cause"] in CAUSES)
-    ]
+    return [told(cell) for cell in cells if (cell["outcome"] == "error") != (cell["cause"] in CAUSES)]
 
 
 def test_every_rejection_says_whether_server_format_driver_or_frame_is_the_reason(cells: list[Cell]) -> None:

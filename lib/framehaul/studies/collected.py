@@ -47,10 +47,11 @@ def page(results: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     # A look tries few techniques; of the others the run that is committed knows.
     carried = _carried(committed.RUN) | _carried(results)
-    own = {run.get("run_id") for run in store.read_metadata(results)["runs"].values()} - {None}
+    seen = set[str]()
     for directory in {results: None, **dict.fromkeys(committed.runs())}:
         # A run that is kept among the machines as well is there once.
-        found = [*_measured(directory, frozenset() if directory == results else own)]
+        found = [*_measured(directory, seen)]
+        seen |= {run["run_id"] for run in store.read_metadata(directory)["runs"].values() if "run_id" in run}
         if found:
             known.append(_run(directory, kept=directory != results))
             name = known[-1]["name"]
