@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import socket
 import ssl
@@ -18,6 +20,7 @@ import pytest
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers, tls
 from framehaul.servers.tls import Certificate, Terminator, ended_before
+from framehaul.techniques.clients import HttpConnection
 
 LOOPBACK = "127.0.0.1"
 
@@ -109,6 +112,20 @@ def test_clickhouse_is_reached_with_its_certificate_verified(
         assert trusting.execute("SELECT repeat('x', 1000000)") == [("x" * 1_000_000,)]
     finally:
         trusting.disconnect()
+
+
+def test_a_kept_connection_is_kept(servers: Servers, terminator: Terminator, made: Certificate) -> None:
+    """What TLS has to say beside what was asked, such as tickets, is no end of the connection."""
+    context = ssl.create_default_context(cafile=made.authority)
+    with contextlib.closing(http.client.HTTPSConnection(LOOPBACK, terminator.ports[0], context=context)) as plain:
+        server = servers.clickhouse
+        headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
+        connection = HttpConnection(plain, server.database, headers)
+        kept = set()
+        for _ in range(3):
+            assert connection.post("SELECT 1").read() == b"1\n"
+            kept.add(plain.sock)
+        assert len(kept) == 1
 
 
 def test_bytes_pass_unchanged_both_ways_at_once(made: Certificate) -> None:

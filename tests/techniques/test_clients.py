@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+import polars as pl
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
 
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import opened
+from framehaul.harness.measure import called, opened
+from framehaul.harness.verify import Expected
 from framehaul.servers import PostgresServer, Servers
+from framehaul.servers.relay import Relay, relayed
+from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
 
@@ -52,6 +61,46 @@ def test_without_its_adbc_driver_clickhouse_is_skipped_with_the_remedy(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"make tools builds it, .*dbc install clickhouse"):
         CLIENTS["adbc_clickhouse"](servers.clickhouse).__enter__()  # type: ignore[union-attr]
+
+
+def is_connected(ports: list[int]) -> bool:
+    """Whether this process has a connection to one of them whose end has not arrived."""
+    connections = psutil.Process().net_connections("tcp")
+    return any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port in ports for one in connections)
+
+
+@pytest.mark.parametrize(
+    "found",
+    {t.client: t for t in techniques("clickhouse", "read") if t.frame != "none" and not t.connects_inside}.values(),
+    ids=lambda found: found.client,
+)
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(found: Technique, servers: Servers) -> None:
+    """As ClickHouse does of HTTP after half a minute, which what is compiled for the first time may take."""
+    table = ANALYTICS_METRICS.renamed("framehaul_closed_meanwhile")
+    tables = tables_of(servers.clickhouse)
+    tables.create(table)
+    content = generator.arrow_table(table, 50, 1)
+    tables.load(table, content)
+
+    async def frame_read() -> pl.DataFrame | pd.DataFrame:
+        with relayed(servers.clickhouse, Relay) as (server, relay):
+            assert relay is not None
+            async with opened(found, server) as client:
+                before = relay.connections
+                relay.end_connections()
+                while is_connected(relay.ports):
+                    time.sleep(0.001)  # noqa: ASYNC251  the relay has threads of its own
+                await asyncio.sleep(0.001)  # clients of asyncio hear of it when their loop runs
+                frame: pl.DataFrame | pd.DataFrame = await called(found, client, table)
+                assert relay.connections > before
+                return frame
+
+    try:
+        assert Expected(table, content).difference(asyncio.run(frame_read())) is None
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    finally:
+        tables.drop(table)
 
 
 def test_psycopg_runs_in_c() -> None:

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import inspect
 import secrets
+import selectors
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Buffer, Callable, Iterable, Iterator, Mapping
@@ -124,6 +125,19 @@ class Answer(http.client.HTTPResponse):
         super().close()
 
 
+def has_ended(connection: http.client.HTTPConnection) -> bool:
+    """Whether the server has closed a kept connection on which nothing is asked: its end is all there is to receive.
+
+    ClickHouse does so after 30 seconds. Other clients look before each request as well, `http.client` does not:
+    https://clickhouse.com/docs/operations/server-configuration-parameters/settings#keep_alive_timeout
+    """
+    if connection.sock is None:
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.sock, selectors.EVENT_READ)
+        return bool(selector.select(timeout=0))
+
+
 @dataclass(frozen=True)
 class HttpConnection:
     """ClickHouse's HTTP interface over one kept connection of the standard library's `http.client`."""
@@ -139,7 +153,8 @@ class HttpConnection:
         """Run `query`, with `body` as its data, sent in chunks as they come when it is an iterator.
 
         Where a response was not read to its end, or half of a body was sent, the connection is closed, and the next
-        query opens another. Raises QueryError, and what the iterator raises.
+        query opens another; so it does where the server has closed the connection since the last. Raises QueryError,
+        and what the iterator raises.
         """
         parameters = urlencode({"database": self.database, "query": query, **settings})
         headers, content = self.headers, body
@@ -148,7 +163,7 @@ class HttpConnection:
             # https://clickhouse.com/docs/operations/settings/settings#http_receive_timeout
             chunks = in_chunks(body)
             content, headers = chain([*islice(chunks, 1)], chunks), {**headers, "Transfer-Encoding": "chunked"}
-        if any(isinstance(one, Answer) and one.cut_off for one in self._last):
+        if any(isinstance(one, Answer) and one.cut_off for one in self._last) or has_ended(self.connection):
             self.connection.close()
         try:
             # A server that refuses a body closes the connection while we are sending; its answer says why.
