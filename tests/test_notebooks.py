@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from framehaul.errors import SettingsError
-from framehaul.reporting.study import NOTEBOOKS, as_given
+from framehaul.reporting.study import NOTEBOOKS, as_given, imported
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
 from framehaul.settings import PRESETS, PROJECT
@@ -355,3 +355,11 @@ def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
         path.touch()
     assert within("clean", f"--out={out}", state_dir=state).returncode == 0
     assert [path for path in (*gone, *kept) if path.exists()] == kept
+
+
+@pytest.mark.parametrize("name", ["08_fidelity", "09_faults"])
+def test_a_study_that_tries_all_techniques_is_given_hours(name: str) -> None:
+    """On a machine that did much else each took half an hour, which is what every study is given."""
+    study = next(one for one in studies() if one.notebook == name)
+    patience = imported(study.patience)
+    assert patience({"tried": "all"}) > 3600 > 5 * patience({"tried": "directions"})

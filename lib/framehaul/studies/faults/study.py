@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from inspect import getsource
@@ -29,6 +29,7 @@ from framehaul.studies.faults.breakable import BOTH, BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
 from framehaul.studies.faults.trial import FAULTS, Cell, kill_under, run_cells
 from framehaul.studies.transfers.study import read_all
+from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES
 
 VERDICTS = {
@@ -57,7 +58,7 @@ def run(*, hold: int, tried: str = "all") -> Report:
         trials(STUDY.notebook, STUDY.results, Cell, "trial", tried) as (this_run, cells),
         breakable(this_run.settings.postgres_extensions) as broken,
     ):
-        this_run.expect(sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen))
+        this_run.expect(_expected(chosen))
 
         def work(stop: threading.Event) -> None:
             run_cells(broken, chosen, cells, stop)
@@ -201,6 +202,10 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     return {"faults": str(counts_table(store.read_cells(directory / STUDY.results)))}
 
 
+def _expected(chosen: Sequence[Technique]) -> int:
+    return sum(fault.direction == technique.direction for fault in FAULTS for technique in chosen)
+
+
 def patience(values: Mapping[str, Any]) -> int:
-    """For how many seconds more a cell may take: the load is held."""
-    return int(values.get("hold", 0))
+    """For how many seconds more a cell may take: the load is held, and servers that were killed start anew."""
+    return int(values.get("hold", 0)) + 3 * _expected(chosen_techniques(values.get("tried", "all")))

@@ -9,6 +9,7 @@ STUDY = Study(
     "Which values does a path change?",
     (TRIED,),
     blocks="framehaul.studies.fidelity.study:writeup_blocks",
+    patience="framehaul.studies.fidelity.study:patience",
     shown="framehaul.studies.fidelity.study:Matrix",
     untimed=True,
     holds=(),

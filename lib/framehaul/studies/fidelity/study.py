@@ -48,6 +48,10 @@ TRIED: dict[str, str] = {
 """What is asked by everything that is tried: the cases, and those in a hostile session under a name of their own."""
 
 
+CELLS_PER_S = 4
+"""Of the study, on a machine that does much else: it does fifty by itself."""
+
+
 def run(*, tried: str = "all") -> Matrix:
     """Try techniques, as `chosen_techniques` gives them, with every case and write `results/fidelity.csv`.
 
@@ -64,6 +68,11 @@ def run(*, tried: str = "all") -> Matrix:
         interruptible(lambda stop: run_cells(both, chosen, cells, stop=stop))
         this_run.metadata["what"] = f"{len(chosen) - len(cells.unavailable)} techniques, {len(CASES)} cases"
     return load(this_run.settings)
+
+
+def patience(values: Mapping[str, Any]) -> int:
+    """For how many seconds more a cell of the notebook may take: what is silent is given up by itself."""
+    return expected(chosen_techniques(values.get("tried", "all"))) // CELLS_PER_S
 
 
 def load(settings: Settings | None = None) -> Matrix:
