@@ -71,10 +71,10 @@ CHANGES = {
     ),
     "asks more": "await arguments[0]._connection.execute('SELECT 1'); return await fetch(*arguments, **named)",
     "works more": "sum(range(100_000)); return await fetch(*arguments, **named)",
-    # Mapped, for what malloc has left from earlier calls would hold the first megabytes, and the process not grow.
+    # Mapped, and much: what allocators take and give back around three calls is a megabyte or two, and hid less.
     "keeps": (
         "import mmap; rows = await fetch(*arguments, **named)\n"
-        "    kept.append(mmap.mmap(-1, 1_000_000)); kept[-1].write(b'x' * 1_000_000)\n"
+        "    kept.append(mmap.mmap(-1, 4_000_000)); kept[-1].write(b'x' * 4_000_000)\n"
         "    return rows"
     ),
 }
