@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import os
 import socket
 import ssl
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import clickhouse_driver
@@ -20,7 +19,7 @@ import pytest
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers, tls
 from framehaul.servers.tls import Certificate, Terminator, ended_before
-from framehaul.techniques.clients import HttpConnection
+from framehaul.techniques.clients import open_http_client
 
 LOOPBACK = "127.0.0.1"
 
@@ -114,18 +113,17 @@ def test_clickhouse_is_reached_with_its_certificate_verified(
         trusting.disconnect()
 
 
-def test_a_kept_connection_is_kept(servers: Servers, terminator: Terminator, made: Certificate) -> None:
+def test_a_kept_connection_is_kept(
+    servers: Servers, terminator: Terminator, made: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What TLS has to say beside what was asked, such as tickets, is no end of the connection."""
-    context = ssl.create_default_context(cafile=made.authority)
-    with contextlib.closing(http.client.HTTPSConnection(LOOPBACK, terminator.ports[0], context=context)) as plain:
-        server = servers.clickhouse
-        headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
-        connection = HttpConnection(plain, server.database, headers)
-        kept = set()
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.authority))
+    server = replace(servers.clickhouse, http_port=terminator.ports[0], secure=True)
+    with open_http_client(server) as connection:
+        kept = connection.connection.sock
         for _ in range(3):
             assert connection.post("SELECT 1").read() == b"1\n"
-            kept.add(plain.sock)
-        assert len(kept) == 1
+            assert connection.connection.sock is kept
 
 
 def test_bytes_pass_unchanged_both_ways_at_once(made: Certificate) -> None:
