@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,27 @@ __all__ = [
     "Server",
     "ServerError",
     "Servers",
+    "reach_loopback_directly",
     "running",
     "running_apart",
     "start",
     "stop",
 ]
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def reach_loopback_directly() -> None:
+    """Except this machine from any HTTP proxy, for this process and those that it starts.
+
+    Companies set HTTP_PROXY on their machines, and a proxy elsewhere cannot reach a server on our loopback. Libraries
+    differ in which spelling they read: https://docs.python.org/3/library/urllib.request.html#urllib.request.getproxies
+    """
+    for name in ("no_proxy", "NO_PROXY"):
+        excepted = [host for host in os.environ.get(name, "").replace(" ", "").split(",") if host]
+        if excepted != ["*"]:  # everything is reached directly; a list with more than this star would mean nothing
+            os.environ[name] = ",".join(dict.fromkeys([*excepted, *LOOPBACK]))
 
 
 @contextmanager
@@ -32,6 +49,7 @@ def running(settings: Settings) -> Iterator[Servers]:
     Servers that were running already are used and left running; those started here are stopped at the end, also when
     this process is killed. Raises ServerError when they cannot be had.
     """
+    reach_loopback_directly()
     match settings.servers:
         case "embedded":
             with embedded.running(settings) as servers:
@@ -55,6 +73,7 @@ def running_apart(settings: Settings, kind: str) -> Iterator[tuple[Servers, Path
 
 def start(settings: Settings) -> Servers:
     """Start the servers and leave them running until `stop`; external ones are only looked at."""
+    reach_loopback_directly()
     match settings.servers:
         case "embedded":
             return _as_asked(settings, embedded.start(settings))
