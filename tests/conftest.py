@@ -221,15 +221,15 @@ def go_drivers(settings: Settings) -> None:
 
 
 GIVEN: dict[str, dict[str, str | None]] = {
-    "smoke": {},
-    "whole": {"passes": "2", "tried": "all", "concurrency": "1 4 16", "workers": "1 2 4", "partitions": "2 4 8"},
+    "few": {"notebooks": "01 04 08"},
+    "all": {"passes": "2", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
 }
-"""What `make all PRESET=smoke` is given for the tests, beside OUT."""
-WHOLE = pytest.mark.parametrize("out", [pytest.param("whole", marks=pytest.mark.slow)], indirect=True)
-"""For a test that needs rounds, or all techniques of the studies that try only some of them in a look."""
+"""What `make all PRESET=smoke` is given for the tests, beside OUT: `make test` runs a write, a read and the matrix."""
+WHOLE = pytest.mark.parametrize("out", [pytest.param("all", marks=pytest.mark.slow)], indirect=True)
+"""For a test that needs rounds, or another notebook than the few."""
 
 
-@pytest.fixture(scope="session", params=["smoke", pytest.param("whole", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=["few", pytest.param("all", marks=pytest.mark.slow)])
 def out(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers,
     go_drivers: None,
