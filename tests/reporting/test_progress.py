@@ -20,8 +20,7 @@ from framehaul.studies import registry
 def plan(out: Path, notebooks: str = "01 02 05", **changes: Any) -> Plan:
     settings = Settings(out=out, **changes)
     (out / "results").mkdir(exist_ok=True)
-    given = {"rows": "10"}
-    return Plan([(one, registry.values(one, "quick", given)) for one in registry.chosen(notebooks)], settings)
+    return Plan([(one, registry.values(one, "quick", {})) for one in registry.chosen(notebooks)], settings)
 
 
 def test_it_says_what_runs_what_is_next_and_how_long_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +55,19 @@ def test_what_took_longer_than_expected_is_expected_to_go_on_so(
                 now[0] += 3 * first.seconds[1] if study is first else 1
                 lasted += 1
         assert lasted == 2
+
+
+def test_ten_times_the_rows_are_expected_to_take_about_ten_times_as_long() -> None:
+    [study] = registry.chosen("01")
+    usual, tenfold, twice = (
+        study.expected_seconds(registry.values(study, "quick", given), "quick")
+        for given in ({}, {"rows": "700000"}, {"passes": "6"})
+    )
+    assert usual == study.seconds[1]
+    assert 8 * usual < tenfold < 10 * usual
+    assert usual < twice < 2 * usual
+    [fidelity] = registry.chosen("08")
+    assert fidelity.expected_seconds(registry.values(fidelity, "quick", {}), "quick") == fidelity.seconds[1]
 
 
 def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(

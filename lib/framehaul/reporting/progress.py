@@ -20,7 +20,7 @@ from framehaul.errors import ResultsError
 from framehaul.harness import environment
 from framehaul.reporting.study import NOTEBOOKS, Study
 from framehaul.results import store
-from framehaul.settings import PRESETS, PROJECT, Settings
+from framehaul.settings import PROJECT, Settings
 
 MINUTE, HOUR = 60, 3600
 
@@ -121,8 +121,8 @@ class Plan:
         """How long things take here, over what was expected."""
         return self._took / self._expected_of_done if self._expected_of_done else 1.0
 
-    def _expected(self, studies: Sequence[tuple[Study, Any]]) -> float:
-        return float(sum(study.seconds[PRESETS.index(self._settings.preset)] for study, _ in studies))
+    def _expected(self, studies: Sequence[tuple[Study, dict[str, Any]]]) -> float:
+        return sum(study.expected_seconds(values, self._settings.preset) for study, values in studies)
 
     @contextmanager
     def preparing(self, what: str) -> Iterator[None]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from framehaul.errors import SettingsError
-from framehaul.settings import PROJECT, Preset
+from framehaul.settings import PRESETS, PROJECT, Preset
 
 NOTEBOOKS = PROJECT / "notebooks"
 
@@ -130,6 +130,16 @@ class Study:
     on_demand: bool = False
     """Whether it runs only when it is asked for."""
 
+    def expected_seconds(self, values: Mapping[str, Any], preset: Preset) -> float:
+        """Return about how long the study takes on two cores with these values of its parameters.
+
+        What it does grows with rows, rounds and duration; what a kernel and its imports take does not.
+        """
+        usual = self.seconds[PRESETS.index(preset)]
+        start = min(usual, START_SECONDS)
+        of_preset = {one.name: one.of(preset) for one in self.parameters}
+        return start + (usual - start) * _work(values) / _work(of_preset)
+
     @property
     def number(self) -> str:
         """What NOTEBOOKS takes."""
@@ -149,6 +159,17 @@ class Study:
     def measures_techniques(self) -> bool:
         """Whether its passes are those of techniques, on the same table in every run."""
         return self.rows == TECHNIQUE_PASSES and not self.on_demand
+
+
+START_SECONDS = 5
+"""Of a notebook that measures next to nothing: its kernel, its imports, its figures."""
+
+
+def _work(values: Mapping[str, Any]) -> float:
+    """Return rows x rounds x duration, each 1 where a study has no such parameter."""
+    rows = values.get("rows", 1)
+    rounds = values.get("passes", 1) + values.get("warmup", 0)
+    return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
 
 
 TECHNIQUE_PASSES = "framehaul.results.store:Result"
