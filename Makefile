@@ -30,7 +30,7 @@ VARIABLES = $(foreach name,$(GIVEN),--$(name)="$$$(name)")
 # Processes for the tests, each with servers of its own; 0: one after the other.
 TEST_WORKERS = 2
 
-.PHONY: help variables setup all mine report tools test test-all lint lab explore compare submit guard guards servers stop clean
+.PHONY: help variables setup all mine report tools test test-all lint lab explore compare submit servers stop clean
 .DEFAULT_GOAL := help
 
 help:
@@ -57,7 +57,7 @@ explore: $(ENVIRONMENT) ## JupyterLab with the explorer of results; needs no ser
 lab: $(ENVIRONMENT) ## JupyterLab with the servers running (until Ctrl-C)
 	@$(FRAMEHAUL) lab $(VARIABLES)
 
-compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, BY, FORMAT; 2 s)
+compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, FORMAT; 2 s)
 	@$(FRAMEHAUL) compare $(VARIABLES)
 
 report: $(ENVIRONMENT) ## make figures, reports and the writeup of the summary again from the results there are (1 min)
@@ -68,12 +68,6 @@ tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; wi
 
 submit: $(ENVIRONMENT) ## take a run of yours into machines/, for a pull request: OUT=where MACHINE=name (2 s)
 	@$(FRAMEHAUL) submit $(VARIABLES)
-
-guard: $(ENVIRONMENT) ## two versions of a driver, BASELINE='asyncpg==0.30.0' CANDIDATE=... (TECHNIQUES, BUDGET, FORMAT): what became worse (10 min)
-	@$(FRAMEHAUL) guard $(VARIABLES)
-
-guards: $(ENVIRONMENT) ## the guards that the page of guards is about, BUDGET of each; ended early, it goes on where it was (2 h)
-	@$(FRAMEHAUL) guards $(VARIABLES)
 
 servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)
 	@$(FRAMEHAUL) servers $(VARIABLES)

@@ -119,7 +119,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "summary_at_a_glance.svg", "summary_published_against_measured.svg",
         "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
         "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg", "ablations_steps.svg",
-        "everyday_api.svg", "guard.svg", "fidelity_types.svg",
+        "everyday_api.svg", "fidelity_types.svg",
         *(
             f"{study}_{database}_{direction}.svg"
             for study in ("fidelity", "faults")
@@ -269,7 +269,7 @@ def test_a_mistyped_variable_is_refused_by_make() -> None:
 def test_make_help_lists_every_target() -> None:
     done = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True)
     for target in (
-        "setup", "all", "mine", "tools", "test", "lab", "explore", "compare", "submit", "guard", "report", "servers",
+        "setup", "all", "mine", "tools", "test", "lab", "explore", "compare", "submit", "report", "servers",
         "stop", "clean",
     ):  # fmt: skip
         assert f"make {target}" in done.stdout
@@ -347,12 +347,12 @@ def test_clean_removes_state_and_pages_and_leaves_results_and_what_was_built(
     gone = [
         state / "clickhouse" / "data",
         state / "supervisor.log",
-        state / "guard-2147483647-abcdefgh" / "servers.json",
+        state / "lane-2147483647-abcdefgh" / "servers.json",
     ]
     gone += [out / "reports" / name for name in ("index.html", "run.log", "01_postgres_write.html", "20_own_data/x.py")]
     gone += [out / "results" / "run.partial.json"]
     kept = [state / "tools" / "bin" / "json2parquet", out / "results" / "postgres_write.csv"]
-    kept += [state / "guard-notes" / "theirs", state / "theirs.txt", out / "reports" / "quarterly.html"]
+    kept += [state / "lane-notes" / "theirs", state / "theirs.txt", out / "reports" / "quarterly.html"]
     for path in (*gone, *kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -83,20 +83,6 @@ def test_no_expression_is_written_into_a_shell(path: Path) -> None:
         assert "${{" not in step.get("run", "")
 
 
-def test_the_example_in_docs_holds_to_all_of_that(tmp_path: Path) -> None:
-    (text,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", (PROJECT / "docs" / "guard.md").read_text())
-    example = tmp_path / "guard.yml"
-    example.write_text(text)
-    test_a_workflow_may_do_nothing_that_a_job_does_not_ask_for_and_ends(example)
-    test_actions_are_pinned_by_commit_and_leave_no_credentials(example)
-    test_no_expression_is_written_into_a_shell(example)
-    assert set(re.findall(r"uses: (.*)", text)) <= set(
-        re.findall(r"uses: (.*)", "".join(map(Path.read_text, WORKFLOWS)))
-    )
-    if linter := shutil.which("actionlint"):
-        subprocess.run([linter, example], check=True)
-
-
 def test_an_action_is_pinned_to_one_commit_everywhere() -> None:
     uses = {step["uses"] for workflow in WORKFLOWS for step in steps(workflow) if "uses" in step}
     assert len(uses) == len({one.partition("@")[0] for one in uses})

@@ -1,4 +1,4 @@
-"""The command behind the Makefile: `python -m framehaul run|mine|guard|tools|servers|stop|compare|submit|clean|...`."""
+"""The command behind the Makefile: `python -m framehaul run|mine|tools|servers|stop|compare|submit|clean|...`."""
 
 from __future__ import annotations
 
@@ -209,27 +209,6 @@ def _submitted(arguments: argparse.Namespace, _: Settings) -> int:
     return 1 if wrong else 0
 
 
-def _guard(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies.guard import command  # it imports drivers
-
-    try:
-        return command.run(command.asked(vars(arguments)), _of_ones_own(settings))
-    except UnavailableError as error:
-        raise SettingsError(str(error)) from error
-    except KeyboardInterrupt:
-        print("framehaul: interrupted; nothing of this guard is kept", file=sys.stderr)
-        return 130
-
-
-def _guards(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies.guard import series  # it imports drivers
-
-    try:
-        return series.run_series(series.asked(vars(arguments)), settings)
-    except UnavailableError as error:
-        raise SettingsError(str(error)) from error
-
-
 def _clean(_: argparse.Namespace, settings: Settings) -> int:
     from framehaul.servers import docker, embedded
     from framehaul.servers.postgres import stand_ins
@@ -255,7 +234,7 @@ PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
 """What a run leaves in `reports`."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,
-    "compare": _compare, "guard": _guard, "guards": _guards, "submit": _submit, "submitted": _submitted,
+    "compare": _compare, "submit": _submit, "submitted": _submitted,
     "variables": _variables, "clean": _clean,
 }  # fmt: skip
 
@@ -278,18 +257,12 @@ OPTIONS = {
     "mode": "of mine: what becomes of rows that are there: append, replace or upsert",
     "a": "of compare: the run before",
     "b": "of compare: the run after",
-    "techniques": "of compare and guard: words that a technique's name holds, or column=value",
+    "techniques": "of compare: words that a technique's name holds, or column=value",
     "by": "of compare: raw, or relative to all",
-    "format": "of compare: text, markdown or csv; of guard: text, markdown, json, junit, asv or bencher",
-    "baseline": "of guard: a package as it was, asyncpg==0.30.0, a wheel, a tree or a URL; or a server, postgres",
-    "candidate": "of guard: the same as it is to be: ../asyncpg, postgres=DIR, 'clickhouse max_threads=1'",
+    "format": "of compare: text, markdown or csv",
     "machine": "of submit: a name for the machine that a run was made on",
-    "keep": "of guard: 1 keeps both environments and their logs",
-    "slower": "of guard, to try it out: per cent of its CPU time by which the candidate is slowed down",
 }
 """What a command takes beside the parameters of studies."""
-FLAGS = ("fresh", "keep")
-"""Of these what may stand without a value."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -307,8 +280,8 @@ def _arguments() -> argparse.Namespace:
     for name, meaning in known.items():
         # In capitals as well, as make has them.
         names = dict.fromkeys(f"--{form}" for form in (name, name.replace("_", "-"), name.upper()))
-        # What is no more than asked for has no value.
-        alone: dict[str, Any] = {"nargs": "?", "const": "1"} if name in FLAGS else {}
+        # FRESH without a value is 1.
+        alone: dict[str, Any] = {"nargs": "?", "const": "1"} if name == "fresh" else {}
         parser.add_argument(*names, default=defaults.get(name), help=meaning, **alone)
     arguments, unknown = parser.parse_known_args()
     if unknown:

@@ -43,7 +43,6 @@ from framehaul.servers.postgres import elsewhere, remove
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.studies.guard import command, parties
 from framehaul.techniques import Technique, techniques
 from tests.conftest import one_for_each_driver, run_command
 
@@ -574,7 +573,7 @@ subprocess.run([sys.executable, "-m", "framehaul", "stop"], env=os.environ | {{"
     assert not is_kept(state)
 
 
-@pytest.mark.parametrize("kind", ["lane", "network", "pgbench", parties.STATE, command.STATE])
+@pytest.mark.parametrize("kind", ["lane", "network", "pgbench"])
 def test_what_a_killed_process_left_of_its_kind_is_removed_and_nothing_of_others(kind: str, tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/true"]) as dead:
         pass

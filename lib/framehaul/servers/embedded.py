@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -35,7 +35,7 @@ HOME_OF_A_RUN = re.compile(r"[a-z_]+-(\d+)-\w{8}")
 OURS_IN_STATE = re.compile(
     "|".join([
         "postgres", "clickhouse", "docker", *map(re.escape, (ADDRESSES, LOCK, LOCK_OF_A_RUN, USERS, LOG)),
-        HOME_OF_A_RUN.pattern, r"guard-kept-\w{8}",
+        HOME_OF_A_RUN.pattern,
     ])
 )  # fmt: skip
 """What servers have in the state directory; what takes minutes to build is there as well."""
@@ -46,38 +46,21 @@ _reapers: dict[int, Thread] = {}
 """Of supervisors that this process started and that may outlive it, by their process ids."""
 
 
-@dataclass(frozen=True)
-class Variant:
-    """Servers that are not quite ours."""
-
-    python: str = sys.executable
-    """The interpreter that finds ClickHouse in its environment."""
-    installation: Path | None = None
-    """Where another PostgreSQL is installed, with its `bin` below."""
-    postgres: Mapping[str, str] = field(default_factory=dict)
-    """Settings of PostgreSQL beside ours, and before them."""
-    clickhouse: Mapping[str, str] = field(default_factory=dict)
-    """Settings of ClickHouse's user."""
-
-
-OURS = Variant()
-
-
 @contextmanager
-def running(settings: Settings, variant: Variant = OURS) -> Iterator[Servers]:
+def running(settings: Settings) -> Iterator[Servers]:
     """The servers that are kept already, or new ones that live as long as the block, and as others use them."""
     if is_kept(settings.state_dir):
         with _using(settings.state_dir):
             if is_kept(settings.state_dir):  # else they were just about to end
                 yield _wait_for_addresses(settings.state_dir, None)
                 return
-    supervisor = _start_supervisor(settings, variant, detached=False)
+    supervisor = _start_supervisor(settings, detached=False)
     try:
         servers = _wait_for_addresses(settings.state_dir, supervisor)
         if servers.supervisor_process_id == supervisor.pid:
             yield servers
         else:
-            with running(settings, variant) as servers:
+            with running(settings) as servers:
                 yield servers
     finally:
         used = _is_held(settings.state_dir / USERS, fcntl.LOCK_EX)
@@ -91,7 +74,7 @@ def running(settings: Settings, variant: Variant = OURS) -> Iterator[Servers]:
 
 def start(settings: Settings) -> Servers:
     """Start servers that outlive this process; those that are kept already are returned as they are."""
-    supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, OURS, detached=True)
+    supervisor = None if is_kept(settings.state_dir) else _start_supervisor(settings, detached=True)
     if supervisor is not None:
         _reap(supervisor)
     return _wait_for_addresses(settings.state_dir, supervisor)
@@ -170,7 +153,7 @@ def moved(settings: Settings, home: Path) -> Settings:
     return replace(settings, state_dir=home, postgres_port=None, clickhouse_http_port=None)
 
 
-def _start_supervisor(settings: Settings, variant: Variant, *, detached: bool) -> subprocess.Popen[bytes]:
+def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:
     try:
         # Passable, so that PostgreSQL's unprivileged account reaches its own directory in it; not listable.
         settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -180,11 +163,7 @@ def _start_supervisor(settings: Settings, variant: Variant, *, detached: bool) -
         raise ServerError(
             f"FRAMEHAUL_STATE_DIR={settings.state_dir}: {error.strerror}; choose a writable one"
         ) from error
-    command = [variant.python, "-m", "framehaul.servers.supervisor", f"--state-dir={settings.state_dir}"]
-    if variant.installation:
-        command.append(f"--postgres-installation={variant.installation}")
-    command += [f"--postgres-setting={name}={value}" for name, value in variant.postgres.items()]
-    command += [f"--clickhouse-setting={name}={value}" for name, value in variant.clickhouse.items()]
+    command = [sys.executable, "-m", "framehaul.servers.supervisor", f"--state-dir={settings.state_dir}"]
     if settings.postgres_port:
         command.append(f"--postgres-port={settings.postgres_port}")
     if settings.clickhouse_http_port:

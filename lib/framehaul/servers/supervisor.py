@@ -23,7 +23,7 @@ from framehaul.servers.address import Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.embedded import ADDRESSES, LOCK, USERS
 from framehaul.servers.ports import choose_port
-from framehaul.servers.postgres import FOR_TRANSFERS, EmbeddedPostgres
+from framehaul.servers.postgres import EmbeddedPostgres
 from framehaul.servers.secret import write_private
 
 MAX_RESTARTS = 20
@@ -65,12 +65,10 @@ def keep(arguments: argparse.Namespace, stop: threading.Event) -> None:
     addresses.unlink(missing_ok=True)
     postgres = EmbeddedPostgres(
         state_dir, choose_port(arguments.postgres_port, "FRAMEHAUL_POSTGRES_PORT"), arguments.postgres_extensions,
-        FOR_TRANSFERS | dict(arguments.postgres_setting), socket=arguments.postgres_socket,
-        installation=arguments.postgres_installation,
+        socket=arguments.postgres_socket,
     )  # fmt: skip
     clickhouse = EmbeddedClickHouse(
         state_dir, choose_port(arguments.clickhouse_http_port, "FRAMEHAUL_CLICKHOUSE_HTTP_PORT"), choose_port(None, ""),
-        dict(arguments.clickhouse_setting),
     )  # fmt: skip
     restarts = 0
     try:
@@ -104,11 +102,6 @@ def _stop_at_end_of_input(state_dir: Path, stop: threading.Event) -> None:
     stop.set()
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m framehaul.servers.supervisor", description=__doc__)
     parser.add_argument("--state-dir", type=Path, required=True)
@@ -117,9 +110,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--postgres-extensions", type=Path)
     parser.add_argument("--postgres-socket", action="store_true")
     parser.add_argument("--detached", action="store_true")
-    parser.add_argument("--postgres-installation", type=Path)
-    for database in ("postgres", "clickhouse"):
-        parser.add_argument(f"--{database}-setting", action="append", default=[], type=_setting)
     return parser.parse_args()
 
 

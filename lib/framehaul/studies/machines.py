@@ -28,8 +28,8 @@ MOST_BYTES = 20_000_000
 """At `PRESET=reference` all studies have 13 MB, half of it the fidelity matrix, nearly half what PROFILE keeps."""
 ENVIRONMENT = "environment.json"
 MACHINE: dict[str, type | tuple[type, ...]] = {"cpu": str, "cores": int, "memory_gib": (int, float), "system": str}
-FILES = {study.results: study for study in studies() if study.rows and not study.on_demand and study.name != "guard"}
-"""What may come: passes; of a guard's two versions, and of a dataframe of one's own, nobody else has a use."""
+FILES = {study.results: study for study in studies() if study.rows and not study.on_demand}
+"""What may come: passes; nobody else has a use for those of a dataframe of one's own."""
 SLACK = 1e-6
 
 
