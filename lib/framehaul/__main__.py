@@ -170,15 +170,13 @@ def _compare(arguments: argparse.Namespace, _: Settings) -> int:
     from framehaul.reporting import comparison  # it imports dataframes; the other commands need none
     from framehaul.results import compare
 
-    for name, form in (("by", compare.By), ("format", comparison.Format)):
-        given, known = getattr(arguments, name), get_args(form)
-        if given not in known:
-            raise SettingsError(f"{name.upper()}={given!r} is unknown; use one of {', '.join(known)}")
+    if arguments.format not in (known := get_args(comparison.Format)):
+        raise SettingsError(f"FORMAT={arguments.format!r} is unknown; use one of {', '.join(known)}")
     paths = arguments.results or [arguments.a, arguments.b]
     if len(paths) != 2 or not all(paths):  # noqa: PLR2004  A and B
         raise SettingsError("compare takes two runs: make compare A=before B=after, or framehaul compare before after")
     a, b = (registry.read_run(Path(path)) for path in paths)
-    result = compare.compare(a, b, arguments.techniques, arguments.by)
+    result = compare.compare(a, b, arguments.techniques)
     print(comparison.render(result, arguments.format))
     return result.status
 
@@ -258,7 +256,6 @@ OPTIONS = {
     "a": "of compare: the run before",
     "b": "of compare: the run after",
     "techniques": "of compare: words that a technique's name holds, or column=value",
-    "by": "of compare: raw, or relative to all",
     "format": "of compare: text, markdown or csv",
     "machine": "of submit: a name for the machine that a run was made on",
 }
@@ -274,7 +271,7 @@ def _arguments() -> argparse.Namespace:
         help="of compare: two runs, each a directory or a CSV file; of submitted: directories of runs",
     )
     defaults = dict.fromkeys(OPTIONS, "") | {
-        "by": "raw", "format": "text", "mode": "append", "nanoseconds": "refuse", "json": "text", "null_lists": "json",
+        "format": "text", "mode": "append", "nanoseconds": "refuse", "json": "text", "null_lists": "json",
     }  # fmt: skip
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():

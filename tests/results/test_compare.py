@@ -56,8 +56,8 @@ def of(found: compare.Comparison) -> dict[str, tuple[str, str]]:
     return {row["technique"]: (row["verdict"], row["why"]) for row in found.rows.to_dicts()}
 
 
-def both(a: Path, b: Path, wanted: str = "", by: compare.By = "raw") -> compare.Comparison:
-    return compare.compare(read_run(a), read_run(b), wanted, by)
+def both(a: Path, b: Path, wanted: str = "") -> compare.Comparison:
+    return compare.compare(read_run(a), read_run(b), wanted)
 
 
 def steady(count: int = 12, **others: Any) -> dict[str, Any]:
@@ -167,23 +167,13 @@ def test_how_often_half_the_speed_is_found_is_what_the_page_says(truth: pl.DataF
     assert "found in 10 of 30 comparisons with three passes each, and in 29 with six" in page
 
 
-def test_a_machine_that_drifted_is_seen_past_relative_to_all(tmp_path: Path) -> None:
+def test_a_machine_that_drifted_is_seen_in_the_median_of_all(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", **steady(slow=STEADY))
     b = write_run(tmp_path / "b", **dict.fromkeys(steady(), (2.0, 2.02, 1.98)), slow=(6.0, 6.06, 5.94))
-    assert both(a, b).count("regression") == 13
-    found = both(a, b, by="relative")
+    found = both(a, b)
+    assert found.count("regression") == 13
     assert found.drift == pytest.approx(0.5)
-    assert [name for name, (verdict, _) in of(found).items() if verdict == "regression"] == ["slow"]
-    assert found.rows.row(0, named=True)["ratio"] == pytest.approx(1 / 3)
-    assert "median ratio of the 13 that both have a speed of: 0.50x: ratios are relative to it" in comparison.render(
-        found
-    )
-
-
-def test_relative_to_a_few_is_refused(tmp_path: Path) -> None:
-    a, b = (write_run(tmp_path / name, one=STEADY) for name in "ab")
-    with pytest.raises(ComparisonError, match="compare with BY=raw"):
-        both(a, b, by="relative")
+    assert "median ratio of all: 0.50x; far from 1 the machine itself has changed" in comparison.render(found)
 
 
 def test_changes_of_status_and_dtypes(tmp_path: Path) -> None:
@@ -334,13 +324,11 @@ def test_the_command_ends_with_0_1_or_2_and_says_why(
     commands: list[tuple[int, str, list[str]]] = [
         (1, "1 regression, 0 improvement, 12 no difference seen", [str(a), str(b)]),
         (0, "12 in all: 0 regression", [str(a), str(b), "--techniques=steady"]),
-        (1, "ratios are relative to it", [str(a), str(b), "--by=relative"]),
         (2, "does not exist", [str(a), str(tmp_path / "c")]),
         (2, "takes two runs", [str(a), ""]),
         (2, "takes two runs", [str(a)]),
         (2, "fits no technique", [str(a), str(b), "--techniques=other"]),
         (2, "FORMAT='html'", [str(a), str(b), "--format=html"]),
-        (2, "BY='luck'", [str(a), str(b), "--by=luck"]),
     ]
     for status, said, arguments in commands:
         assert command(monkeypatch, "compare", *arguments) == status

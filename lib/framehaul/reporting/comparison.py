@@ -49,7 +49,6 @@ def listing(rows: pl.DataFrame) -> Listing:
             Column("A rows/s", speed("")),
             Column("B rows/s", speed("_b")),
             Column("B/A (interval)", _ratio),
-            Column("relative", "relative", "{:.2f}x"),
             words("why", "why", lambda text: textwrap.shorten(text, 100, placeholder=" ...")),
         ],
         rows,
@@ -61,19 +60,11 @@ def sums(comparison: Comparison) -> list[str]:
     counts = ", ".join(f"{comparison.count(verdict)} {verdict}" for verdict in get_args(Verdict))
     lines = [f"{len(comparison.rows)} in all: {counts}"]
     if comparison.drift is not None:
-        lines.append(
-            f"median ratio of the {comparison.shared} that both have a speed of: {comparison.drift:.2f}x"
-            + (
-                ": ratios are relative to it"
-                if comparison.by == "relative"
-                else "; the column relative is the ratio over it"
-            )
-        )
+        lines.append(f"median ratio of all: {comparison.drift:.2f}x; far from 1 the machine itself has changed")
     if comparison.compared:
         lines.append(
-            "slower: every pass of B below every pass of A, and by the rule of all pages: of comparisons of "
-            f"{comparison.compared} that do not differ, one in twenty at most marks any; intervals are of 95%, each by "
-            "itself"
+            "slower: every pass of B is below every pass of A, by more than passes scatter: of twenty comparisons in "
+            "which nothing differs one marks anything; intervals are of 95%"
         )
     else:
         lines.append(f"no speed could be compared: that takes {LEAST_PASSES} passes in both runs")

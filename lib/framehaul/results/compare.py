@@ -1,13 +1,7 @@
-"""Two runs beside each other: what became slower or wrong from A to B, and what else differs between them.
+"""Compare two runs: which techniques became slower or wrong from A to B, and what else differs between the runs.
 
-A technique is slower in B, or faster, where the rule of all pages says so (`results.ratios`): of comparisons of runs
-in which nothing differs, one in twenty at most marks anything. Rounds of two runs have nothing in common, so it rests
-on how far the passes of both scatter, and techniques lean on each other for that. Passes that overlap part no two runs,
-whatever their medians.
-
-The passes of a run know nothing of what differs from run to run on the same machine. Where the machine itself has
-drifted, or is another one, compare relative to all: B's speeds are then divided by the median ratio of all techniques
-that both runs share.
+A technique is slower in B, or faster, where its passes do not overlap and the rule of `results.ratios` shows it: of
+comparisons of runs in which nothing differs, one in twenty at most marks anything.
 """
 
 from __future__ import annotations
@@ -31,11 +25,8 @@ KEY = ["notebook", *statistics.NAMES, "rows"]
 FILTERS = ("database", "direction", "driver", "family", "frame", "origin")
 LEAST_PASSES = 3
 """Of each run; with fewer, nothing is said of a technique's speed."""
-LEAST_SHARED = 10
-"""Techniques with a speed in both runs, without which their median ratio says nothing of the machine."""
 
 Verdict = Literal["regression", "improvement", "no difference seen", "not compared", "new", "gone"]
-By = Literal["raw", "relative"]
 
 
 class ComparisonError(ResultsError):
@@ -98,21 +89,17 @@ class Comparison:
     """What came of comparing two runs.
 
     `rows` has a row for each study, technique and size, regressions first: KEY and what the techniques are; passes,
-    median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, relative
-    (the ratio over the median ratio), verdict and why.
+    median, min and max rows/s of both runs (of B as `..._b`); ratio (B over A), ratio_low and ratio_high, verdict and
+    why.
     """
 
     a: Run
     b: Run
     rows: pl.DataFrame
     drift: float | None
-    """The median ratio of the techniques that have a speed in both runs, whatever was asked for; None without one."""
-    shared: int
-    """How many they are."""
+    """The median ratio of the techniques that have a speed in both runs; None without one."""
     compared: int
     """Of how many techniques and sizes the speeds are compared."""
-    by: By
-    """Whether the ratios are `raw`, or `relative` to that median."""
     warnings: list[str]
     """What makes the speeds of the runs differ, or keeps something out of the comparison."""
     changes: list[str]
@@ -130,11 +117,11 @@ class Comparison:
         return 0 if self.compared else 2
 
 
-def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
+def compare(a: Run, b: Run, wanted: str = "") -> Comparison:
     """Compare B with A, all techniques or those that are `wanted`: `copy_binary`, `driver=psycopg direction=read`.
 
-    Each word has to be in a technique's name, or to be a column and its value. `relative` divides B's speeds
-    by the median ratio of all techniques, wanted or not. Raises ComparisonError when nothing can be compared.
+    Each word has to be in a technique's name, or to be a column and its value. Raises ComparisonError when nothing can
+    be compared.
     """
     both = a.statistics.join(b.statistics, on=KEY, how="full", coalesce=True, suffix="_b", maintain_order="left_right")
     # A study that only one of them made is said once, not technique by technique.
@@ -150,21 +137,15 @@ def compare(a: Run, b: Run, wanted: str = "", by: By = "raw") -> Comparison:
         )
     over = (timed["median_rows_per_s_b"] / timed["median_rows_per_s"]).to_numpy()
     drift = float(np.median(over)) if len(over) else None
-    if by == "relative" and len(over) < LEAST_SHARED:
-        raise ComparisonError(
-            f"only {len(over)} techniques have a speed in both runs; relative to all takes {LEAST_SHARED}: "
-            "compare with BY=raw, or runs with more techniques"
-        )
     chosen = _chosen(both, wanted)
-    scale = drift if by == "relative" and drift else 1.0
-    told = _told(_enough(chosen), scale)
-    rows = [_row(row, told.get(_key(row)), drift) for row in chosen.to_dicts()]
+    told = _told(_enough(chosen))
+    rows = [_row(row, told.get(_key(row))) for row in chosen.to_dicts()]
     place = {verdict: at for at, verdict in enumerate(get_args(Verdict))}
     table = pl.DataFrame(rows, schema=SCHEMA).sort(
         pl.col("verdict").replace_strict(place), "ratio", *KEY, nulls_last=True
     )
     warnings, changes = _differences(a, b)
-    return Comparison(a, b, table, drift, len(over), len(told), by, warnings, changes)
+    return Comparison(a, b, table, drift, len(told), warnings, changes)
 
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -175,7 +156,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
         for name, kind in (("passes", pl.Int64), ("median_rows_per_s", pl.Float64), ("min_rows_per_s", pl.Float64),
                            ("max_rows_per_s", pl.Float64))
     },
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "relative"), pl.Float64),
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64),
     "verdict": pl.String, "why": pl.String,
 }  # fmt: skip
 """The columns of `Comparison.rows`."""
@@ -198,11 +179,11 @@ class Told:
     """`slower`, `faster`, or nothing."""
 
 
-def _told(enough: pl.DataFrame, scale: float) -> dict[tuple[Any, ...], Told]:
-    """Of each technique, by its KEY, with B's speeds divided by `scale`: all of them are one page."""
+def _told(enough: pl.DataFrame) -> dict[tuple[Any, ...], Told]:
+    """Return what the passes show of each technique, by its KEY; the rule counts all of them as one page."""
     told: dict[tuple[Any, ...], Told] = {}
     rows = enough.to_dicts()
-    speeds = [(np.log(row["rows_per_s_b"]) - math.log(scale), np.log(row["rows_per_s"])) for row in rows]
+    speeds = [(np.log(row["rows_per_s_b"]), np.log(row["rows_per_s"])) for row in rows]
     page = [ratios.evidence_between(after.tolist(), before.tolist()) for after, before in speeds]
     signs = ratios.signs(page, [1] * len(page))
     for row, (after, before), one, (error, degrees), sign in zip(
@@ -248,7 +229,7 @@ def _chosen(both: pl.DataFrame, wanted: str) -> pl.DataFrame:
     return chosen
 
 
-def _row(row: dict[str, Any], told: Told | None, drift: float | None) -> dict[str, Any]:
+def _row(row: dict[str, Any], told: Told | None) -> dict[str, Any]:
     """One technique: its ratio where both runs have a speed, and what is to be said."""
     columns = {name: row.get(name) for name in SCHEMA}
     before, after = row["status"], row["status_b"]
@@ -260,7 +241,6 @@ def _row(row: dict[str, Any], told: Told | None, drift: float | None) -> dict[st
         change = f"{before} -> {after}" if before != after else f"{after} in both"
         verdict = {("ok", "failed"): "regression", ("failed", "ok"): "improvement"}.get((before, after), "not compared")
         return columns | {"verdict": verdict, "why": change if after == "ok" else f"{change}: {row['reason_b']}"}
-    columns["relative"] = row["median_rows_per_s_b"] / row["median_rows_per_s"] / drift if drift else None
     if told is None:
         columns["ratio"] = row["median_rows_per_s_b"] / row["median_rows_per_s"]
     else:

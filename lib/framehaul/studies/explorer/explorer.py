@@ -57,15 +57,11 @@ class Explorer:
             continuous_update=False, layout=widgets.Layout(width="560px"),
         )  # fmt: skip
         self.panel = widgets.Dropdown(description="of", layout=widgets.Layout(width="560px"))
-        self.by = widgets.ToggleButtons(
-            options=[("as measured", "raw"), ("relative to all techniques", "relative")], description="ratios",
-            style={"button_width": "190px"},
-        )  # fmt: skip
         self.message, self.charts, self.compared = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.view = widgets.VBox(
             [
                 widgets.HBox([self.run, self.path]), self.panel, self.message, self.charts,
-                widgets.HBox([self.other, self.by]), self.compared,
+                self.other, self.compared,
             ]
         )  # fmt: skip
         for path, chosen in ((first, self.run), (second, self.other)):
@@ -79,8 +75,7 @@ class Explorer:
         self.path.observe(self._added, "value")
         self.run.observe(lambda _: self._load(), "value")
         self.panel.observe(lambda _: self._render(), "value")
-        for control in (self.other, self.by):
-            control.observe(lambda _: self._compare(), "value")
+        self.other.observe(lambda _: self._compare(), "value")
 
     def add(self, path: str) -> str:
         """Offer one more run, and give the name that it has here; a relative path starts at the project.
@@ -176,7 +171,7 @@ class Explorer:
         self._comparison = None
         if self.other.value != NONE:
             try:
-                self._comparison = compare.compare(self._run, self._read(self.other.value), by=self.by.value)
+                self._comparison = compare.compare(self._run, self._read(self.other.value))
             except ResultsError as error:
                 self._comparison = error
         self._render()
@@ -247,8 +242,7 @@ def _ratios(shown: Comparison) -> Figure:
         axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())  # most lie within a decade
         reach = max(1.5, 1.15 * max(max(row["ratio"], 1 / row["ratio"]) for row in rows))
         axes.set_xlim(1 / reach, reach)
-        how = "" if shown.by == "raw" else ", relative to the median of all"
-        axes.set_xlabel(f"rows/s of B over A{how}, with interval; left of 1: B is slower")
+        axes.set_xlabel("rows/s of B over A, with interval; left of 1: B is slower")
         colours = VERDICT_COLOURS | {"no difference seen, or too few passes": charts.FAINT}
         charts.legend(figure, colours, loc="outside upper right", ncols=3)
     return figure
