@@ -209,7 +209,6 @@ def test_what_changes_from_run_to_run_is_said_and_does_not_keep_one_from_going_o
                 one.write(result())
                 raise KeyboardInterrupt
             assert one.finished(result())
-            one.disturbance.took(made=3, kept=True)
         return one.run_id
 
     with pytest.raises(KeyboardInterrupt):
@@ -219,7 +218,6 @@ def test_what_changes_from_run_to_run_is_said_and_does_not_keep_one_from_going_o
     assert said["run_id"] == run_id
     assert said["load_average"] == [1.75, 0.5, 0]
     assert said["stolen_s"] == 0.75
-    assert said["disturbed"] == {"watched": 1, "repeated": 1, "kept": 1, "not_repeated": 0}
 
 
 def test_an_out_that_is_no_directory_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -25,8 +23,7 @@ from numba.core.event import trigger_event
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.harness import measure, meter
-from framehaul.harness.disturbance import AGAIN, PATIENCE, Disturbance
-from framehaul.harness.meter import Meter, Moved, Usage
+from framehaul.harness.meter import Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
 from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times
@@ -182,7 +179,6 @@ def test_rows_that_make_no_sense_are_named() -> None:
 
 def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when numba finds nothing in its cache, and there is no warm-up."""
-    monkeypatch.setattr("framehaul.harness.measure.disturbed", lambda *_: False)  # whatever else runs on this machine
     reader, calls, times = named("postgres", "read", "polars_psycopg_copy_text"), 0, Times()
 
     def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
@@ -253,7 +249,6 @@ def test_memory_is_given_back_and_its_peak_reset_in_the_warm_up_only(
 
     monkeypatch.setattr(meter, "give_back_memory", lambda: done.append("given back"))
     monkeypatch.setattr(meter, "reset_peak_rss", resetting)
-    monkeypatch.setattr(measure, "disturbed", lambda *_: False)  # no pass is made again
     reader = named("postgres", "read", "polars_psycopg_copy_text")
     for cold, expected in ((set[Key](), []), ({reader.key}, ["given back"] * 2)):
         done.clear()
@@ -262,7 +257,6 @@ def test_memory_is_given_back_and_its_peak_reset_in_the_warm_up_only(
 
 
 def test_a_warm_up_that_compiled_is_repeated_for_its_memory(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    disturbing(monkeypatch, itertools.repeat(0.0))  # whatever else the machine does
     reader = named("postgres", "read", "polars_psycopg_copy_text")
     taken: list[int] = []
 
@@ -278,98 +272,3 @@ def test_a_warm_up_that_compiled_is_repeated_for_its_memory(servers: Servers, mo
     (usage,) = usages(run([replace(reader, function=compiling)], servers.postgres, Rounds(1, 1)))
     assert taken == [BYTES, 0, 0]
     assert usage.peak_rss_bytes is None or usage.peak_rss_bytes < BYTES / 2
-
-
-def disturbing(monkeypatch: pytest.MonkeyPatch, others: Iterator[float | None], seconds: float = 1) -> None:
-    """Passes of so many seconds, during which others have taken so much CPU."""
-    stop = Meter.stop
-    monkeypatch.setattr(Meter, "stop", lambda self: replace(stop(self), other_cpu_s=next(others)))
-    monkeypatch.setattr(measure, "cores", lambda: 2)
-    passed = itertools.count(0, seconds)
-    clock = SimpleNamespace(perf_counter=lambda: next(passed), monotonic=time.monotonic, sleep=time.sleep)
-    monkeypatch.setattr(measure, "time", clock)
-
-
-def test_a_disturbed_pass_is_made_again_and_the_least_disturbed_is_kept(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    others = [
-        2.0,  # the warm-up, whose time nobody keeps
-        0.9, 0.1,  # the second is quiet
-        0.9, 0.7, 0.8,  # none is, the second the least of them
-        0.3,  # as much as goes by
-        None,  # nobody knows
-    ]  # fmt: skip
-    disturbing(monkeypatch, iter(others))
-    disturbance = Disturbance()
-    recorded = run(
-        [named("postgres", "write", "polars_psycopg_copy_text")], servers.postgres, Rounds(4, 1),
-        disturbance=disturbance,
-    )  # fmt: skip
-    assert [number for _, number, _ in recorded] == [1, 2, 3, 4]
-    assert [one.other_cpu_s for one in usages(recorded)] == [0.1, 0.7, 0.3, None]
-    assert disturbance.counts == {"watched": 3, "repeated": 2, "kept": 1, "not_repeated": 0}
-
-
-def test_a_few_ticks_during_a_short_pass_are_no_disturbance(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    disturbing(monkeypatch, itertools.repeat(0.04), seconds=0.02)
-    disturbance = Disturbance()
-    run([named("clickhouse", "read", "polars_urllib_csv")], servers.clickhouse, Rounds(2), disturbance=disturbance)
-    assert disturbance.counts == {"watched": 2, "repeated": 0, "kept": 0, "not_repeated": 0}
-
-
-def test_on_a_busy_machine_passes_are_not_made_again_for_ever(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, others = 0, itertools.chain(
-        itertools.repeat(2.0, PATIENCE * (1 + AGAIN) + 5), [0.0], itertools.repeat(2.0, 1 + AGAIN)
-    )  # fmt: skip
-
-    def counting(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        nonlocal made
-        made += 1
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame
-
-    reader = named("postgres", "read", "polars_psycopg_copy_text")
-    disturbing(monkeypatch, others)
-    disturbance, rounds = Disturbance(), PATIENCE + 5 + 1 + 1
-    recorded = run([replace(reader, function=counting)], servers.postgres, Rounds(rounds), disturbance=disturbance)
-    assert len(usages(recorded)) == rounds
-    # Three of each of the first; then one each, until one was undisturbed, and three again.
-    assert made == PATIENCE * (1 + AGAIN) + 5 + 1 + (1 + AGAIN)
-    assert disturbance.counts == {
-        "watched": rounds, "repeated": PATIENCE + 1, "kept": rounds - 1, "not_repeated": 5
-    }  # fmt: skip
-
-
-def test_a_pass_that_fails_when_it_is_made_again_has_failed(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, calls = named("postgres", "read", "polars_psycopg_copy_text"), 0
-
-    def wrong_at_last(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        nonlocal calls
-        calls += 1
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame.head(-1) if calls == 2 else frame
-
-    disturbing(monkeypatch, itertools.repeat(2.0))
-    recorded = run([replace(reader, function=wrong_at_last)], servers.postgres, Rounds(1))
-    assert [ended for _, _, ended in recorded] == [Failed("199 rows instead of 200")]
-
-
-def test_who_stops_a_run_does_not_wait_for_passes_that_are_made_again(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop, reader, calls = threading.Event(), named("postgres", "read", "polars_psycopg_copy_text"), 0
-
-    def stopped(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        nonlocal calls
-        calls += 1
-        stop.set()
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame
-
-    disturbing(monkeypatch, itertools.repeat(2.0))
-    with pytest.raises(KeyboardInterrupt):
-        run([replace(reader, function=stopped)], servers.postgres, Rounds(2), stop=stop)
-    assert calls == 1

@@ -27,8 +27,6 @@ from numba.core.event import install_timer
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.disturbance import Disturbance, disturbed
-from framehaul.harness.environment import cores
 from framehaul.harness.meter import Meter, Moved, Usage
 from framehaul.harness.passes import Failed, PanicError, Pass, describe, panics_raised, right
 from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
@@ -82,7 +80,6 @@ def run(
     finished: Callable[[Technique, int], bool] = never,
     times: Times | None = None,
     cold: Container[Key] = (),
-    disturbance: Disturbance | None = None,
     profile: bool = False,
     calls: int = 1,
     found: Found | None = None,
@@ -98,8 +95,7 @@ def run(
     techniques that are `cold` find none of it, as in a process that has moved nothing yet: it is handed back before.
     How much a technique takes is measured in its warm-up alone, which is cold in any case.
 
-    A pass that other processes disturbed is made again; `disturbance` counts them. With `profile`, a pass has what
-    ClickHouse counted while it ran.
+    With `profile`, a pass has what ClickHouse counted while it ran.
 
     One call of few rows is too short to be told from noise: a pass is so many `calls`, one after another. Writes send
     `content` in as many parts, reads fetch all of it each time, and every frame is verified.
@@ -108,7 +104,6 @@ def run(
     `found.after`, and nothing else. Clients reach the server by a `way`, if one is given, and administration does not.
     """
     progress("preparing data")
-    disturbance = disturbance or Disturbance()
     directions, frames = ({getattr(one, name) for one in techniques} for name in ("direction", "frame"))
     with (
         Passes(server, table, content, directions, frames, times, cold, found, profile=profile, calls=calls) as passes,
@@ -123,7 +118,7 @@ def run(
                 _wait_for_server(passes.tables, outcome.reason)
 
         def measure(technique: Technique, number: int) -> Moved:
-            return _least_disturbed(lambda: runner.run(passes.one(technique, number, way)), number, disturbance, stop)
+            return runner.run(passes.one(technique, number, way))
 
         in_rounds(
             techniques, rounds, measure, record, stop=stop, progress=step, finished=finished, ended=ended,
@@ -135,34 +130,13 @@ def record_passes(
     table: Table, content: pa.Table, rounds: Rounds, stop: threading.Event, *, profile: bool = False,
     found: Found | None = None,
 ) -> None:  # fmt: skip
-    """`run`, with its passes, times and disturbances recorded as those of this run."""
+    """`run`, with its passes and times recorded as those of this run."""
     record, finished = this_run.techniques(notebook, content.num_rows)
     run(
         techniques, server, table, content, rounds, record,
         stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-        disturbance=this_run.disturbance, profile=profile, found=found,
+        profile=profile, found=found,
     )  # fmt: skip
-
-
-def _least_disturbed(
-    make: Callable[[], Moved], number: int, disturbance: Disturbance, stop: threading.Event | None
-) -> Moved:
-    """A pass; one that others disturbed is made again, and the least disturbed of them is kept, not the fastest.
-
-    One that fails ends it: what was wrong once is wrong.
-    """
-    made = [make()]
-    if number < 1 or made[0].usage.other_cpu_s is None:
-        return made[0]
-
-    def too_much(one: Moved) -> bool:
-        return disturbed(one.seconds, one.usage.other_cpu_s, cores())
-
-    while too_much(made[-1]) and disturbance.again(len(made)) and not (stop and stop.is_set()):
-        made.append(make())
-    kept = min(made, key=lambda one: one.others)
-    disturbance.took(made=len(made), kept=too_much(kept))
-    return kept
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import math
 import os
 import resource
 import sys
@@ -65,11 +64,6 @@ class Moved:
     profile_events: str | None = None
     latencies_s: tuple[float, ...] = ()
     """Of each of its calls."""
-
-    @property
-    def others(self) -> float:
-        """How many cores others had meanwhile; no pass is less disturbed than one of which that is not known."""
-        return math.inf if self.usage.other_cpu_s is None else self.usage.other_cpu_s / self.seconds
 
 
 class Meter:

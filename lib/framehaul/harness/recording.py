@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from framehaul.harness import environment
-from framehaul.harness.disturbance import Disturbance
 from framehaul.harness.meter import cores_cpu, settled
 from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
 from framehaul.harness.times import Times
@@ -57,7 +56,7 @@ class Recording:
         self.so_far = writer.read
         """Gives the passes that are written, those of an interrupted run that this one goes on from among them."""
         self.metadata: dict[str, Any] = {}
-        self.times, self.disturbance = Times(), Disturbance()
+        self.times = Times()
         self._finished, self._bar = writer.finished, bar
 
     def expect(self, steps: int) -> None:
@@ -132,8 +131,6 @@ def recording(
         bar.total = bar.n  # what could not run was not expected
     if this_run.times.seconds:
         this_run.metadata["seconds"] = {part: round(seconds, 3) for part, seconds in this_run.times.seconds.items()}
-    if this_run.disturbance.watched:
-        this_run.metadata["disturbed"] = this_run.disturbance.counts
     cores_now = cores_cpu()
     known = {
         "run_id": this_run.run_id, "started": f"{started:%Y-%m-%d %H:%M} UTC", "unavailable": {}, **load,

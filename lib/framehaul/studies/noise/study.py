@@ -107,7 +107,6 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                 measure.run(
                     [changed for *_, changed in chosen.values()], both.of(database), table, content, rounds, record,
                     stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-                    disturbance=this_run.disturbance,
                     cold={key for key, (_, name, _) in chosen.items() if name == COLD},
                 )  # fmt: skip
 

@@ -239,7 +239,7 @@ def _passes(
         measure.run(
             tried, both.of(database), shape.table, content, rounds, record,
             stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-            disturbance=this_run.disturbance, calls=calls, way=way,
+            calls=calls, way=way,
         )  # fmt: skip
     except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.TooManyColumns) as error:
         for one in tried:
