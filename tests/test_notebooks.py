@@ -132,8 +132,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "json_parquet.svg", "pgbench.svg", "pgbench_clients.svg", "pgbench_latency.svg",
         "pgbench_time.svg",
         "scale_out_partitions.svg", "scale_out_workers.svg", "network.svg",
-        "table_shapes_clickhouse_read.svg", "table_shapes_clickhouse_write.svg", "table_shapes_parts.svg",
-        "table_shapes_postgres_read.svg", "table_shapes_postgres_write.svg", "table_shapes_small.svg",
+        "table_shapes_small.svg",
         "upsert_clickhouse.svg", "upsert_postgres.svg", "upsert_written.svg",
     ])  # fmt: skip
 

@@ -10,8 +10,6 @@ RUN = PROJECT / "results"
 """The reference run: of all studies, at `PRESET=reference`; `make all` in this directory puts its own in its place."""
 MACHINES = PROJECT / "machines"
 """Of machines, `<name>/<date>/`: results and environment.json."""
-STREAMS = MACHINES / "xeon-2-cores" / "2026-11-25"
-"""Of small batches into ClickHouse, for twenty seconds at each rate, in two rounds."""
 
 
 def runs() -> list[Path]:

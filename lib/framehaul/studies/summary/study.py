@@ -14,7 +14,6 @@ from IPython.display import SVG, Markdown
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.study import imported
 from framehaul.reporting.tables import (
     Column,
     Listing,
@@ -40,9 +39,6 @@ from framehaul.studies.summary.across_networks import rows_across_networks
 from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.summary.packages import packages_table
 from framehaul.studies.summary.there_already import rows_there_already
-from framehaul.studies.table_shapes import STUDY as SHAPES
-from framehaul.studies.table_shapes import findings as shape_findings
-from framehaul.studies.table_shapes.statements import STATEMENTS
 from framehaul.studies.transfers import columns, findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques, upserts
@@ -115,15 +111,13 @@ def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
 
 def choices_table(
     summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None,
-    shapes: pl.DataFrame | None = None, others: Sequence[Row] = (),
+    others: Sequence[Row] = (),
 ) -> Listing:  # fmt: skip
     """Which technique to use for which case, and on which terms.
 
-    `streams` are the passes of the streamed moves, `shapes` those of tables of other shapes, `others` rows of cases
-    that studies of their own have measured: networks, upserts.
+    `streams` are the passes of the streamed moves, `others` rows of cases that studies of their own have measured:
+    networks, upserts.
     """
-    statements = {one.name for one in STATEMENTS}  # they are no techniques
-    alike = shape_findings.for_tables_like(shape_findings.judge(shapes)) if shapes is not None else []
     rows: list[dict[str, Any]] = []
     for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
         for case, row, figure in findings.choices(group, compiled):
@@ -138,12 +132,6 @@ def choices_table(
                 | {"case": "more than fits in memory", "function": f"streaming.{first['technique']}"}
                 | {"speed": f"{speed} rows/s at {first['rows']:,} rows"}
             )
-
-        rows += [
-            row | {"case": f"for tables like these ({row['like']})", "function": row["technique"]}
-            | {"speed": _speed_of(row)}
-            for row in alike if row["where"][:2] == (database, direction)
-        ]  # fmt: skip
         rows += [{**row} for row in others if (row["database"], row["direction"]) == (database, direction)]
 
     def term(name: str) -> Callable[[Row], str | None]:
@@ -154,7 +142,7 @@ def choices_table(
         words("technique", "label"),
         words("function", "function", "`{}`"),
         Column("speed", "speed"),
-        words("needs", lambda row: "" if row["technique"] in statements else needs(row)),
+        words("needs", needs),
         words("locks", term("locks")),
         words("others see, while it runs", term("others_see")),
         words("a failure leaves", term("after_failure")),
@@ -162,13 +150,6 @@ def choices_table(
     if fidelity is not None:
         columns.append(words("edge cases", lambda row: counts.survival(fidelity, dict(row))))
     return Listing(columns, rows)
-
-
-def _speed_of(row: Row) -> str:
-    """How fast what is recommended for a kind of table is, and who is faster with other dtypes."""
-    faster = shape_findings.faster_text(row["faster"])
-    shares = shape_findings.shares_text(row["standings"])
-    return f"{shares} (faster, with other dtypes: {faster})" if faster else shares
 
 
 def _terms(row: Row) -> dict[str, str]:
@@ -227,14 +208,14 @@ class Summary(Shown):
 
     def __init__(
         self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None,
-        fidelity: pl.DataFrame | None = None, shapes: pl.DataFrame | None = None, there_already: Sequence[Row] = (),
+        fidelity: pl.DataFrame | None = None, there_already: Sequence[Row] = (),
         across_networks: Sequence[Row] = (),
     ) -> None:  # fmt: skip
         super().__init__(passes, metadata, figures)
         if passes.is_empty():
             raise ResultsError("there are no results yet; run the other notebooks first (make all)")
         self._streams = pl.DataFrame(schema=store.SCHEMA) if streams is None else streams
-        self._fidelity, self._shapes = fidelity, shapes
+        self._fidelity = fidelity
         self.there_already, self._across_networks = there_already, across_networks
         where = pl.concat_str("database", "direction", separator=" ")
         self.summary = published.beside(statistics.summary(passes)).sort(
@@ -244,11 +225,10 @@ class Summary(Shown):
     @classmethod
     def of(cls, directory: Path) -> Self:
         """What a results directory holds; raises ResultsError when there is nothing to compare."""
-        matrix, of_shapes = directory / FIDELITY.results, directory / SHAPES.results
+        matrix = directory / FIDELITY.results
         return cls(
             read_all(directory), store.read_metadata(directory), directory.parent / "figures", read_streams(directory),
             store.read_cells(matrix) if matrix.exists() else None,
-            store.read(of_shapes, imported(SHAPES.rows)) if of_shapes.exists() else None,
             rows_there_already(directory), rows_across_networks(directory),
         )  # fmt: skip
 
@@ -275,7 +255,7 @@ class Summary(Shown):
     def choices(self) -> Listing:
         """Which technique to use for which case."""
         others = [*self._across_networks, *self.there_already]
-        return choices_table(self.summary, self._streams, self._fidelity, self._shapes, others)
+        return choices_table(self.summary, self._streams, self._fidelity, others)
 
     def takeaway(self) -> Markdown:
         """The databases against each other."""

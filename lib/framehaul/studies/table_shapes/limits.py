@@ -1,16 +1,10 @@
-"""Where a technique stops working: limits that are found by trying, and what to do about each."""
+"""Nested types that a technique is known to refuse, and what to do about each."""
 
 from __future__ import annotations
 
 from framehaul.harness.passes import Failed, Pass, Skipped
 
 LIMITS = {
-    "number of parameters must be between 0 and 65535": "use COPY, unnest, or one INSERT for each 65,535 values",
-    "tables can have at most 1600 columns": "make some of them one column of arrays, or jsonb, or two tables",
-    "row is too big": "a row without its long texts has to fit a page of 8 kB: make narrower columns, arrays or jsonb",
-    "URL component 'query' too long": "send the query in the body, before the data, which has no such limit",
-    "414 Request-URI Too Large": "send the query in the body, before the data, as clickhouse-connect's insert does; or "
-    "natively",
     "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",
     "as dtype `bool`": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
     "CSV conversion error to bool": "PostgreSQL writes booleans as t and f: use binary COPY or ADBC",
@@ -24,8 +18,6 @@ LIMITS = {
     "unexpected value while building Series": "structs come as tuples: use Arrow or Parquet",
     "which the driver takes as dictionaries alone": "",
     "of which the driver makes Python's objects": "",
-    "TOO_MANY_PARTS": "send larger batches, rows of one partition together, or use async_insert",
-    "which unnest would take apart as well": "",
     "is not encoded here": "",
     "is not decoded here": "",
     "is not parsed from text here": "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,32 +15,25 @@ from framehaul.harness.passes import Ok, Pass
 from framehaul.harness.recording import result
 from framehaul.results import store
 from framehaul.studies.table_shapes import STUDY
-from framehaul.studies.table_shapes.shapes import BALANCED, SHAPES, STREAM, WIDE
+from framehaul.studies.table_shapes.shapes import SHAPES
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import Frame
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row(store.Result):
-    """One pass of a technique on a shape, or of a stream of small batches; a missing number is None, never 0.
+    """One pass of a technique on a shape; a missing number is None, never 0.
 
     `rows` are those of a call, `seconds` and all that was used are of the whole pass.
     """
 
     shape: str
     calls: int
-    rate: int | None
-    """Batches/s that a stream sends, whatever comes back."""
     frame_bytes: int | None = None
     """Of all rows of a pass, as Arrow."""
     bytes_per_s: float | None = None
     p50_s: float | None = None
-    """Of the calls of the pass; of a stream from when a batch was due."""
+    """Of the calls of the pass."""
     p99_s: float | None = None
-    most_parts: int | None = None
-    """Of the table, at any time."""
-    server_memory_bytes: int | None = None
-    """At its peak, for one query, as ClickHouse counts it."""
 
 
 def of_technique(
@@ -57,7 +50,7 @@ def of_technique(
         }  # fmt: skip
         if calls > 1:
             whole["peak_rss_bytes"] = None  # of several calls, whose frames are all kept to be verified
-    return Row(**whole, shape=shape, calls=calls, rate=None, frame_bytes=moved, **measured)
+    return Row(**whole, shape=shape, calls=calls, frame_bytes=moved, **measured)
 
 
 def percentile(seconds: Iterable[float], percent: float) -> float:
@@ -66,12 +59,7 @@ def percentile(seconds: Iterable[float], percent: float) -> float:
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """The passes of techniques in a results directory, with their tables as `results.measured.PLACE` has them.
-
-    Calls of few rows are several to a pass, which is of the rows of one. Streams are of batches, and what a server's
-    buffers take is no move of a dataframe.
-    """
-    labels = {one.name: one.label for one in (*SHAPES, BALANCED, *WIDE)}
-    moves = pl.col("technique").str.contains(f"^({'|'.join(get_args(Frame))})_")
-    passes = store.read(directory / STUDY.results, Row).filter(moves, pl.col("shape") != STREAM)
+    """Return the passes in a results directory, with their tables as `results.measured.PLACE` has them."""
+    labels = {one.name: one.label for one in SHAPES}
+    passes = store.read(directory / STUDY.results, Row)
     return passes.with_columns(table=pl.col("shape").replace(labels))

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from framehaul.data import generator
 from framehaul.data.schema import (
     ANALYTICS_METRICS,
-    POSTGRES_NAME_BYTES,
     Column,
     ColumnType,
     Table,
@@ -77,10 +76,10 @@ def _hits() -> tuple[Column, ...]:
 NARROW_KINDS = (T.INT32, T.INT16, T.FLOAT32, T.BOOL, T.FLOAT64)
 
 
-def narrow(columns: int, name: str = "c{}") -> Table:
-    """A number as the key, and small values in so many columns with it, named by their numbers."""
+def narrow(columns: int) -> Table:
+    """A number as the key, and small values in so many columns with it."""
     kinds = (NARROW_KINDS[at % len(NARROW_KINDS)] for at in range(columns - 1))
-    return _table(f"narrow_{columns}", ID, *(Column(name.format(at), kind) for at, kind in enumerate(kinds)))
+    return _table(f"narrow_{columns}", ID, *(Column(f"c{at}", kind) for at, kind in enumerate(kinds)))
 
 
 LONG_TEXTS = _table("texts", ID, Column("question", T.TEXT), Column("answer", T.TEXT))
@@ -148,8 +147,6 @@ STRUCTS = _table(
     )), Column("counts", T.MAP), Column("items", T.NESTED_LIST),
 )  # fmt: skip
 
-STREAM = "stream"
-"""What stands for the shape of a steady stream of small batches, which are of the standard table."""
 STANDARD = Shape("standard", measured.STANDARD, ANALYTICS_METRICS)
 SHAPES = (
     Shape("integers", "3 integers", _table("integers", ID, Column("a", T.INT32), Column("b", T.INT32))),
@@ -162,22 +159,6 @@ SHAPES = (
     Shape("structs", "structs, maps, nested lists", STRUCTS),
 )
 """What is measured. A table with other columns is a line here."""
-
-LONG_NAME = "{:_<" + str(POSTGRES_NAME_BYTES) + "}"
-"""With the number first: PostgreSQL calls the constraint of each NOT NULL after as much of the name as has room, and
-looks for another where that one is taken: a table of a thousand columns took 0.9 s to make, and takes 0.1 s."""
-BALANCED = Shape("balanced", "300 columns with long names, behind a load balancer", narrow(300, LONG_NAME))
-"""Whose names are too long together for the address of a request, as load balancers take them."""
-WIDE = (
-    Shape("wide_1000", "1,000 columns with long names", narrow(1_000, LONG_NAME)),
-    Shape("wide_1600", "1,600 columns", narrow(1_600)),
-    Shape("wide_1601", "1,601 columns", narrow(1_601)),
-    Shape("wide_bigints", "1,100 bigints", _table("bigints", ID, *(Column(f"c{at}", T.INT64) for at in range(1_099)))),
-)
-"""Tables that are so wide that techniques stop working: PostgreSQL has 1,600 columns at most.
-
-https://www.postgresql.org/docs/18/limits.html
-"""
 
 
 def sizes(shape: Shape, rows: int, megabytes: float, seed: int) -> list[int]:
