@@ -68,7 +68,7 @@ def test_every_room_has_the_name_of_its_notebooks() -> None:
     "what",
     [
         "import framehaul.__main__", "import framehaul.results.compare, framehaul.reporting.comparison",
-        "import framehaul.studies.explorer.explorer", "from framehaul.studies.registry import studies; studies()",
+        "from framehaul.studies.registry import studies; studies()",
     ],
 )  # fmt: skip
 def test_who_looks_at_results_loads_no_driver_and_no_server(what: str) -> None:

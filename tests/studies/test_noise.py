@@ -13,7 +13,7 @@ from framehaul.studies.noise import STUDY
 from framehaul.studies.noise import study as noise
 from framehaul.studies.scaling.study import COMPARED
 from framehaul.techniques import techniques
-from tests.conftest import numbers_of
+from tests.conftest import WHOLE, numbers_of
 
 
 def test_a_variant_is_the_same_code_under_another_name() -> None:
@@ -26,6 +26,7 @@ def test_a_variant_is_the_same_code_under_another_name() -> None:
             assert (changed.client, changed.driver, changed.contract) == (one.client, one.driver, one.contract)
 
 
+@WHOLE
 def test_every_variant_ran_in_every_round(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, noise.Result)
     assert set(passes["status"]) == {"ok"}, passes["reason"].to_list()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import threading
@@ -181,13 +180,6 @@ class Change:
         link = re.search(r"https://[^\s,;]*[^\s,;.]", self.before.docstring)
         return f"[{self.call['label']}]({link[0]})" if link else str(self.call["label"])
 
-    @property
-    def difference(self) -> str:
-        """The two pieces of code, line by line, as a unified diff."""
-        before, after = (f"{one.code}\n\n\n{one.calls}".splitlines() for one in (self.before, self.after))
-        names = self.call["technique"], self.fast["technique"]
-        return "\n".join(difflib.unified_diff(before, after, *names, n=2, lineterm=""))
-
 
 def is_everyday() -> pl.Expr:
     """Whether a technique is an everyday call."""
@@ -225,11 +217,6 @@ def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> tu
     return ratios.with_rows(here.filter(technique=one["technique"]), here.filter(technique=call["technique"]))
 
 
-def anchor(call: dict[str, Any]) -> str:
-    """Where on the page a call's change stands; both servers may have one of the same name."""
-    return f"{call['database']}-{call['technique']}"
-
-
 def changes_table(found: list[Change]) -> Listing:
     """Every everyday call, what to call instead, and what that gains."""
     said = verdicts([(one.gain, 1) for one in found], "faster", "slower")
@@ -251,22 +238,10 @@ def changes_table(found: list[Change]) -> Listing:
 
 
 def _instead(row: Mapping[str, Any]) -> str:
-    technique = f"[`{row['fast']['technique']}`](#{anchor(row['call'])})"
+    technique = f"`{row['fast']['technique']}`"
     if row["said"] in ("faster", "not measured"):
         return technique
     return f"nothing for its speed: {technique} is not told to be faster"
-
-
-def diffs_text(found: list[Change]) -> str:
-    """Every change as a diff, folded, each where a link can lead to: the name of what is called."""
-    return "\n\n".join(
-        f'<a id="{anchor(one.call)}"></a>\n\n'
-        f"<details><summary>{where(one.call)}: {one.call['label']} → <code>{one.fast['technique']}</code>"
-        f"{f', {one.gain.ratio:.1f}x of {one.rows:,} rows' if one.gain.logs else ''}</summary>\n\n"
-        f"```diff\n{one.difference}\n```\n\n"
-        f"Packages before: {', '.join(one.before.packages)}. After: {', '.join(one.after.packages)}.\n\n</details>"
-        for one in found
-    )
 
 
 def gains_figure(found: list[Change]) -> Figure:
@@ -351,10 +326,6 @@ class EverydayApi(Shown):
         """The gains; also saved as a figure."""
         return self.saved(gains_figure(self.changes))
 
-    def diffs(self) -> Markdown:
-        """Every change, line by line."""
-        return Markdown(diffs_text(self.changes))
-
     def answer(self) -> Markdown:
         """The largest and the least gain of each direction, and which batches are bounded."""
         return Markdown(bullets([*_gains(self.changes), *_bounded(self.passes)]))
@@ -387,7 +358,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     blocks: dict[str, str] = {}
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
-        blocks |= {"everyday": str(changes_table(found)), "everyday-changes": diffs_text(found)}
+        blocks["everyday"] = str(changes_table(found))
     if (path := directory / STUDY.results).exists() and len(reads := store.read(path, BatchedRead)):
         blocks["everyday-memory"] = str(memory_table(reads))
     return blocks
