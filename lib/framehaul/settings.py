@@ -61,8 +61,6 @@ class Settings:
     """The pgbench to run in place of the one in the PostgreSQL wheel."""
     pgbench_services: str | None = None
     """PostgreSQL services for pgbench: `name=DSN` pairs with blanks between them; a DSN is a URL."""
-    pgbench_prices: str | None = None
-    """What services cost per hour, in any currency: `name=0.35` pairs with blanks between them."""
     preset: Preset = "quick"
     """The effort of all studies, where none of their own variables says otherwise."""
     data: Path | None = None

@@ -78,15 +78,13 @@ def test_examples_stand_to_the_data_as_the_published_memory() -> None:
     )
 
 
-def test_services_and_prices_are_read_from_the_settings() -> None:
+def test_services_are_read_from_the_settings() -> None:
     settings = Settings(
         pgbench_services="a=postgresql://u:p%20w@h:1/d?sslmode=require b-2=postgresql://u@i/e",
-        pgbench_prices="a=0.35 default=1",
     )
     found = services.named(settings)
     assert (found["a"].host, found["a"].password, found["a"].options) == ("h", "p w", (("sslmode", "require"),))
     assert (found["b-2"].port, found["b-2"].database) == (5432, "e")
-    assert services.prices(settings) == {"a": 0.35, "default": 1.0}
 
 
 @pytest.mark.parametrize("wanted", ["few", "fewest", ""])
@@ -117,9 +115,6 @@ def test_a_look_at_few_services_has_those_that_are_somebodys_own(
         ({"pgbench_services": "a=postgresql://h a=postgresql://u:secret@h/d"}, "a is there twice"),
         ({"pgbench_services": "a=postgresql://u:secret@h:port/d"}, "that of a is not a libpq connection string"),
         ({"pgbench_services": "default=postgresql://u:secret@h/d"}, "default is the name of a built-in service"),
-        ({"pgbench_prices": "default=cheap"}, "default='cheap' is no price"),
-        ({"pgbench_prices": "default=0"}, "default='0' is no price"),
-        ({"pgbench_prices": "other=1"}, "PGBENCH_PRICES: there is no service 'other'"),
     ],
 )
 def test_malformed_settings_are_named_without_a_secret(given: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -166,8 +161,7 @@ def execute(service: Service, statement: str) -> list[Any]:
 
 
 def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench) -> None:
-    run = opened.run(WRITE, 2)
-    found = run.figures
+    found = opened.run(WRITE, 2)
     assert found["transactions"] > 0
     assert found["tps"] == pytest.approx(found["transactions"] / WRITE.seconds, rel=0.2)
     assert found["latency_p50_ms"] <= found["latency_p95_ms"] <= found["latency_p99_ms"] <= found["latency_p999_ms"]
@@ -177,17 +171,7 @@ def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench)
     assert found["writes_per_s"] > 0
     assert found["client_cpu_s"] > 0
     assert found["server_cpu_s"] > 0
-    logged = {kind: sum(one.transactions for one in run.bins if one.kind == kind) for kind in ("latency_ms", "second")}
-    assert logged["latency_ms"] == found["transactions"]
-    assert 0 < logged["second"] <= found["transactions"]
     opened.check_accounts(1)
-
-
-@pytest.mark.slow
-def test_a_sampled_log_stands_for_all_transactions(opened: Bench) -> None:
-    run = opened.run(replace(READ, sampling_rate=0.1), 2)
-    logged = sum(one.transactions for one in run.bins if one.kind == "latency_ms")
-    assert logged == pytest.approx(run.figures["transactions"], rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +362,7 @@ def test_a_study_of_one_service_of_each_kind(
     """A built-in one with a limit, one that is given, and one that does not answer: each as it should."""
     dsn = servers.postgres.dsn()
     for name, value in {
-        "STATE_DIR": str(open_dir / "pgbench"), "OUT": str(tmp_path), "PGBENCH_PRICES": "given=0.36",
+        "STATE_DIR": str(open_dir / "pgbench"), "OUT": str(tmp_path),
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
@@ -400,7 +384,6 @@ def test_a_study_of_one_service_of_each_kind(
     for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
         assert "hidden" not in text
         assert servers.postgres.password not in text
-    assert "0.36" in str(found.cost())
     assert "away" in str(found.missing().data)
     assert "given" in str(found.table())
     assert left_on(Service("", "", servers.postgres)) == []
@@ -436,7 +419,7 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     checked: list[int] = []
     run, check = Bench.run, Bench.check_accounts
 
-    def counted(self: Bench, test: workloads.Test, clients: int) -> bench.Run:
+    def counted(self: Bench, test: workloads.Test, clients: int) -> dict[str, Any]:
         if len(done) == 4:
             done.append((test.name, clients))
             raise KeyboardInterrupt
@@ -462,11 +445,6 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     each = ["service", "test", "clients", "pass"]
     assert found.passes["run_id"].n_unique() == 1
     assert len(found.passes.select(each).unique()) == 6
-    # How transactions are spread is that of the same passes, each of them once.
-    logged = found.spread.filter(kind="latency_ms").group_by(each).agg(pl.col("transactions").sum())
-    both = found.passes.join(logged, on=each, suffix="_logged")
-    assert both["transactions_logged"].to_list() == both["transactions"].to_list()
-    assert len(both) == 6
 
 
 def test_commands_are_shown_as_they_are_run() -> None:

@@ -11,9 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -41,7 +40,6 @@ GONE_SECONDS = 30
 ROOM = 1.3
 """Space that a data set takes while it is made and changed, over its size."""
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99, "latency_p999_ms": 99.9}
-BINS_PER_DECADE, TIME_BINS = 10, 20
 
 # What a server counts. Each is asked for alone: some services have only some of them.
 CACHE = "SELECT sum(blks_hit)::bigint, sum(blks_read)::bigint FROM pg_stat_database WHERE datname = current_database()"
@@ -51,22 +49,6 @@ WAL = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
 
 class BenchError(RuntimeError):
     """pgbench did not run to its end, or what it left is not right; the message says why."""
-
-
-class Bin(NamedTuple):
-    """How many transactions took up to so many milliseconds (`latency_ms`), or ended by so many seconds (`second`)."""
-
-    kind: str
-    up_to: float
-    transactions: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one run came to: the figures of a pass by their columns, and how its transactions are spread."""
-
-    figures: dict[str, Any]
-    bins: list[Bin]
 
 
 class Bench:
@@ -110,7 +92,7 @@ class Bench:
         self._pgbench(test.scale, test.initialisation())
         self._check_new(test.scale)
 
-    def run(self, test: Test, clients: int) -> Run:
+    def run(self, test: Test, clients: int) -> dict[str, Any]:
         """Run a test with so many clients, after its warm-up, and check what it left.
 
         Raises BenchError when it did not run to its end, or lost a transaction.
@@ -127,7 +109,7 @@ class Bench:
             printed = self._pgbench(test.scale, [*test.options(clients), *test.logging()], Path(name))
             seconds, client_cpu_s = time.perf_counter() - start, _children_cpu_s() - cpu_s
             operations_after = disk.operations() if disk else None
-            figures, bins = _spread(Path(name).glob(f"{LOG}.*"), test)
+            figures: dict[str, Any] = _latencies(Path(name).glob(f"{LOG}.*"))
         counters_after = self._counters()
         server_cpu_s = meter.stop().server_cpu_s  # of clients' processes, too, which have ended by now
         figures |= _summary_of(printed)
@@ -136,7 +118,7 @@ class Bench:
         if operations and operations_after:
             ways = zip(("disk_reads_per_s", "disk_writes_per_s"), operations, operations_after, strict=True)
             figures |= {name: (after - before) / seconds for name, before, after in ways}
-        return Run(figures | {"seconds": seconds, "client_cpu_s": client_cpu_s, "server_cpu_s": server_cpu_s}, bins)
+        return figures | {"seconds": seconds, "client_cpu_s": client_cpu_s, "server_cpu_s": server_cpu_s}
 
     def check_accounts(self, scale: int) -> None:
         """Compare balances of all accounts with those of branches and tellers; raises BenchError where they part."""
@@ -299,38 +281,22 @@ def _summary_of(printed: str) -> dict[str, Any]:
     }
 
 
-def _spread(logs: Iterable[Path], test: Test) -> tuple[dict[str, Any], list[Bin]]:
-    """Percentiles, and how transactions are spread over latency and time, from pgbench's logs.
+def _latencies(logs: Iterable[Path]) -> dict[str, float]:
+    """Return percentiles of the latency of transactions, from pgbench's logs.
 
     Their columns: https://www.postgresql.org/docs/18/pgbench.html#id-1.9.4.11.9.7
     """
     columns = ["client", "transaction", "latency_us", "script", "epoch_s", "epoch_us"]
     parts = [
-        pl.read_csv(log, separator=" ", has_header=False, new_columns=columns, columns=[2, 4, 5])
+        pl.read_csv(log, separator=" ", has_header=False, new_columns=columns, columns=[2])
         for log in logs
         if log.stat().st_size
     ]
     if not parts:
         raise BenchError("not one transaction is in pgbench's log")
-    log = pl.concat(parts)
-    latency_ms = log["latency_us"].to_numpy() / 1e3
-    ended_s = (log["epoch_s"] - log["epoch_s"].min()).to_numpy() + log["epoch_us"].to_numpy() / 1e6
-    begun_s = (ended_s - latency_ms / 1e3).min()
+    latency_ms = pl.concat(parts)["latency_us"].to_numpy() / 1e3
     figures = dict(zip(PERCENTILES, np.percentile(latency_ms, list(PERCENTILES.values())).tolist(), strict=True))
-    figures["latency_max_ms"] = float(latency_ms.max())
-    # pgbench's log has whole microseconds; faster ones would have no logarithm.
-    decades = np.floor(np.log10(np.maximum(latency_ms, 1e-3)) * BINS_PER_DECADE).astype(int)
-    width_s = test.seconds / TIME_BINS
-    bins = [
-        Bin("latency_ms", float(10 ** ((decade + 1) / BINS_PER_DECADE)), float(count / test.sampling_rate))
-        for decade, count in zip(*np.unique(decades, return_counts=True), strict=True)
-    ]
-    counts = np.bincount(((ended_s - begun_s) / width_s).astype(int))
-    bins += [
-        Bin("second", float((at + 1) * width_s), float(count / test.sampling_rate))
-        for at, count in enumerate(counts[:-1])  # the last one was not full
-    ]
-    return figures, bins
+    return figures | {"latency_max_ms": float(latency_ms.max())}
 
 
 def _of_server(

@@ -14,18 +14,14 @@ from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, in_rounds, interruptible
-from framehaul.results import store
 from framehaul.results.store import Status
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import load_settings
 from framehaul.studies.pgbench import STUDY, workloads
-from framehaul.studies.pgbench.bench import Bench, Run
+from framehaul.studies.pgbench.bench import Bench
 from framehaul.studies.pgbench.disks import limited
-from framehaul.studies.pgbench.services import Service, named, opened, prices
+from framehaul.studies.pgbench.services import Service, named, opened
 from framehaul.studies.pgbench.workloads import Test
-
-SPREAD = "pgbench_spread.csv"
-"""How the transactions of each pass are spread over latency and time."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +57,8 @@ class Result:
     disk_writes_per_s: float | None = None
     cache_hit_ratio: float | None = None
     wal_bytes_per_transaction: float | None = None
-    price_per_hour: float | None = None
     status: Status = "ok"
     reason: str | None = None
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How many transactions of a pass took up to so many ms (`latency_ms`), or ended by so many seconds (`second`)."""
-
-    run_id: str
-    service: str
-    test: str
-    clients: int
-    pass_: int
-    kind: str
-    up_to: float
-    transactions: float
 
 
 @dataclass(frozen=True)
@@ -101,16 +82,14 @@ def measure(*, workload: str, passes: int, seed: int, services: str) -> None:
     rounds, tests, settings = Rounds(passes, seed=seed), workloads.tests(workload), load_settings()
     terms = {
         "workload": workload, "services": services, **vars(rounds),
-        "pgbench": settings.pgbench, "prices": prices(settings),
+        "pgbench": settings.pgbench,
         "addresses": {name: [one.host, one.port, one.database] for name, one in named(settings).items()},
     }  # fmt: skip
     with (
         opened(settings, tests, services) as offered,
         recording(STUDY.notebook, STUDY.results, Result, "run", terms) as recorder,
-        # It goes on from what is left exactly when the passes do: they keep their run's id then.
-        store.Writer(settings.out / "results" / SPREAD, Spread, {"run_id": recorder.run_id}) as spread,
     ):
-        runs = _Runs(recorder, spread, offered, tests)
+        runs = _Runs(recorder, offered, tests)
         interruptible(lambda stop: runs.all(rounds, stop))
         recorder.metadata |= {
             "what": f"workload {workload}, {len(offered)} services, {passes} passes", "servers": settings.servers,
@@ -124,10 +103,8 @@ def measure(*, workload: str, passes: int, seed: int, services: str) -> None:
 
 
 class _Runs:
-    def __init__(
-        self, recorder: Recording, spread: store.Writer, services: Sequence[Service], tests: Sequence[Test]
-    ) -> None:
-        self._recorder, self._spread, self._services, self._tests = recorder, spread, services, tests
+    def __init__(self, recorder: Recording, services: Sequence[Service], tests: Sequence[Test]) -> None:
+        self._recorder, self._services, self._tests = recorder, services, tests
         self._benches: dict[str, Bench] = {}
         self._unchecked: dict[tuple[str, str], Task] = {}
         """Tests that have changed accounts, by service and name."""
@@ -181,7 +158,7 @@ class _Runs:
         if not isinstance(outcome, Ok):
             self.trouble[service.name, scale] = outcome
 
-    def _run(self, task: Task, _: int) -> Run:
+    def _run(self, task: Task, _: int) -> dict[str, Any]:
         name = task.service.name
         if trouble := self.trouble.get((name, None)) or self.trouble.get((name, task.test.scale)):
             raise (UnavailableError if isinstance(trouble, Skipped) else WrongResultError)(trouble.reason)
@@ -189,11 +166,8 @@ class _Runs:
             self._unchecked[name, task.test.name] = Task(task.service, task.test, task.test.clients)
         return self._benches[name].run(task.test, task.clients)
 
-    def _record(self, task: Task, number: int, outcome: Pass[Run]) -> None:
+    def _record(self, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> None:
         self._recorder.write(self._row(task, number, outcome))
-        for one in outcome.values.bins if isinstance(outcome, Ok) else ():
-            place = (self._recorder.run_id, task.service.name, task.test.name, task.clients, number)
-            self._spread.write(Spread(*place, *one))
 
     def _check(self, task: Task) -> None:
         """All accounts, once: on a large data set that takes longer than a run."""
@@ -201,10 +175,9 @@ class _Runs:
         if not isinstance(outcome, Ok):
             self._recorder.write(self._row(task, 0, outcome))
 
-    def _row(self, task: Task, number: int, outcome: Pass[Run]) -> Result:
+    def _row(self, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
         service, test = task.service, task.test
         return Result(
             self._recorder.run_id, service.name, service.label, test.name, test.scale, task.clients, number,
-            price_per_hour=service.price_per_hour,
-            **columns_of(Ok(outcome.values.figures) if isinstance(outcome, Ok) else outcome),
+            **columns_of(outcome),
         )  # fmt: skip

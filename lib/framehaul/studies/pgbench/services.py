@@ -23,7 +23,7 @@ from framehaul.settings import Settings
 from framehaul.studies.pgbench.disks import Disk, disk_of
 from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBLISHED_IOPS_PER_CORE, Test
 
-SERVICES, PRICES = "FRAMEHAUL_PGBENCH_SERVICES", "FRAMEHAUL_PGBENCH_PRICES"
+SERVICES = "FRAMEHAUL_PGBENCH_SERVICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 EXAMPLES_OF = {
     "few": ("default", "small_buffers", "limited_iops"), "fewest": ("default", "limited_iops"),
@@ -43,7 +43,6 @@ class Service:
     name: str
     label: str
     server: PostgresServer | None
-    price_per_hour: float | None = None
     disk: Disk | None = None
     data: Path | None = None
     iops: int | None = None
@@ -102,16 +101,6 @@ def named(settings: Settings) -> dict[str, PostgresServer]:
     return by_name
 
 
-def prices(settings: Settings) -> dict[str, float]:
-    """What services cost per hour; raises SettingsError for what is no price."""
-    by_name = {}
-    for name, text in _pairs(PRICES, settings.pgbench_prices).items():
-        if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
-            raise SettingsError(f"{PRICES}: {name}={text!r} is no price; give a number such as 0.35")
-        by_name[name] = float(text)
-    return by_name
-
-
 @contextmanager
 def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
     """The services, for as long as the block lasts: those named `wanted`, or all.
@@ -121,7 +110,7 @@ def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Itera
     Raises ValueError for a name that is not known, SettingsError for a malformed setting, ServerError when a server
     that others are to use cannot be had.
     """
-    given, cost = named(settings), prices(settings)
+    given = named(settings)
     with ExitStack() as stack:
         offered: dict[str, AbstractContextManager[Service]] = {}
         built_in = set[str]()
@@ -141,13 +130,12 @@ def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Itera
             asked = wanted.split()
         else:
             asked = [name for name in offered if name in kept or name not in built_in]
-        for variable, names in (("services", asked), (PRICES, cost)):
-            if unknown := [name for name in names if name not in offered]:
-                raise ValueError(f"{variable}: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
+        if unknown := [name for name in asked if name not in offered]:
+            raise ValueError(f"services: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
         chosen = {name: service for name, service in offered.items() if name in (asked or offered)}
         with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
             started = [*pool.map(stack.enter_context, chosen.values())]
-        yield [replace(one, price_per_hour=cost.get(name)) for name, one in zip(chosen, started, strict=True)]
+        yield started
 
 
 @contextmanager

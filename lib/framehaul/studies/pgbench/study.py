@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
-from IPython.display import SVG, Code, Markdown
+from IPython.display import Code, Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,10 +18,9 @@ from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, missing, speed_text, spread_text, words
 from framehaul.results import ratios, statistics, store
 from framehaul.results.ratios import Ratio, tied, verdicts
-from framehaul.settings import Settings, load_settings
+from framehaul.settings import Settings
 from framehaul.studies.pgbench import STUDY, workloads
-from framehaul.studies.pgbench.runs import SPREAD, Result, Spread, measure
-from framehaul.studies.pgbench.services import PRICES
+from framehaul.studies.pgbench.runs import Result, measure
 from framehaul.studies.pgbench.workloads import PUBLISHED
 
 LABELS = {test.name: test.label for test in PUBLISHED}
@@ -77,7 +76,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per service, test and number of clients, as `statistics.medians` makes it."""
-    return statistics.medians(passes, ["service", "label", "test", "scale", "clients", "price_per_hour"], speed="tps")
+    return statistics.medians(passes, ["service", "label", "test", "scale", "clients"], speed="tps")
 
 
 def _main(passes: pl.DataFrame) -> pl.DataFrame:
@@ -152,19 +151,6 @@ def server_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, _timed(passes).with_columns(**cores))
 
 
-def cost_table(passes: pl.DataFrame) -> Listing | str:
-    """What a million transactions cost on services with a price; a sentence when none has one."""
-    rows = _timed(passes).drop_nulls("price_per_hour")
-    if rows.is_empty():
-        return f"No service has a price: give it as `{PRICES}='name=0.35'`, per hour and in any currency."
-    cost = pl.col("price_per_hour") / 3600 / pl.col("tps") * 1e6
-    columns = [
-        *PLACE, Column("per hour", "price_per_hour", "{:.3f}"), Column("TPS", "tps", TPS),
-        Column("per million transactions", "cost", "{:.4f}"),
-    ]  # fmt: skip
-    return Listing(columns, rows.with_columns(cost=cost))
-
-
 def published_table(passes: pl.DataFrame) -> Listing:
     """The published ratios, beside that of unlimited and limited IOPS here."""
     here = {(row["test"], row["service"]): row["tps"] for row in _timed(passes).to_dicts()}
@@ -186,39 +172,25 @@ def published_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, rows)
 
 
-def findings_of_tests(passes: pl.DataFrame, cores: int) -> list[list[str]]:
-    """What stands out, of each test: first who is fastest, then what held the others."""
-    base = _base(passes)
-    return [[*_of_test(passes, test, base, cores)] for test in _names(passes, "test")]
-
-
-def _of_test(passes: pl.DataFrame, test: str, base: str, cores: int) -> Iterator[str]:
-    rows = _timed(passes).filter(test=test).sort("tps", descending=True, maintain_order=True).to_dicts()
-    if not rows:
-        yield f"**{LABELS[test]}**: ran on no service."
-        return
-    best = rows[0]
-    over = f", {ratio(passes, test, best['service'], base)} of {base}" if best["service"] != base else ""
-    near = ", ".join(row["service"] for row in tied(rows))
-    yield (
-        f"**{LABELS[test]}**: most transactions on {best['service']}, {best['tps']:,.0f} TPS (median){over}"
-        f"{f'; inconclusive from {near}' if near else ''}."
-    )
-    freed = {each: ratio(passes, each, UNLIMITED, LIMITED) for each in _names(passes, "test")}
-    said = verdicts([(one, 1) for one in freed.values()])
-    if dict(zip(freed, said, strict=True))[test] == "holds":
-        held = next(row for row in rows if row["service"] == LIMITED)
-        yield (
-            f"The limit on IOPS is all that parts {UNLIMITED} from {LIMITED}: {freed[test]} the transactions. With it "
-            f"the disk did {held['disk_reads_per_s']:,.0f} reads and {held['disk_writes_per_s']:,.0f} writes a second."
+def answer_text(passes: pl.DataFrame) -> str:
+    """Say per test which service is the fastest, and what the limit on IOPS costs."""
+    base, points = _base(passes), []
+    freed = {test: ratio(passes, test, UNLIMITED, LIMITED) for test in _names(passes, "test")}
+    said = dict(zip(freed, verdicts([(one, 1) for one in freed.values()]), strict=True))
+    for test, ratio_of_limit in freed.items():
+        rows = _timed(passes).filter(test=test).sort("tps", descending=True, maintain_order=True).to_dicts()
+        if not rows:
+            points.append(f"**{LABELS[test]}**: ran on no service.")
+            continue
+        best = rows[0]
+        over = f", {ratio(passes, test, best['service'], base)} of {base}" if best["service"] != base else ""
+        near = ", ".join(row["service"] for row in tied(rows))
+        iops = f" Without the limit on IOPS: {ratio_of_limit}." if said[test] == "holds" else ""
+        points.append(
+            f"**{LABELS[test]}**: most transactions on {best['service']}, {best['tps']:,.0f} TPS (median){over}"
+            f"{f'; statistically tied: {near}' if near else ''}.{iops}"
         )
-    server, client = best["server_cpu_s"], best["client_cpu_s"]
-    if server is not None:
-        busy = (server + client) / best["seconds"]
-        yield (
-            f"On {best['service']} server and pgbench kept {busy:.1f} of {cores} cores busy; pgbench took "
-            f"{client / (server + client):.0%} of that."
-        )
+    return bullets(points)
 
 
 def _names(passes: pl.DataFrame, column: str) -> list[str]:
@@ -274,45 +246,6 @@ def _lines(
     return figure
 
 
-def _of_main(passes: pl.DataFrame, spread: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """The spread of the tests with their own number of clients, summed over passes; of services that were right."""
-    good = _timed(passes).select("service", "test", "clients")
-    return (
-        spread.filter(kind=kind)
-        .join(good, on=["service", "test", "clients"], maintain_order="left")
-        .group_by("service", "test", "up_to", maintain_order=True)
-        .agg(pl.col("transactions").sum(), pl.col("pass").n_unique().alias("passes"))
-        .sort("up_to")
-    )
-
-
-def time_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
-    """Transactions a second as a run goes on."""
-    bins = _of_main(passes, spread, "second")
-
-    def draw(axes: Axes, test: str, service: str, colour: str) -> None:
-        # Passes are not all equally long: where one of them has ended, the mean would be another's.
-        here = bins.filter(test=test, service=service).filter(pl.col("passes") == pl.col("passes").max())
-        tps = here["transactions"] / here["passes"] / here["up_to"].min() if len(here) else here["up_to"]
-        axes.plot(here["up_to"].to_list(), tps.to_list(), color=colour, linewidth=1.6)
-        charts.quantities(axes.yaxis)
-
-    return _lines(passes, draw, "seconds since the first transaction; mean of passes")
-
-
-def latency_figure(passes: pl.DataFrame, spread: pl.DataFrame) -> Figure:
-    """How transactions are spread over latency."""
-    bins = _of_main(passes, spread, "latency_ms")
-
-    def draw(axes: Axes, test: str, service: str, colour: str) -> None:
-        here = bins.filter(test=test, service=service)
-        share = here["transactions"] / here["transactions"].sum() * 100
-        axes.step(here["up_to"].to_list(), share.to_list(), where="pre", color=colour, linewidth=1.6)
-        charts.quantities(axes.xaxis, "{:g}".format, logarithmic=True)
-
-    return _lines(passes, draw, "latency in ms, ten steps to a factor of ten; all passes together", "% of transactions")
-
-
 def clients_figure(passes: pl.DataFrame) -> Figure:
     """Transactions a second against clients."""
     rows = summary(passes).filter(status="ok")
@@ -336,48 +269,26 @@ def clients_figure(passes: pl.DataFrame) -> Figure:
 
 
 class Pgbench(Shown):
-    """The passes of a run, ready to be shown, with how the transactions of each are spread."""
+    """The passes of a run, ready to be shown."""
 
     study = STUDY
-    spread: pl.DataFrame
+    answer = view(answer_text)
     table = view(speeds_table)
     clients = chart(clients_figure, "clients")
     chart = chart(bars_figure)
     of_server = view(server_table)
-    cost = view(cost_table)
     published = view(published_table)
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:
         """As `Shown.load`."""
-        settings = settings or load_settings()
         shown = super().load(settings)
         shown.passes = in_order(shown.passes, shown.run_metadata["order"])
-        shown.spread = store.read(settings.out / "results" / SPREAD, Spread)
         return shown
-
-    def answer(self) -> Markdown:
-        """Who is fastest in each test."""
-        return Markdown(bullets(first for first, *_ in self._findings()))
 
     def services(self) -> Listing:
         """What was compared."""
         return services_table(self.passes, self.run_metadata)
-
-    def over_time(self) -> SVG:
-        """Transactions a second as a run goes on."""
-        return self.saved(time_figure(self.passes, self.spread), "time")
-
-    def latencies(self) -> SVG:
-        """How transactions are spread over latency."""
-        return self.saved(latency_figure(self.passes, self.spread), "latency")
-
-    def findings(self) -> Markdown:
-        """What stands out."""
-        return Markdown(bullets("\n  ".join(sentences) for sentences in self._findings()))
-
-    def _findings(self) -> list[list[str]]:
-        return findings_of_tests(self.passes, self.metadata["machine"]["cores"])
 
     def missing(self) -> Markdown:
         """What did not run, what is wrong, and what is left behind."""
