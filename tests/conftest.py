@@ -222,7 +222,7 @@ def go_drivers(settings: Settings) -> None:
 
 GIVEN: dict[str, dict[str, str | None]] = {
     "few": {"notebooks": "01 04 08"},
-    "all": {"passes": "2", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
+    "all": {"passes": "2", "tried": "tenth", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
 }
 """What `make all PRESET=smoke` is given for the tests, beside OUT: `make test` runs a write, a read and the matrix."""
 WHOLE = pytest.mark.parametrize("out", [pytest.param("all", marks=pytest.mark.slow)], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from framehaul.harness.recording import which
-from framehaul.harness.trials import Tried, all_techniques, trials
+from framehaul.harness.trials import Tried, all_techniques, chosen_techniques, trials
 from framehaul.results import store
 
 NOTEBOOK, FILE = "99_outcomes", "outcomes.csv"
@@ -73,3 +74,11 @@ def test_what_cannot_run_is_among_the_metadata(outcomes: Path) -> None:
     run(CELLS)
     name = f"{SECOND.database} {SECOND.direction} {SECOND.name}"
     assert store.read_metadata(outcomes.parent)["runs"][NOTEBOOK]["unavailable"] == {name: "it is not there"}
+
+
+def test_ten_days_try_every_technique_and_each_day_the_fewest() -> None:
+    first = dt.date(2026, 11, 27)
+    days = [{*chosen_techniques("tenth", today=first + dt.timedelta(at))} for at in range(10)]
+    assert set.union(*days) == {*all_techniques()}
+    assert all(day >= {*chosen_techniques("fewest")} for day in days)
+    assert max(map(len, days)) <= len(all_techniques()) / 10 + 1 + len(chosen_techniques("fewest"))

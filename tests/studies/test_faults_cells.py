@@ -17,7 +17,7 @@ import pytest
 from framehaul.errors import ServerError
 from framehaul.harness.streams import STREAMS
 from framehaul.harness.trials import Trials, chosen_techniques
-from framehaul.results import store
+from framehaul.results import committed, store
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults import STUDY as FAULTS_STUDY
 from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable
@@ -47,6 +47,12 @@ ROWS = {"postgres": 6_000, "clickhouse": 100_000}
 def cells(out: Path) -> pl.DataFrame:
     """The techniques that a run has tried, with every fault, as the notebook found them."""
     return store.read_cells(out / "results" / FAULTS_STUDY.results)
+
+
+@pytest.fixture(scope="module")
+def committed_cells() -> pl.DataFrame:
+    """All techniques with every fault, as the committed run found them."""
+    return store.read_cells(committed.RUN / FAULTS_STUDY.results)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +99,7 @@ def cells_of(broken: BreakableServers, chosen: list[Technique], faults: tuple[Fa
     return cells
 
 
+@WHOLE
 def test_every_technique_met_every_fault(cells: pl.DataFrame, out: Path) -> None:
     tried = set(cells.select("database", "direction", "technique").unique().rows())
     asked = chosen_techniques(values_of(out, FAULTS_STUDY)["tried"])
@@ -103,6 +110,7 @@ def test_every_technique_met_every_fault(cells: pl.DataFrame, out: Path) -> None
     assert len(cells) == len(cells.unique(["database", "direction", "technique", "fault"]))
 
 
+@WHOLE
 def test_no_path_loses_rows_without_a_word(cells: pl.DataFrame) -> None:
     silent = cells.filter(verdict="silent").select("origin", "fault", "technique").rows()
     # Called with Arrow that nobody has validated: bytes that are no text are a ClickHouse String all the same.
@@ -112,6 +120,7 @@ def test_no_path_loses_rows_without_a_word(cells: pl.DataFrame) -> None:
     assert all(name.startswith("pandas_") and name.endswith("_tsv") for _, _, name in silent)
 
 
+@WHOLE
 def test_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
     beyond = cells.filter(pl.col("origin") == "beyond", database="postgres", direction="write")
     left = beyond.filter(~pl.col("verdict").is_in(["safe", "unaffected"]) & ~pl.col("rows").is_in(["none", "all"]))
@@ -119,8 +128,8 @@ def test_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
     assert left.filter(~pl.col("technique").is_in(several)).select("technique", "fault", "rows").rows() == []
 
 
-@WHOLE
-def test_a_failure_leaves_no_more_than_the_contract_says(cells: pl.DataFrame) -> None:
+def test_a_failure_leaves_no_more_than_the_contract_says(committed_cells: pl.DataFrame) -> None:
+    cells = committed_cells
     partial = {(row["database"], row["technique"]) for row in cells.filter(verdict="partial").to_dicts()}
     contracts = {(found.database, found.name): found.contract for found in (*techniques(direction="write"), *STREAMS)}
     assert partial
@@ -130,8 +139,8 @@ def test_a_failure_leaves_no_more_than_the_contract_says(cells: pl.DataFrame) ->
         assert contract.after_failure != "nothing", key
 
 
-@WHOLE
-def test_the_safe_ways_into_clickhouse_are_safe(cells: pl.DataFrame) -> None:
+def test_the_safe_ways_into_clickhouse_are_safe(committed_cells: pl.DataFrame) -> None:
+    cells = committed_cells
     here = cells.filter(database="clickhouse", direction="write").filter(pl.col("fault") != "duplicate key")
     idle = here.filter(pl.col("fault").is_in([fault.name for fault in FAULTS if fault.idles]))
     assert set(idle["rows"]) <= {"none", "all"}

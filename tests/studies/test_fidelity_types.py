@@ -20,7 +20,7 @@ def cells(*outcomes: tuple[str, str, str, str], technique: str = "one", database
             {
                 "database": database, "direction": "read", "technique": technique, "origin": "beyond",
                 "family": "arrow", "frame": "polars", "case": case, "session": session, "outcome": outcome,
-                "detail": detail, "cause": "driver" if outcome == "error" else "",
+                "detail": detail,
             }
             for case, outcome, detail, session in outcomes
         ]
@@ -90,9 +90,8 @@ def test_the_table_says_how_many_families_lose_what_others_refuse() -> None:
     rows = {row[0]: row for row in types.types_table(pl.concat([found, other])).cells()}
     assert rows["timestamp ns"][6:] == ["1 lost, 1 not possible"]
     both = pl.concat([cells((EMPTY, "error", "x", "default")), other.with_columns(outcome=pl.lit("error"))])
-    both = both.with_columns(cause=pl.when(pl.col("technique") == "other").then(pl.lit("format")).otherwise("cause"))
     rows = {row[0]: row for row in types.types_table(both).cells()}
-    assert rows["list of int64"][6:] == ["2 refused (1 driver, 1 format)"]
+    assert rows["list of int64"][6:] == ["2 refused"]
 
 
 def test_categories_are_a_type_of_their_own() -> None:

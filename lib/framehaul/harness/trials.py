@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ FEWEST: dict[Direction, set[tuple[str, str]]] = {
     "read": {("beyond", "polars"), ("streamed", "batches")},
 }
 """Origins and kinds of frame: of writes both, for pandas has an index and Polars frames that are lazy."""
+
+TENTH = 10
 
 
 @dataclass(frozen=True)
@@ -72,21 +75,28 @@ def all_techniques() -> list[Technique]:
     return sorted(moving, key=lambda one: DIRECTIONS.index((one.database, one.direction)))
 
 
-def chosen_techniques(tried: str, among: Sequence[Technique] | None = None) -> list[Technique]:
-    """Of techniques `all`, or the first of each direction and origin (`directions`), or of each of its `families`.
+def chosen_techniques(
+    tried: str, among: Sequence[Technique] | None = None, today: dt.date | None = None
+) -> list[Technique]:
+    """Return `all` techniques, or the first of each direction and origin (`directions`), or of each of its `families`.
 
     Everyday calls are not among the `directions`: they take longest. The `fewest` are one that is beyond the published
-    ones, of a write one of each library, and one that streams. Raises ValueError for another word than these.
+    ones, of a write one of each library, and one that streams. A `tenth` is these and every tenth technique, others
+    each day, so that ten days try all. Raises ValueError for another word than these.
     """
+    every = all_techniques() if among is None else among
+    if tried == "tenth":
+        fewest, day = chosen_techniques("fewest", every), (today or dt.date.today()).toordinal()
+        return [one for at, one in enumerate(every) if one in fewest or (at + day) % TENTH == 0]
     kinds: dict[str, Callable[[Technique], str]] = {
         "all": lambda one: one.name, "families": lambda one: f"{one.origin} {one.family}",
         "directions": lambda one: "" if one.origin == "everyday" else one.origin,
         "fewest": lambda one: one.frame if (one.origin, one.frame) in FEWEST[one.direction] else "",
     }  # fmt: skip
     if tried not in kinds:
-        raise ValueError(f"TRIED={tried!r}: choose from {', '.join(kinds)}")
+        raise ValueError(f"TRIED={tried!r}: choose from {', '.join([*kinds, 'tenth'])}")
     first: dict[tuple[str, ...], Technique] = {}
-    for one in all_techniques() if among is None else among:
+    for one in every:
         if kind := kinds[tried](one):
             first.setdefault((one.database, one.direction, kind), one)
     return [*first.values()]
@@ -98,7 +108,8 @@ def trials[C: Tried](
 ) -> Iterator[tuple[Recording, Trials[C]]]:
     """As `recording`, for cells of the techniques `tried`, in whose order they are in the end."""
     place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
-    with recording(notebook, file, kind, unit, {"tried": tried}, lambda row: place[tuple(row[:3])]) as this_run:
+    terms = {"tried": [one.key for one in chosen_techniques(tried)]}  # a tenth is another one after midnight
+    with recording(notebook, file, kind, unit, terms, lambda row: place[tuple(row[:3])]) as this_run:
 
         def write(cell: C) -> None:
             this_run.write(cell)

@@ -85,8 +85,9 @@ RACE = Parameter(
 )  # fmt: skip
 TRIED = Parameter(
     "tried", "directions", "techniques that edge cases and faults are tried with: all, one of each family and origin, "
-    "one of each direction and origin but everyday calls, or of each direction one that is beyond and one streamed",
-    choices=("all", "families", "directions", "fewest"), smoke="fewest", reference="all",
+    "one of each direction and origin but everyday calls, of each direction one that is beyond and one streamed, "
+    "or these and a tenth of all, another each day",
+    choices=("all", "families", "directions", "fewest", "tenth"), smoke="fewest", reference="all",
 )  # fmt: skip
 SEED = Parameter("seed", 20260407, "of the data, and of the order within a round")
 

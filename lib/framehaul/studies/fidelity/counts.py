@@ -34,7 +34,7 @@ NOT_TEXT = "not UTF-8"
 def fidelity_counts(cells: pl.DataFrame) -> Listing:
     """How many edge cases came to which outcome, by direction and origin.
 
-    Rejections are told apart by their cause. What is read is always a value that its table holds, so a write of the
+    What is read is always a value that its table holds, so a write of the
     same case could have been carried; whatever else is rejected is no such value, or a frame of another shape.
     """
     held = cells.filter(pl.col("case").str.starts_with(NOT_TEXT).not_(), direction="read")

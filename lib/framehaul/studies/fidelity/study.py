@@ -21,11 +21,9 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
 from framehaul.results import statistics, store
-from framehaul.servers.hostile import CLICKHOUSE_SETTINGS, POSTGRES_SETTINGS
 from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
 from framehaul.studies.fidelity.cases import CASES, DRIFT
-from framehaul.studies.fidelity.rejections import CAUSES, with_causes
 from framehaul.studies.fidelity.shapes import FROM_ARROW
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, expected, run_cells
 from framehaul.techniques.registry import DATABASES
@@ -83,12 +81,10 @@ def load(settings: Settings | None = None) -> Matrix:
 def tried(cells: pl.DataFrame) -> pl.DataFrame:
     """The cells with `tried`: the case, marked where the session was hostile.
 
-    Older runs had one session only, and did not write where the reason of a rejection lies.
+    Older runs had one session only.
     """
     if "session" not in cells.columns:
         cells = cells.with_columns(session=pl.lit(DEFAULT))
-    if "cause" not in cells.columns:
-        cells = with_causes(cells)
     mark = pl.when(pl.col("session") == HOSTILE).then(pl.lit(MARK)).otherwise(pl.lit(""))
     return cells.with_columns(tried=mark + pl.col("case"))
 
@@ -106,47 +102,6 @@ def matrix_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:
         cells, f"{DATABASES[database]}, {direction}: fidelity ({MARK}in a hostile session)",
         "tried", order, "outcome", OUTCOMES, "the table, or the frame, cannot hold it", about=TRIED,
     )  # fmt: skip
-
-
-def dimensions_table(cells: pl.DataFrame) -> Listing:
-    """How many cells came to which outcome, by what they ask and by the origin of the technique."""
-    losing = pl.struct(statistics.NAMES).filter(outcome="loss").n_unique().alias("losing")
-    rows = [
-        {"about": about, **row}
-        for about in DIMENSIONS
-        for row in _asking(cells, about)
-        .group_by("origin", maintain_order=True)
-        .agg(*counts.counted(), losing)
-        .to_dicts()
-    ]
-    columns = [
-        words("what is tried", "about"), words("origin", "origin"), Column("techniques", "techniques"),
-        *(Column(word, outcome) for outcome, word in counts.WORDS.items()), Column("techniques that lose", "losing"),
-    ]  # fmt: skip
-    return Listing(columns, rows)
-
-
-def losers_text(cells: pl.DataFrame) -> str:
-    """For every question but that of values: who loses something without a word, as Markdown."""
-    return bullets(
-        f"**{about}**: {_losers_text(_asking(cells, about))}." for about in (SESSION, FRAMES, APPENDS, NOT_TEXT)
-    )
-
-
-def _losers_text(cells: pl.DataFrame) -> str:
-    if cells.is_empty():
-        return "not tried; the reason is at the end"
-    lost = cells.filter(outcome="loss")
-    origins = [
-        f"{_paths(lost.filter(origin=origin))} of {_paths(cells.filter(origin=origin))} {origin} techniques "
-        "lose something"
-        for origin in cells["origin"].unique(maintain_order=True)
-    ]
-    beyond = lost.filter(origin="beyond")["technique"].unique(maintain_order=True)
-    names = f"; beyond: {_names(beyond)}" if len(beyond) else ""
-    worst = lost.group_by("tried").len().sort("len", "tried", descending=[True, False])["tried"].head(3)
-    cases = f". Most often lost: {'; '.join(worst)}" if len(worst) else ""
-    return f"{', '.join(origins)}{names}{cases}"
 
 
 def _paths(cells: pl.DataFrame) -> int:
@@ -242,52 +197,13 @@ def _by_direction(techniques: list[Row]) -> str:
     return counted_text(collections.Counter(map(where, techniques)))
 
 
-def support_table(cells: pl.DataFrame, database: str, direction: str) -> Listing:
-    """For every technique of a direction: how much survives, what is lost and what is refused."""
-
-    def cases(title: str, outcome: str) -> Column:
-        return words(
-            title, lambda row: "; ".join(cell["tried"] for cell in row[outcome]),
-            hint=lambda row: "\n".join(_told(cell) for cell in row[outcome]),
-        )  # fmt: skip
-
-    columns = [
-        words("technique", "label"), words("exact", lambda row: f"{len(row['exact'])} of {row['all']}"),
-        cases("lost", "loss"), cases("rejected", "error"),
-    ]  # fmt: skip
-    techniques = cells.filter(database=database, direction=direction).group_by("label", maintain_order=True)
-    by_outcome = (pl.struct("tried", "detail", "cause").filter(outcome=outcome).alias(outcome) for outcome in OUTCOMES)
-    return Listing(columns, techniques.agg(*by_outcome, all=pl.len()))
-
-
-def _told(cell: Row) -> str:
-    """What came of a case, and where the reason of a rejection lies."""
-    return ": ".join(part for part in (cell["tried"], cell["cause"], cell["detail"]) if part)
-
-
-def causes_table(cells: pl.DataFrame) -> Listing:
-    """In how many cases of each direction the reason of a rejection lies in the server, format, driver or frame."""
-    rejected = cells.filter(outcome="error")
-    directions = rejected.select("database", "direction").unique(maintain_order=True).to_dicts()
-    rows = [
-        {"cause": one, "meaning": meaning, **{where(of): len(rejected.filter(cause=one, **of)) for of in directions}}
-        for one, meaning in CAUSES.items()
-    ]
-    columns = [words("where the reason lies", "cause"), words("what that means", "meaning")]
-    return Listing([*columns, *(Column(where(of), where(of), "{:,}") for of in directions)], rows)
-
-
 class Matrix(Shown):
     """The outcomes of a run."""
 
     study = STUDY
     answer = view(answer_text)
-    dimensions = view(dimensions_table)
-    losers = view(losers_text)
     losses = view(losses_table)
-    causes = view(causes_table)
     drift = view(drift_table)
-    support = view(support_table)
     counts = view(counts.fidelity_counts)
     types = view(types.types_table)
 
@@ -301,17 +217,6 @@ class Matrix(Shown):
     def types_chart(self) -> SVG:
         """All directions on one sheet, families of techniques by types; also saved as a figure."""
         return self.saved(types.types_figure(self.passes), "types")
-
-    def settings(self) -> Listing:
-        """What a session has that is called hostile here."""
-        settings = {"PostgreSQL": POSTGRES_SETTINGS, "ClickHouse": CLICKHOUSE_SETTINGS}
-        columns = [words("database", "database"), words("setting", "name", "`{}`"), words("value", "value", "`{}`")]
-        rows = (
-            {"database": database, "name": name, "value": value}
-            for database, of in settings.items()
-            for name, value in of.items()
-        )
-        return Listing(columns, rows)
 
     def versions(self) -> Markdown:
         """What this was run with, and what could not be tried."""
@@ -336,7 +241,6 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     cells = tried(store.read_cells(directory / STUDY.results))
     return {
         "fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}",
-        "fidelity-causes": str(causes_table(cells)),
         "fidelity-drift": str(drift_table(cells)),
         "fidelity-types": str(types.types_table(cells)),
         "fidelity-from-arrow": from_arrow_text(cells),

@@ -33,7 +33,6 @@ from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
 from framehaul.studies.fidelity.losses import why
 from framehaul.studies.fidelity.places import NotAllowedError, hostile_session, without_encoding
-from framehaul.studies.fidelity.rejections import Cause, cause
 from framehaul.techniques import Technique
 
 type Outcome = Literal["exact", "loss", "error"]
@@ -61,7 +60,6 @@ class Cell(Tried):
     outcome: Outcome | Literal[""] = ""
     detail: str = ""
     why: str = ""
-    cause: Cause | Literal[""] = ""
 
 
 def asked(technique: Technique, case: Case) -> bool:
@@ -235,9 +233,7 @@ class _OfServer:
                             raise KeyboardInterrupt
                         outcome, detail = await self._outcome(path, case, place)
                         reason = why(technique, case.name, place.session, detail) if outcome == "loss" else ""
-                        of = technique.database, technique.family, case.name, place.session, detail
-                        lies = cause(*of) if outcome == "error" else ""
-                        self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason, cause=lies))
+                        self._trials.record(replace(cell, outcome=outcome, detail=detail, why=reason))
                 except UnavailableError as error:
                     self._trials.skip(technique, str(error))
                     return

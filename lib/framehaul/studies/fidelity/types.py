@@ -103,8 +103,7 @@ def carried(cells: pl.DataFrame, by: Sequence[str] = PATH) -> pl.DataFrame:
         .when((pl.col("has_form") | other_dtype).any()).then(pl.lit("converted"))
         .otherwise(pl.lit("exact"))
     )  # fmt: skip
-    causes = pl.col("cause").filter(outcome == "error").unique().sort().str.join(" and ").alias("causes")
-    return here.group_by([*by, "type"], maintain_order=True).agg(state.alias("state"), causes)
+    return here.group_by([*by, "type"], maintain_order=True).agg(state.alias("state"))
 
 
 def _of_families(cells: pl.DataFrame) -> pl.DataFrame:
@@ -160,13 +159,8 @@ def _in_frames(types: Types) -> dict[str, str]:
 
 
 def _counted(states: pl.DataFrame, name: str) -> str:
-    """How many families come to each state with a type: `8 exact, 2 refused (2 driver)`; the rest have no such value.
-
-    In brackets stands where the reasons lie.
-    """
+    """How many families come to each state with a type: `8 exact, 2 refused`; the rest have no such value."""
     counts = Counter(states.filter(type=name)["state"])
     missing = states["label"].n_unique() - counts.total()
-    causes = Counter(states.filter(type=name, state="refused")["causes"])
-    where_from = f" ({', '.join(f'{count} {cause}' for cause, count in sorted(causes.items()))})" if causes else ""
-    told = [f"{counts[state]} {state}{where_from if state == 'refused' else ''}" for state in STATES if counts[state]]
+    told = [f"{counts[state]} {state}" for state in STATES if counts[state]]
     return ", ".join([*told, *([f"{missing} not possible"] if missing else [])]) if told else "not possible"
