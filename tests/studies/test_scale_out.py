@@ -29,7 +29,7 @@ from framehaul.results import store
 from framehaul.results.store import read_metadata
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
-from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
+from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.scale_out import STUDY, moves, report, study
 from framehaul.studies.scale_out import cluster as workers
@@ -88,11 +88,11 @@ class Place:
     def technique(self, direction: Direction) -> Technique:
         return study.Task(self.name, direction, 1, 1).technique
 
-    def run(self, query: str, **settings: object) -> str:
-        """The only value that a query returns, as text."""
+    def run(self, query: str) -> str:
+        """The value that a query returns, if it returns one, as text."""
         if isinstance(self.server, PostgresServer):
-            return str((PostgresTables(self.server).run(query) or [[""]])[0][0])
-        return ClickHouseTables(self.server).run(query, **settings).decode().strip()
+            return "".join(str(row[0]) for row in PostgresTables(self.server).run(query))
+        return ClickHouseTables(self.server).run(query, mutations_sync=2).decode().strip()
 
     def tables(self) -> set[str]:
         """Ours that are there, but for the table that readers see and what that is made of."""
@@ -337,7 +337,7 @@ def test_a_read_is_of_one_moment(place: Place, servers: Servers, cluster: Cluste
             if place.name == "postgres":
                 PostgresTables(servers.postgres).run(f"DELETE FROM {TABLE.name} WHERE metric_1 % 2 = 0")
             else:
-                place.run(f"ALTER TABLE {TABLE.name} DELETE WHERE metric_1 % 2 = 0", mutations_sync=2)
+                place.run(f"ALTER TABLE {TABLE.name} DELETE WHERE metric_1 % 2 = 0")
             rest = [moves.fetch(target, technique, piece) for piece in pieces[1:]]
     finally:
         target.end()
@@ -473,16 +473,15 @@ def test_an_interrupt_leaves_the_table_as_it_was(
 
 
 def test_a_table_that_is_not_ours_stays(place: Place, cluster: Cluster, files: list[Partition]) -> None:
-    tables = tables_of(place.server)
     key = "" if place.name == "postgres" else " ENGINE = MergeTree ORDER BY mine"
-    tables.run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
+    place.run(f"CREATE TABLE {TABLE.name} (mine integer){key}")
     try:
         with pytest.raises(ServerError, match="framehaul did not make"):
             write(place, files, cluster)
         assert place.count() == 0
         assert place.tables() == set()
     finally:
-        tables.run(f"DROP TABLE {TABLE.name}")
+        place.run(f"DROP TABLE {TABLE.name}")
 
 
 def test_a_name_that_postgres_would_cut_is_refused(servers: Servers) -> None:

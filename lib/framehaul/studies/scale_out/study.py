@@ -170,7 +170,7 @@ def run(
                     haul.prepare(rows, seed, partitions)
                     in_rounds(planned, rounds, haul.measured, record, stop=stop, progress=progress, finished=finished,
                               home=home)  # fmt: skip
-                    this_run.metadata["dask"] = {database: haul.counted(database) for database in DATABASES}
+                    this_run.metadata["dask"] = haul.counted()
                 finally:
                     haul.drop()
 
@@ -213,8 +213,9 @@ def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     """What each round does."""
     most = max(partitions)
     pairs = dict.fromkeys([*((count, most) for count in workers), *((max(workers), count) for count in partitions)])
+    databases: tuple[Database, ...] = ("postgres", "clickhouse")
     directions: tuple[Direction, ...] = ("write", "read")
-    return [Task(database, direction, *pair) for database in DATABASES for direction in directions for pair in pairs]
+    return [Task(database, direction, *pair) for database in databases for direction in directions for pair in pairs]
 
 
 def target_on(server: Server, table: Table) -> Target:
@@ -304,14 +305,18 @@ class _Haul:
         same = content_fingerprint(*frames) == self._fingerprint
         return None if same else "other values arrived than were sent"
 
-    def counted(self, database: Database) -> dict[str, Any]:
-        """What a Dask dataframe counts, and whether that is what was sent."""
-        technique = Task(database, "read", 1, 1).technique
+    def counted(self) -> dict[str, dict[str, Any]]:
+        """What a Dask dataframe of each table counts, and whether that is what was sent."""
         column = self._table.partition_by_month_of or self._table.key[-1]
-        target = target_on(self._servers[database], self._table)
-        counts = rows_by(column, target, technique, max(self._sets), self._cluster)
-        return {"rows": sum(counts.values()), "values": len(counts), "column": column,
-                "as_sent": counts == dict(self._content[column].value_counts().iter_rows())}  # fmt: skip
+        sent = dict(self._content[column].value_counts().iter_rows())
+        counted: dict[str, dict[str, Any]] = {}
+        for database, server in self._servers.items():
+            technique = Task(database, "read", 1, 1).technique
+            counts = rows_by(column, target_on(server, self._table), technique, max(self._sets), self._cluster)
+            counted[database] = {
+                "rows": sum(counts.values()), "values": len(counts), "column": column, "as_sent": counts == sent
+            }  # fmt: skip
+        return counted
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
