@@ -38,7 +38,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "exchange_dir": str(tmp_path), "exchange_dir_on_server": "/there", "bigquery_project": "p",
         "bigquery_dataset": "d", "bigquery_endpoint": "http://h:1", "pgbench": sys.executable,
         "pgbench_services": "a=postgresql://h", "data": str(tmp_path / "file"),
-        "scheduler": "tls://h:1", "shared_dir": str(tmp_path), "clickhouse_shards_urls": "http://a,http://b",
+        "scheduler": "tls://h:1", "shared_dir": str(tmp_path),
         "state_dir": str(tmp_path / "new"),
         "out": str(tmp_path / "out"), "python": "/bin/python", "fresh": "1", "preset": "smoke",
     }  # fmt: skip

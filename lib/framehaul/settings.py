@@ -69,8 +69,6 @@ class Settings:
     """Address of a dask.distributed scheduler (`tcp://host:port`); unless given one is started on this machine."""
     shared_dir: Path | None = None
     """Directory that a scheduler's workers see under the same name: partitions of files pass through it."""
-    clickhouse_shards_urls: str | None = None
-    """The shards of somebody's ClickHouse cluster `framehaul_shards`, in order, as URLs with commas between them."""
     state_dir: Path = PROJECT / ".framehaul"
     """Data, passwords and logs of the servers this project runs."""
     out: Path = PROJECT

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -18,7 +17,6 @@ from framehaul.servers.pgbouncer import CONFIGURATION, CONNECTIONS, FOLLOWS_NOT,
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import FOR_TRANSFERS
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.scale_out.clickhouse import CLUSTER
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 
@@ -40,37 +38,14 @@ def test_ports_are_published_on_loopback_only_and_images_are_pinned() -> None:
     )
 
 
-def test_the_shards_are_where_the_notebook_looks_and_know_one_another(tmp_path: Path) -> None:
-    names = ["clickhouse-shard-1", "clickhouse-shard-2"]
-    asked = [name for name, service in COMPOSE["services"].items() if service.get("profiles") == ["shards"]]
-    assert asked == names
-    found = docker.shards(Settings(servers="docker", state_dir=_state(tmp_path)))
-    for name, server in zip(names, found, strict=True):
-        service = COMPOSE["services"][name]
-        assert service["ports"] == [f"127.0.0.1:{server.http_port}:8123"]
-        assert service["image"] == COMPOSE["services"]["clickhouse"]["image"]
-        assert service["environment"]["CLICKHOUSE_USER"] == server.user
-        assert f"{name}:/var/lib/clickhouse" in service["volumes"]
-        assert name in COMPOSE["volumes"]
-        mounted = {volume.split(":")[0] for volume in service["volumes"] if volume.startswith("./")}
-        assert all((PROJECT / path).is_file() for path in mounted)
-    configuration = ElementTree.parse(PROJECT / "docker/clickhouse-shards/cluster.xml")
-    (cluster,) = configuration.findall("remote_servers/*")
-    assert cluster.tag == CLUSTER
-    assert [host.text for host in cluster.findall("shard/replica/host")] == names
-    for password in cluster.findall("shard/replica/password"):
-        assert password.get("from_env") in COMPOSE["services"]["clickhouse"]["environment"]
-        assert not password.text
-
-
 def test_pgbouncer_has_the_settings_of_the_embedded_one(tmp_path: Path) -> None:
     service, ini = COMPOSE["services"]["pgbouncer"], (PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini").read_text()
     given, wanted = ConfigParser(), ConfigParser()
     given.read_string(ini)
     text = CONFIGURATION.format(
-        database="framehaul", server_port=5432, port=6432, users="", log="", connections=CONNECTIONS,
+        database="framehaul", server_port=5432, port=6432, users="", connections=CONNECTIONS, more=FOLLOWS_NOT,
     )  # fmt: skip
-    wanted.read_string(text + FOLLOWS_NOT)
+    wanted.read_string(text)
     apart = {"listen_addr", "listen_port", "auth_file", "logfile"}
     assert {name: given["pgbouncer"].get(name) for name in {*wanted["pgbouncer"]} - apart} == {
         name: value for name, value in wanted["pgbouncer"].items() if name not in apart

@@ -167,69 +167,6 @@ def test_clients_that_say_nothing_and_servers_that_take_nothing_end_with_the_rel
         until.set()
 
 
-def test_a_target_that_does_not_answer_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, until, create = threading.Event(), threading.Event(), socket.create_connection
-
-    def slow_at_first(address: tuple[str, int], timeout: float) -> socket.socket:
-        if address == there and not asked.is_set():
-            asked.set()
-            until.wait(SECONDS)
-            raise TimeoutError
-        return create(address, timeout)
-
-    monkeypatch.setattr(socket, "create_connection", slow_at_first)
-    with target(echo) as there, Relay(there) as relay, connected(relay) as patient:
-        assert asked.wait(SECONDS)
-        with connected(relay) as client:
-            client.sendall(b"x")
-            assert client.recv(1) == b"x"
-        until.set()
-        assert patient.recv(1) == b""
-
-
-def test_connections_that_are_made_while_the_relay_ends_are_ended_too() -> None:
-    over = threading.Event()
-
-    def connect(port: int) -> None:
-        while not over.is_set():
-            # A listener that ends leaves a SYN without an answer, and the kernel tries again only after a second.
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1) as client:
-                client.sendall(b"x")
-
-    with target(echo) as address:
-        for _ in range(20):
-            over.clear()
-            with Relay(address, address) as relay:
-                threads = [threading.Thread(target=connect, args=(port,)) for port in relay.ports * 2]
-                for thread in threads:
-                    thread.start()
-                time.sleep(0.01)
-            counted = relay.total_bytes
-            over.set()
-            for thread in threads:
-                thread.join()
-            assert relay.total_bytes == counted
-
-
-def test_without_file_descriptors_for_a_while_it_accepts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    accept = socket.socket.accept
-    refused: list[int] = []
-
-    def scarce(listener: socket.socket) -> tuple[socket.socket, object]:
-        if threading.current_thread() is not threading.main_thread() and len(refused) < 2:
-            refused.append(1)
-            raise OSError(24, "Too many open files")
-        return accept(listener)
-
-    monkeypatch.setattr(relays, "POLL_SECONDS", 0.05)
-    with target(echo) as address:
-        monkeypatch.setattr(socket.socket, "accept", scarce)
-        with Relay(address) as relay, connected(relay) as client:
-            client.sendall(b"x")
-            assert client.recv(1) == b"x"
-    assert len(refused) == 2
-
-
 def test_a_connection_that_is_held_ends_with_the_relay() -> None:
     held, never = threading.Event(), threading.Event()
     with target(echo) as address, BreakingRelay(address) as relay:

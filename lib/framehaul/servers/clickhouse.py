@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,7 @@ CONFIGURATION = """<clickhouse>
   <http_port>{http_port}</http_port>
   <tcp_port>{native_port}</tcp_port>
   <users_config>users.xml</users_config>
-  <default_profile>default</default_profile>{disks}{more}
+  <default_profile>default</default_profile>{disks}
 </clickhouse>
 """
 
@@ -70,7 +70,7 @@ USERS = """<clickhouse>
     </default>
     <{user}>
       <password_sha256_hex>{password_sha256}</password_sha256_hex>
-      <networks><ip>127.0.0.1</ip>{clients}</networks>
+      <networks><ip>127.0.0.1</ip></networks>
       <profile>default</profile>
       <quota>default</quota>
     </{user}>
@@ -95,8 +95,7 @@ NO_SUCH_FLAG = (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno
 class EmbeddedClickHouse:
     """One ClickHouse under `state_dir`; start, watch and stop it.
 
-    `profile` holds further settings of its user; below `disks`, tables may have disks of their own;
-    `more` are further elements of its configuration. Its user comes from loopback, or from the networks `clients`.
+    `profile` holds further settings of its user; below `disks`, tables may have disks of their own.
     """
 
     state_dir: Path
@@ -104,8 +103,6 @@ class EmbeddedClickHouse:
     native_port: int
     profile: Mapping[str, str | int] = field(default_factory=dict)
     disks: Path | None = None
-    more: str = ""
-    clients: Sequence[str] = ()
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
@@ -119,13 +116,12 @@ class EmbeddedClickHouse:
                 http_port=self.http_port, native_port=self.native_port,
                 disks=f"<custom_local_disks_base_directory>{self.disks}/</custom_local_disks_base_directory>"
                 if self.disks else "",
-                more=self.more,
             ),
         )  # fmt: skip
         digest = hashlib.sha256(password.encode()).hexdigest()
         users = USERS.format(
             user=USER, password_sha256=digest, profile=_elements(self.profile), hostile=HOSTILE,
-            hostile_profile=_elements(CLICKHOUSE_SETTINGS), clients="".join(f"<ip>{one}</ip>" for one in self.clients),
+            hostile_profile=_elements(CLICKHOUSE_SETTINGS),
         )  # fmt: skip
         write_private(home / "users.xml", users)
         store = home / "data" / "store"

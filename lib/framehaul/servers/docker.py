@@ -22,8 +22,6 @@ from framehaul.settings import PROJECT, Settings
 POSTGRES_PORT = 55432
 CLICKHOUSE_HTTP_PORT = 58123
 CLICKHOUSE_NATIVE_PORT = 59000
-SHARD_HTTP_PORTS = (58124, 58125)
-"""Of the shards that the profile `shards` adds."""
 PGBOUNCER_PORT = 56432
 """Of the pooler that the profile `pgbouncer` adds."""
 EXCHANGE_ON_SERVER = "/framehaul-exchange"
@@ -82,15 +80,6 @@ def _servers(settings: Settings) -> Servers:
         ),
         "docker",
     )  # fmt: skip
-
-
-def shards(settings: Settings) -> tuple[ClickHouseServer, ...]:
-    """Where the shards are when their profile is up; they have the password of the other ClickHouse."""
-    password = password_in(settings.state_dir / "docker" / "clickhouse-password")
-    return tuple(
-        ClickHouseServer("127.0.0.1", port, CLICKHOUSE_NATIVE_PORT, "framehaul", password, "default")
-        for port in SHARD_HTTP_PORTS
-    )
 
 
 def pooled(settings: Settings) -> PostgresServer:

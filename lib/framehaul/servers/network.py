@@ -1,107 +1,93 @@
-"""A network of one's own: two namespaces of the kernel, and between them as much delay and as little rate as wanted.
+"""What stands between a client and a server on loopback: a network's delay and rate, or the end of TLS.
 
-A process that has called `isolate` is in a network namespace of its own, with servers and clients that it starts: the
-machine's own network is neither reached nor touched, and the namespaces end with the last process in them, however
-that ends. `opened` makes a second namespace, for clients, and joins the two by TUN devices and the process
-`forwarder`, for not every kernel can delay packets by itself (`tc netem`).
+`python -m framehaul.servers.network OPTIONS` listens on a loopback port of its own for each port of a server, and
+prints those ports in a line. Each line on its standard input is `DELAY_S BYTES_PER_S`, or empty; it answers with the
+bytes that it has carried so far. It ends with its standard input. TCP ends in it and begins anew, so that opening a
+connection takes no round trip.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import fcntl
 import json
 import os
-import socket
-import struct
+import selectors
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.servers.address import ClickHouseServer, PostgresServer
-from framehaul.servers.forwarder import Carried
+from framehaul.servers.secret import write_private
 
-CLIENT, SERVER = "10.81.0.1", "10.81.0.2"
-"""Addresses in the namespaces, where there are no others."""
-MTU = 1500
-"""Of Ethernet."""
-DEVICE = "framehaul"
-# linux/if_tun.h: a device that gives bare packets, whose large ones and checksums are left to whom they are passed on
-TUN, NO_PACKET_INFORMATION, OFFLOAD_HEADER = 0x0001, 0x1000, 0x4000
-SET_DEVICE, SET_OFFLOAD, CHECKSUMS, LARGE_TCP4, LARGE_TCP6 = 0x4004_54CA, 0x4004_54D0, 1, 2, 4
-# linux/sockios.h, linux/if.h
-SET_FLAGS, SET_ADDRESS, SET_PEER, SET_MTU, UP, RUNNING = 0x8914, 0x8916, 0x8918, 0x8922, 0x1, 0x40
-PING_SECONDS = 5.0
-ECHO_REQUEST, ECHO_REPLY = 8, 0
+PIECE_BYTES = 1 << 16
+WINDOW_BYTES = 4 << 20
+"""How much of a connection is on its way at most: about what Linux lets a receiver's window grow to (tcp_rmem)."""
+HANDSHAKE_SECONDS = 30
+TLS_WANTED, TLS_THERE = (8).to_bytes(4) + (80877103).to_bytes(4), b"S"
+"""SSLRequest and its answer: https://www.postgresql.org/docs/18/protocol-message-formats.html"""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A network between a client and a server, as it is asked for."""
+    """A network between a client and a server."""
 
     name: str
     rtt_ms: float = 0.0
-    """How long a packet is on its way, there and back."""
     mbit_per_s: float = 0.0
-    """The rate of each direction; 0: none."""
-    loopback: bool = False
-    """No network at all: client and server are in one namespace."""
+    """The rate of each direction, which all connections share; 0: no limit."""
 
 
-def isolate() -> None:
-    """Move this process into a network namespace of its own, as any account where the kernel lets it.
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate of 127.0.0.1 with its key, and the authority that clients trust: paths of PEM files."""
 
-    It must have one thread. Raises UnavailableError with the reason where there is no namespace to be had.
-    """
-    if not hasattr(os, "unshare"):
-        raise UnavailableError("network namespaces are Linux's, and this system has none")
-    user, group = os.geteuid(), os.getegid()
+    authority: Path
+    server: Path
+
+
+def certificate(directory: Path) -> Certificate:
+    """Make a new authority and a certificate in a directory; raises UnavailableError without trustme."""
     try:
-        if user == 0:
-            os.unshare(os.CLONE_NEWNET)
-        else:
-            # An account that is not root has all rights in a user namespace of its own, in which it stays who it is:
-            # user_namespaces(7)
-            os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNET)
-            Path("/proc/self/setgroups").write_text("deny")
-            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        _raise_up("lo")
-    except OSError as error:
+        import trustme
+    except ImportError:
         raise UnavailableError(
-            f"this system gives no network namespace ({error.strerror}): run as root, in a container with "
-            "--privileged, or let accounts have user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
-            "kernel.apparmor_restrict_unprivileged_userns=0)"
+            "trustme, which makes certificates, is not installed: uv sync --extra network, or "
+            "pip install 'framehaul[network]'"
         ) from None
+    authority = trustme.CA()
+    made = Certificate(directory / "authority.pem", directory / "server.pem")
+    authority.cert_pem.write_to_path(str(made.authority))
+    write_private(made.server, authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.bytes().decode())
+    return made
 
 
-class Joined:
-    """What a process is told and asked that stands in place of a network."""
+class Relaying:
+    """The process, as it is seen from the one that started it; `relaying` gives one."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[bytes], ports: dict[int, int]) -> None:
+        self._process, self._ports = process, ports
         self.process_id = process.pid
-        """Whose CPU time is not that of any client or server."""
+
+    def port(self, port: int) -> int:
+        """The port at which a server's port is reached."""
+        return self._ports[port]
 
     def use(self, link: Link) -> None:
-        """What lies between client and server is like this from here on."""
+        """Delay and limit what comes from now on."""
         self._ask(f"{link.rtt_ms / 2000} {link.mbit_per_s * 1e6 / 8}")
 
-    def carried(self) -> Carried:
-        """What has been carried so far."""
+    def carried_bytes(self) -> int:
+        """How many bytes have been carried so far, both ways."""
         return self._ask("")
 
-    @contextmanager
-    def at_client(self) -> Iterator[None]:
-        """What this thread, and those that it starts meanwhile, opens in the block is on the client's side."""
-        yield
-
-    def _ask(self, line: str) -> Carried:
+    def _ask(self, line: str) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -109,153 +95,110 @@ class Joined:
         answer = self._process.stdout.readline()
         if not answer:
             raise ServerError(f"what stands in place of a network has ended, with status {self._process.wait()}")
-        return Carried(**json.loads(answer))
-
-
-class Network(Joined):
-    """The two namespaces of an isolated process, and what lies between them; `opened` gives one."""
-
-    def __init__(self, client: int, server: int, forwarder: subprocess.Popen[bytes]) -> None:
-        super().__init__(forwarder)
-        self._client, self._server = client, server
-
-    @contextmanager
-    def at_client(self) -> Iterator[None]:
-        """What this thread, and those that it starts meanwhile, opens in the block is on the client's side."""
-        os.setns(self._client, os.CLONE_NEWNET)
-        try:
-            yield
-        finally:
-            os.setns(self._server, os.CLONE_NEWNET)
-
-    def far[S: PostgresServer | ClickHouseServer](self, server: S) -> S:
-        """The same server, as it is reached from the client's side."""
-        return replace(server, host=SERVER)
+        return int(answer)
 
 
 @contextmanager
-def opened() -> Iterator[Network]:
-    """A network between this thread's namespace, which must be its own, and a second one for clients.
+def relaying(*ports: int, made: Certificate | None = None, postgres: int | None = None) -> Iterator[Relaying]:
+    """A process before these loopback ports, while the block lasts; with a certificate its clients speak TLS.
 
-    Raises UnavailableError where the kernel has no TUN devices.
+    Clients of the port `postgres` ask for TLS in PostgreSQL's way first. Raises ServerError where it does not start.
     """
-    with contextlib.ExitStack() as stack:
-        server = _namespace(stack)
-        try:
-            server_device = _device(stack, SERVER, CLIENT)
-            os.unshare(os.CLONE_NEWNET)
-            stack.callback(os.setns, server, os.CLONE_NEWNET)
-            client = _namespace(stack)
-            _raise_up("lo")
-            client_device = _device(stack, CLIENT, SERVER)
-        except OSError as error:
-            raise UnavailableError(
-                f"this system gives no TUN device ({error.strerror}): give this container /dev/net/tun, or load the "
-                "kernel's module tun"
-            ) from None
-        os.setns(server, os.CLONE_NEWNET)
-        command = [sys.executable, "-m", "framehaul.servers.forwarder", str(client_device), str(server_device)]
-        forwarder = stack.enter_context(subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
-            pass_fds=(client_device, server_device),
-        ))  # fmt: skip
-        yield Network(client, server, forwarder)
-
-
-def _namespace(stack: contextlib.ExitStack) -> int:
-    """The network namespace of this thread, as a file descriptor; in it TCP forgets connections that have ended."""
-    with contextlib.suppress(OSError):  # where a container may not, what TCP learns of one pass is there in the next
-        Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1")
-    number = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    stack.callback(os.close, number)
-    return number
-
-
-def _device(stack: contextlib.ExitStack, address: str, peer: str) -> int:
-    """A TUN device in this thread's namespace; it is gone when its last file descriptor is closed."""
-    number = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    stack.callback(os.close, number)
-    flags = TUN | NO_PACKET_INFORMATION | OFFLOAD_HEADER
-    fcntl.ioctl(number, SET_DEVICE, struct.pack("16sH22x", DEVICE.encode(), flags))
-    fcntl.ioctl(number, SET_OFFLOAD, CHECKSUMS | LARGE_TCP4 | LARGE_TCP6)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for request, ip in ((SET_ADDRESS, address), (SET_PEER, peer)):
-            wanted = struct.pack("16sH2x4s8x", DEVICE.encode(), socket.AF_INET, socket.inet_aton(ip))
-            fcntl.ioctl(any_socket, request, wanted)
-        fcntl.ioctl(any_socket, SET_MTU, struct.pack("16si20x", DEVICE.encode(), MTU))
-    _raise_up(DEVICE)
-    return number
-
-
-def _raise_up(device: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sH22x", device.encode(), UP | RUNNING))
-
-
-def ping(address: str, count: int) -> list[float]:
-    """Round trips, in seconds, of ICMP echo requests, as ping sends them: RFC 792.
-
-    Raises OSError where this process may send none, TimeoutError where no answer comes.
-    """
-    times = []
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as icmp:
-        icmp.settimeout(PING_SECONDS)
-        for number in range(1, count + 1):
-            body = struct.pack("!HH", os.getpid() & 0xFFFF, number) + bytes(48)
-            start = time.perf_counter()
-            icmp.sendto(struct.pack("!BBH", ECHO_REQUEST, 0, _checksum(bytes([ECHO_REQUEST, 0]) + body)) + body,
-                        (address, 0))  # fmt: skip
-            while True:
-                packet = icmp.recv(1024)
-                answer = packet[4 * (packet[0] & 15) :]
-                if answer[0] == ECHO_REPLY and answer[4:8] == body[:4]:
-                    break
-            times.append(time.perf_counter() - start)
-    return times
-
-
-def _checksum(data: bytes) -> int:
-    """https://www.rfc-editor.org/rfc/rfc1071, of bytes that have their checksum left out."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
-@contextmanager
-def sink() -> Iterator[int]:
-    """A port of this thread's namespace, on all its addresses, for `bulk` and `echo`, while the block lasts."""
-    command = [sys.executable, "-m", "framehaul.servers.sink"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+    options = {"ports": ports, "certificate": str(made.server) if made else None, "postgres": postgres}
+    with subprocess.Popen(
+        [sys.executable, "-m", "framehaul.servers.network", json.dumps(options)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
+    ) as process:  # fmt: skip
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        listening = [int(port) for port in process.stdout.readline().split()]
+        if len(listening) != len(ports):
+            raise ServerError(f"what stands in place of a network did not start: status {process.wait()}")
+        yield Relaying(process, dict(zip(ports, listening, strict=True)))
 
 
-def echo(address: str, port: int, count: int) -> list[float]:
-    """Round trips, in seconds, of a byte to a `sink` and back, where there can be no ping."""
-    times = []
-    with socket.create_connection((address, port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(count):
-            start = time.perf_counter()
-            connection.sendall(b".")
-            connection.recv(1)
-            times.append(time.perf_counter() - start)
-    return times
+class _Relay:
+    """Forwards connections, in the process."""
+
+    def __init__(self) -> None:
+        self.delay_s = self.bytes_per_s = 0.0
+        self.carried_bytes = 0
+        self._free_at = {True: 0.0, False: 0.0}
+
+    async def serve(
+        self, port: int, tls: ssl.SSLContext | None, client: asyncio.StreamReader, to_client: asyncio.StreamWriter
+    ) -> None:
+        """Forward one connection until it ends; with `tls` its client asks for that in PostgreSQL's way first."""
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, EOFError, ExceptionGroup):
+            stack.callback(to_client.transport.abort)
+            if tls is not None:
+                if await client.readexactly(len(TLS_WANTED)) != TLS_WANTED:
+                    return
+                to_client.write(TLS_THERE)
+                await to_client.start_tls(tls, ssl_handshake_timeout=HANDSHAKE_SECONDS)
+            server, to_server = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(to_server.transport.abort)
+            async with asyncio.TaskGroup() as ways:  # where one fails, so does the other
+                ways.create_task(self._forward(client, to_server, from_client=True))
+                ways.create_task(self._forward(server, to_client, from_client=False))
+            to_client.close()
+            await to_client.wait_closed()
+
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, from_client: bool) -> None:
+        on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(WINDOW_BYTES // PIECE_BYTES)
+
+        async def send() -> None:
+            while True:
+                due, piece = await on_the_way.get()
+                if (wait := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(wait)
+                if not piece:
+                    break
+                sink.write(piece)
+                await sink.drain()
+            if not sink.can_write_eof():  # TLS has no half of a connection: its end is the end
+                raise ConnectionResetError
+            sink.write_eof()
+
+        async with asyncio.TaskGroup() as both:
+            both.create_task(send())
+            piece = b"."
+            while piece:
+                piece = await source.read(PIECE_BYTES)
+                await on_the_way.put((self._due(len(piece), from_client=from_client), piece))
+
+    def _due(self, count: int, *, from_client: bool) -> float:
+        """When so many bytes that have just come are on the other side."""
+        self.carried_bytes += count
+        leaves = time.perf_counter()
+        if self.bytes_per_s:
+            leaves = max(leaves, self._free_at[from_client]) + count / self.bytes_per_s
+            self._free_at[from_client] = leaves
+        return leaves + self.delay_s
 
 
-def bulk(address: str, port: int, total: int) -> float:
-    """Bytes per second of a transfer to a `sink`, from the first byte sent to its word that all of them are there."""
-    piece = bytes(1 << 18)
-    with socket.create_connection((address, port)) as connection:
-        start = time.perf_counter()
-        for _ in range(0, total, len(piece)):
-            connection.sendall(piece)
-        connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)
-        return total / (time.perf_counter() - start)
+async def _main(options: str) -> None:
+    relay, wanted, context = _Relay(), json.loads(options), None
+    if wanted["certificate"]:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(wanted["certificate"])
+    listening = []
+    for port in wanted["ports"]:
+        asks = port == wanted["postgres"]
+        serve = partial(relay.serve, port, context if asks else None)
+        listening.append(await asyncio.start_server(serve, "127.0.0.1", 0, ssl=None if asks else context))
+    print(*(server.sockets[0].getsockname()[1] for server in listening), flush=True)
+
+    def obey() -> None:
+        for line in sys.stdin:
+            if line.strip():
+                relay.delay_s, relay.bytes_per_s = map(float, line.split())
+            print(relay.carried_bytes, flush=True)
+
+    await asyncio.to_thread(obey)
+    os._exit(0)  # whatever its connections do
 
 
-def congestion_control() -> str:
-    """How the kernel's TCP finds its rate here."""
-    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+if __name__ == "__main__":
+    # Not epoll, whose timeouts are whole milliseconds.
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
+        runner.run(_main(sys.argv[1]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +21,8 @@ from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import docker
 from framehaul.servers.address import PostgresServer
 from framehaul.servers.ports import choose_port
-from framehaul.servers.postgres import WATCHDOG, EmbeddedPostgres
+from framehaul.servers.postgres import ACCOUNT_FOR_ROOT, WATCHDOG
+from framehaul.servers.secret import write_private
 from framehaul.settings import Settings
 
 START_SECONDS = 20
@@ -41,8 +44,7 @@ pool_mode = transaction
 server_round_robin = 1
 server_check_delay = 86400
 min_pool_size = {connections}
-logfile = {log}
-"""
+{more}"""
 FOLLOWS_FROM = (1, 21)
 FOLLOWS_NOT = "max_prepared_statements = 0\n"
 """The first version that can follow what drivers prepare, and does so by default from 1.24 on; older ones do not know
@@ -65,41 +67,47 @@ def follows(version: str) -> bool:
 
 
 @contextmanager
-def pooling(postgres: EmbeddedPostgres, server: PostgresServer, directory: Path) -> Iterator[Pooler]:
-    """PgBouncer before a server that runs, while the block lasts; what it needs is kept in a new directory.
+def pooling(server: PostgresServer) -> Iterator[Pooler]:
+    """PgBouncer before a server that runs on this machine, while the block lasts.
 
     Raises UnavailableError where it is not installed, ServerError where it does not start.
     """
     program = shutil.which("pgbouncer")
     if program is None:
         raise UnavailableError("PgBouncer is not on the PATH: install the package pgbouncer (apt, dnf, brew)")
-    postgres.own(directory)
-    port = choose_port(None, "")
-    users, log, configuration = (directory / name for name in ("users.txt", "pgbouncer.log", "pgbouncer.ini"))
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    text = CONFIGURATION.format(
-        database=server.database, server_port=server.port, port=port, users=users, log=log,
-        connections=CONNECTIONS,
-    )  # fmt: skip
-    if follows(version):
-        text += FOLLOWS_NOT
-    for file, content in ((users, f'"{server.user}" "{server.password}"\n'), (configuration, text)):
-        file.touch(mode=0o600)
-        file.write_text(content)
-        postgres.give(file)
-    process = subprocess.Popen(
-        [program, "-q", configuration], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True, **(postgres.account() | {"cwd": directory}),
-    )  # fmt: skip
-    # Ends with this process, however that ends.
+    with tempfile.TemporaryDirectory(prefix="framehaul-pgbouncer-") as name:
+        users, log, configuration = (Path(name) / file for file in ("users.txt", "pgbouncer.log", "pgbouncer.ini"))
+        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        more = FOLLOWS_NOT if follows(version) else ""
+        write_private(users, f'"{server.user}" "{server.password}"\n')
+        if os.geteuid() == 0:  # it does not run as root
+            more += f"user = {ACCOUNT_FOR_ROOT}\n"
+            for path in (Path(name), users):
+                shutil.chown(path, ACCOUNT_FOR_ROOT)
+        port = choose_port(None, "")
+        configuration.write_text(CONFIGURATION.format(
+            database=server.database, server_port=server.port, port=port, users=users, connections=CONNECTIONS,
+            more=more,
+        ))  # fmt: skip
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                [program, configuration], stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+            )
+        with _ended(process):
+            _wait_until_ready(process, port, log)
+            pooled = replace(server, port=port)
+            fill(pooled)
+            yield Pooler(pooled, process.pid, version.splitlines()[0])
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End a process with the block, or with this process, however that ends."""
     watchdog = subprocess.Popen(
         ["/bin/sh", "-c", WATCHDOG, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
     )
     try:
-        _wait_until_ready(process, port, log)
-        pooled = replace(server, port=port)
-        fill(pooled)
-        yield Pooler(pooled, process.pid, version)
+        yield
     finally:
         assert watchdog.stdin is not None
         watchdog.kill()  # before its input closes: it never signals a process id that has been reused

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 import polars as pl
@@ -14,36 +13,21 @@ from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polar
 from framehaul.data.schema import Table
 from framehaul.results import measured
 from framehaul.servers.network import Link
-from framehaul.studies.network.queries import QUERIES
-from framehaul.techniques import Technique, techniques, upserts
+from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
 from framehaul.techniques.clients import HttpConnection
 from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
+LOOPBACK = Link(measured.LOOPBACK)
 LINKS = (
-    Link(measured.LOOPBACK, loopback=True),
-    Link("no delay, no limit"),
-    Link("10 Gbit/s, 0.3 ms", 0.3, 10_000),
+    LOOPBACK,
     Link("1 Gbit/s, 1 ms", 1, 1000),
     Link("1 Gbit/s, 10 ms", 10, 1000),
     Link("100 Mbit/s, 30 ms", 30, 100),
 )
-"""From one process to the other, within a rack, a zone, a region, and from an office."""
-LOOPBACK, UNLIMITED = LINKS[:2]
-FEW = (LOOPBACK, LINKS[3], LINKS[5])
-AS_IT_IS = Link("as it is")
-"""The road to servers that others run, which is measured and not changed."""
-
-
-def road_to(database: Database, network: str = AS_IT_IS.name) -> str:
-    """Under which name a network was measured: each server that others run has a road of its own."""
-    return f"{network}, {DATABASES[database]}" if network == AS_IT_IS.name else network
-
-
+"""From one process to the other, within a zone, a region, and from an office."""
 type Encryption = Literal["none", "tls"]
-HELPS, HELPS_NOT = ", with which it works", " does not help: "
-"""Said of what drivers advise before PgBouncer, where it does and where it does not."""
 type Via = Literal["direct", "pgbouncer"]
 
 COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
@@ -64,48 +48,17 @@ COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
 }  # fmt: skip
 """Of each direction the best published technique, the best over one connection, and the best over two, for ClickHouse
 as Arrow, which a codec can compress, and as Native; for writes, of those that append."""
-FURTHER: dict[tuple[Database, Direction], tuple[str, ...]] = {
-    ("postgres", "write"): (
-        "polars_psycopg_copy_text", "polars_adbc_ingest", "pandas_psycopg_copy_text",
-        "pandas_pgpq_presorted", "pandas_adbc_ingest",
-    ),
-    ("postgres", "read"): (
-        "polars_asyncpg_prepared_fetch", "polars_psycopg_row_fetch", "polars_adbc_fetch", "polars_connectorx_read",
-        "polars_duckdb_scan", "polars_psycopg_copy_decoded", "polars_psycopg_copy_decoded_two_connections",
-        "pandas_psycopg_copy_text", "pandas_asyncpg_copy_decoded", "pandas_psycopg_copy_decoded_two_connections",
-    ),
-    ("clickhouse", "write"): (
-        "polars_clickhouse_driver_native_columnar", "pandas_urllib_parquet", "pandas_http_client_arrow_stream",
-        "pandas_http_client_arrow_two_connections", "pandas_http_client_native_presorted",
-        "polars_http_client_parquet_uncompressed", "polars_http_client_parquet_lz4", "polars_http_client_parquet_zstd",
-    ),
-    ("clickhouse", "read"): (
-        "polars_urllib_parquet", "polars_clickhouse_driver_native_columnar", "pandas_urllib_csv",
-        "pandas_http_client_native_decoded", "pandas_http_client_arrow_preallocated",
-        "pandas_clickhouse_driver_native_columnar",
-    ),
-}  # fmt: skip
-"""At the effort `all`: other families, and pandas. All of the writes append: bulk loads do not compare with them."""
 ENCRYPTED = (
     "polars_asyncpg_copy_binary", "polars_pgpq_presorted", "polars_psycopg_copy_text", "polars_asyncpg_copy_decoded",
     "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
 )  # fmt: skip
-"""Measured with TLS as well at the effort `few`."""
-
-UNVERIFIED = {
-    "connectorx": "ConnectorX verifies no host name: of sslmode it knows disable, prefer and require alone",
-}
-"""Drivers whose encrypted connections may be to anybody, by what is said of them."""
-
+"""Measured with TLS as well. Their clients verify the certificate by its authority and its host name."""
 CODECS = {"lz4": "lz4_frame", "zstd": "zstd"}
 """What the buffers of an Arrow stream can be compressed with, as ClickHouse calls it."""
 WITH_CODECS = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
 """Of which technique of ClickHouse's directions codecs are compared."""
-OWN_CODECS = {
-    "polars_urllib_parquet": "zstd", "pandas_urllib_parquet": "snappy",
-    "polars_http_client_parquet_lz4": "lz4", "polars_http_client_parquet_zstd": "zstd",
-}  # fmt: skip
-"""Of the Parquet files that are sent, of published techniques by default; of those that ClickHouse sends it is zstd."""
+OWN_CODECS = {"polars_urllib_parquet": "zstd"}
+"""Of the Parquet files that are sent, by default."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +76,6 @@ class Task:
     @property
     def of(self) -> Technique:
         """The technique, with its codec."""
-        if self.technique in QUERIES:
-            return QUERIES[self.technique]
         known = named(self.database, self.direction, self.technique)
         return with_codec(known, self.codec) if self._with_codec else known
 
@@ -162,72 +113,37 @@ def with_codec(one: Technique, codec: str) -> Technique:
 
 
 def codecs(database: Database, direction: Direction, name: str) -> tuple[str, ...]:
-    """What the path of a technique can be compressed with, and is compared."""
+    """What the path of a technique is compressed with."""
     if database == "clickhouse" and name == WITH_CODECS[direction]:
         return "none", *CODECS
-    if database == "clickhouse" and name in OWN_CODECS:
-        return ("zstd" if direction == "read" else OWN_CODECS[name],)
-    return ("none",)
+    return (OWN_CODECS.get(name, "none") if direction == "write" else "none",)
 
 
-def tasks(roads: str, links: tuple[Link, ...]) -> list[Task]:
-    """Everything that is measured over these networks; raises ValueError for an effort that is not known."""
-    if roads not in ROADS:
-        raise ValueError(f"ROADS={roads!r}: choose from {', '.join(ROADS)}")
+def tasks() -> list[Task]:
+    """Everything that is measured."""
     planned = []
     for (database, direction), names in COMPARED.items():
-        every = {"least": names[1:2], "all": (*names, *FURTHER[database, direction])}.get(roads, names)
-        for name in every:
-            for link in links:
-                for codec in codecs(database, direction, name):
-                    planned.append(Task(database, direction, name, codec, link.name))
-                    if _encrypted(roads, link, name, codec):
-                        planned.append(Task(database, direction, name, codec, link.name, "tls"))
-    planned += [Task("postgres", "read", name, "none", link.name) for name in QUERIES for link in links]
-    return planned + pooled(roads, links[0])
+        for name in names:
+            for link in LINKS:
+                planned += [
+                    Task(database, direction, name, codec, link.name) for codec in codecs(database, direction, name)
+                ]
+                if name in ENCRYPTED:
+                    planned.append(Task(database, direction, name, "none", link.name, "tls"))
+    return planned + pooled()
 
 
-ROADS = ("least", "few", "networks", "all")
+def pooled() -> list[Task]:
+    """What is tried through PgBouncer: the first technique of Polars of each direction, driver, family, connections.
 
-
-def _encrypted(roads: str, link: Link, name: str, codec: str) -> bool:
-    if link == AS_IT_IS:
-        return False
-    return roads == "all" or (name in ENCRYPTED and link in FEW[:2] and codec == "none")
-
-
-def pooled(roads: str, link: Link) -> list[Task]:
-    """What is tried through PgBouncer, over this network: at the effort `all` every technique that needs no file.
-
-    Else the first technique of Polars of each direction, driver, family and number of connections, for two that read
-    share a snapshot, and of upserts, which make tables that are temporary; of the least effort, of reads with COPY
-    over one.
+    A technique that wants an empty table cannot be called again over its connection, and one of pg_parquet leaves a
+    file: what they do says nothing of the pooler.
     """
     chosen: dict[tuple[str, ...], Technique] = {}
-    for one in (*techniques("postgres"), *upserts("postgres")):
-        # Everyday ones take long for many rows, and prepare and set no other way than these. Who wants an empty table
-        # cannot be called again over its connection: what it does then says nothing of the pooler.
-        if one.origin in ("published", "beyond", "upsert") and not {"pg_parquet", "empty_table"} & {*one.requires}:
-            kind: tuple[str, ...] = (one.name,)
-            if roads != "all":
-                kind = (one.direction, one.driver, one.family, str(one.connections), str(one.origin == "upsert"))
-            if roads == "all" or one.frame == "polars":
-                chosen.setdefault(kind, one)
-    few = [*chosen.values()]
-    if roads == "least":
-        few = [one for one in few if (one.direction, one.family, one.connections) == ("read", "copy_binary", 1)]
-    return [Task(one.database, one.direction, one.name, "none", link.name, via="pgbouncer") for one in few]
-
-
-def chosen_links(roads: str, mode: str) -> tuple[Link, ...]:
-    """The networks of an effort; to servers that others run there is one."""
-    if mode != "embedded":
-        return (AS_IT_IS,)
-    return {"least": FEW[:2], "few": FEW}.get(roads, LINKS)
-
-
-def patience_seconds(values: Mapping[str, Any]) -> int:
-    """For how many seconds more a cell may take: what the slowest network takes for so many rows, and what is tried."""
-    planned = len(tasks(values.get("roads", "few"), LINKS))
-    passes: int = values.get("passes", 1) + values.get("warmup", 0)
-    return planned * passes * (2 + int(values.get("rows", 0)) // 20_000)
+    for one in techniques("postgres"):
+        usual = one.origin in ("published", "beyond") and not {"pg_parquet", "empty_table"} & {*one.requires}
+        if usual and one.frame == "polars":
+            chosen.setdefault((one.direction, one.driver, one.family, str(one.connections)), one)
+    return [
+        Task("postgres", one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer") for one in chosen.values()
+    ]

@@ -2,112 +2,287 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Self
 
+import psycopg
 from IPython.display import SVG, Markdown
 
-from framehaul.errors import UnavailableError
-from framehaul.harness.passes import Pass, attempt, columns_of
+from framehaul import servers
+from framehaul.data import generator
+from framehaul.data.schema import ANALYTICS_METRICS
+from framehaul.errors import UnavailableError, WrongResultError
+from framehaul.harness import measure
+from framehaul.harness.environment import server_versions
+from framehaul.harness.meter import Meter
+from framehaul.harness.passes import Pass, columns_of, describe
 from framehaul.harness.recording import Recording, recording, which
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Listing
 from framehaul.results import store
-from framehaul.servers.network import Link
-from framehaul.studies.network import STUDY, catalog, process, report
-from framehaul.studies.network.catalog import Task
-from framehaul.studies.network.process import Inside
-from framehaul.studies.network.queries import CALLS, QUERIES
+from framehaul.servers import PostgresServer, Servers
+from framehaul.servers.embedded import home_of_a_run
+from framehaul.servers.network import Certificate, Link, Relaying, certificate, relaying
+from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
+from framehaul.settings import Settings
+from framehaul.studies.network import STUDY, report
+from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task, tasks
 from framehaul.studies.network.rows import Result
-from framehaul.studies.network.wanted import AS_IT_IS, NAMESPACES, RELAY, Wanted
-from framehaul.techniques.registry import Database
+from framehaul.techniques.registry import DATABASES
+
+HOW = (
+    "a relay in a process of its own, which holds each piece for half the RTT and lets no more through than the rate. "
+    "TCP ends in it and begins anew"
+)
+PINGS = 11
+BULK_ROWS, SMALL_BULK_ROWS = 64, 4
+"""Of a megabyte each, where there is no limit, and at 100 Mbit/s."""
+CALLS, REUSED_ROWS = 7, 700
+"""Over one connection of PgBouncer: psycopg prepares a query when it comes for the sixth time, asyncpg keeps each.
+https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
+OURS_ONLY = "this study shapes the road to servers that this project runs; SERVERS=external has a road of its own"
 
 
-def run(*, rows: int, passes: int, warmup: int, seed: int, roads: str) -> Roads:
-    """Measure over networks of our own, or over the road that is there, and write `results/network.csv`.
+@dataclass
+class Roads:
+    """The servers, and what stands before them; a reason in place of what cannot be had."""
 
-    Warm-ups are made over the shortest of the networks: what they warm does not depend on that. Raises ValueError for a
-    parameter that makes no sense, ServerError and ResultsError for what their names say.
+    both: Servers
+    shaped: Relaying
+    tls: Relaying | str
+    made: Certificate | None
+    pooler: Pooler | str
+
+    def server(self, task: Task) -> servers.PostgresServer | servers.ClickHouseServer:
+        """The server as a task reaches it; raises UnavailableError where there is no such way."""
+        server = self.both.of(task.database)
+        if task.via == "pgbouncer":
+            if isinstance(self.pooler, str):
+                raise UnavailableError(self.pooler)
+            return self.pooler.server
+        relays = [] if task.network == LOOPBACK.name else [self.shaped]
+        if task.encryption == "tls":
+            if isinstance(self.tls, str):
+                raise UnavailableError(self.tls)
+            relays.insert(0, self.tls)
+        for relay in relays:
+            if isinstance(server, PostgresServer):
+                server = replace(server, port=relay.port(server.port))
+            else:
+                http_port, native_port = relay.port(server.http_port), relay.port(server.native_port)
+                server = replace(server, http_port=http_port, native_port=native_port)
+        if task.encryption == "none":
+            return server
+        if isinstance(server, PostgresServer):
+            assert self.made is not None
+            return replace(server, options=(("sslmode", "verify-full"), ("sslrootcert", str(self.made.authority))))
+        return replace(server, secure=True)
+
+    def meter(self, task: Task) -> Meter:
+        """Counts the CPU time of the server, and of what ends TLS or pools before it, as the server's."""
+        processes = [self.both.of(task.database).process_id]
+        if task.via == "pgbouncer" and isinstance(self.pooler, Pooler):
+            processes.append(self.pooler.process_id)
+        if task.encryption == "tls" and isinstance(self.tls, Relaying):
+            processes.append(self.tls.process_id)
+        return Meter(*processes)
+
+
+@contextmanager
+def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
+    """What stands between clients and these servers, while the block lasts."""
+    ports = [both.postgres.port, both.clickhouse.http_port, both.clickhouse.native_port]
+    with ExitStack() as stack:
+        home = stack.enter_context(home_of_a_run(settings.state_dir, "network"))
+        made = None
+        ended: Relaying | str
+        try:
+            made = certificate(home)
+            ended = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
+            stack.enter_context(_trusted(made))
+        except UnavailableError as error:
+            ended = str(error)
+        pooled: Pooler | str
+        try:
+            pooled = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
+        except UnavailableError as error:
+            pooled = str(error)
+        behind = [*ports, *(ended.port(port) for port in ports if isinstance(ended, Relaying))]
+        yield Roads(both, stack.enter_context(relaying(*behind)), ended, made, pooled)
+
+
+@contextmanager
+def _trusted(made: Certificate) -> Iterator[None]:
+    """While the block lasts, OpenSSL, and so Python, looks for authorities in this file alone."""
+    before = os.environ.get("SSL_CERT_FILE")
+    os.environ["SSL_CERT_FILE"] = str(made.authority)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SSL_CERT_FILE"]
+        else:
+            os.environ["SSL_CERT_FILE"] = before
+
+
+def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
+    """Measure over networks made by a relay, and write `results/network.csv`.
+
+    Warm-ups are made over loopback: what they warm does not depend on the network. Raises ValueError for a parameter
+    that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
     rounds = Rounds(passes, warmup, seed)
-    terms = {"rows": rows, "roads": roads, **vars(rounds)}
-    with recording(STUDY.notebook, STUDY.results, Result, "pass", terms) as this_run, ExitStack() as stack:
-        links = catalog.chosen_links(roads, this_run.settings.servers)
-        planned = catalog.tasks(roads, links)
-        if this_run.settings.servers == "external":  # whose address says what lies before it
-            planned = [task for task in planned if task.via == "direct"]
-        this_run.say("starting servers and networks")
-        inside, road = _started(stack, rows, seed, links, planned)
-        this_run.metadata |= terms | inside.found
-        if road == AS_IT_IS and (told := report.nearest(inside.found)):
-            this_run.say(told)
-        of_links = {link.name: link for link in links}
-
-        def row(task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-            return _row(this_run.run_id, inside.found, of_links[task.network], rows, task, number, outcome)
-
-        interruptible(lambda stop: _measure(this_run, inside, planned, rounds, row, stop))
-    return Roads.load(this_run.settings)
-
-
-def _started(
-    stack: ExitStack, rows: int, seed: int, links: tuple[Link, ...], planned: list[Task]
-) -> tuple[Inside, str]:
-    """The process inside, over the best road that this system gives."""
-    frames: list[str] = sorted({task.of.frame for task in planned})
-    databases: list[Database] = sorted({task.database for task in planned})
-    wanted = Wanted(rows, seed, NAMESPACES, [link.name for link in links], frames, databases)
-    if links == (catalog.AS_IT_IS,):
-        return stack.enter_context(process.started(replace(wanted, road=AS_IT_IS))), AS_IT_IS
-    try:
-        return stack.enter_context(process.started(wanted)), NAMESPACES
-    except UnavailableError as error:
-        inside = stack.enter_context(process.started(replace(wanted, road=RELAY)))
-        inside.found["without_namespaces"] = str(error)
-        return inside, RELAY
+    terms = {"rows": rows, **vars(rounds)}
+    with (
+        recording(STUDY.notebook, STUDY.results, Result, "pass", terms) as this_run,
+        servers.running(this_run.settings) as both,
+    ):
+        this_run.metadata |= terms | {
+            "servers": both.mode, "how": HOW, "server": {"version": "; ".join(server_versions(both).values())},
+        }  # fmt: skip
+        if both.mode == "external":
+            record, _ = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
+            in_rounds(tasks(), Rounds(passes), _external, record)
+        else:
+            with opened(this_run.settings, both) as roads:
+                this_run.metadata["pgbouncer"] = None if isinstance(roads.pooler, str) else roads.pooler.version
+                this_run.metadata["links"] = {link.name: _measured(roads, link) for link in LINKS}
+                interruptible(lambda stop: _measure(this_run, roads, rows, rounds, stop))
+    return Network.load(this_run.settings)
 
 
-def _measure(
-    this_run: Recording, inside: Inside, planned: list[Task], rounds: Rounds,
-    row: Callable[[Task, int, Pass[dict[str, Any]]], Result], stop: threading.Event,
-) -> None:  # fmt: skip
-    record, finished = this_run.passes(row)
-    left = [task for task in planned if not all(finished(task, at) for at in range(1, rounds.passes + 1))]
-    nearest = {(task.database, task.direction, task.technique, task.codec): task for task in reversed(left)}
-    this_run.expect(rounds.warmup * len(nearest) + rounds.passes * len(planned))
-    for _ in range(rounds.warmup):
-        for task in nearest.values():
-            if stop.is_set():
-                raise KeyboardInterrupt
-            this_run.progress(f"warm-up: {task.words}")
-            attempt(lambda: inside.measure(task), failures=NOT_OF_A_PASS)  # noqa: B023
-    in_rounds(
-        planned, replace(rounds, warmup=0), lambda task, _: inside.measure(task), record, stop=stop, finished=finished,
-        progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"), failures=NOT_OF_A_PASS,
-    )  # fmt: skip
+def _external(*_: object) -> dict[str, Any]:
+    raise UnavailableError(OURS_ONLY)
 
 
-NOT_OF_A_PASS: tuple[type[Exception], ...] = ()
-"""What a pass raises comes as its outcome; what is raised besides is the end of the run: the process has ended."""
+def _measured(roads: Roads, link: Link) -> dict[str, float]:
+    """RTT and rate of a network, as a query that returns at once and one large answer see them."""
+    roads.shaped.use(link)
+    server = roads.server(Task("postgres", "read", "", "none", link.name))
+    assert isinstance(server, PostgresServer)
+    megabytes = SMALL_BULK_ROWS if 0 < link.mbit_per_s < 1000 else BULK_ROWS  # noqa: PLR2004  half a second, about
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        times = []
+        for _ in range(PINGS):
+            begun = time.perf_counter()
+            connection.execute("SELECT 1")
+            times.append(time.perf_counter() - begun)
+        begun, received = time.perf_counter(), 0
+        copied = f"COPY (SELECT repeat(md5('a'), 32768) FROM generate_series(1, {megabytes})) TO STDOUT"
+        with connection.cursor().copy(copied.encode()) as pieces:
+            received = sum(map(len, pieces))
+        seconds = time.perf_counter() - begun
+    return {"rtt_ms": median(times) * 1e3, "mbit_per_s": received * 8 / seconds / 1e6}
 
 
-def _row(
-    run_id: str, found: dict[str, Any], link: Link, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]
-) -> Result:
-    one, measured = task.of, found["links"].get(catalog.road_to(task.database, task.network), {})
-    ended = columns_of(outcome)
+def _measure(this_run: Recording, roads: Roads, rows: int, rounds: Rounds, stop: threading.Event) -> None:
+    record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
+    this_run.expect((rounds.warmup + rounds.passes) * len(tasks()))
+    with Moves(roads, rows, rounds.seed) as moves:
+        in_rounds(
+            tasks(), rounds, moves.measured, record, stop=stop, finished=finished,
+            progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
+        )  # fmt: skip
+
+
+class Moves:
+    """Makes passes over the same rows, of which tables are there for as long as the block lasts."""
+
+    def __init__(self, roads: Roads, rows: int, seed: int) -> None:
+        self._roads, self._rows = roads, rows
+        self._content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
+        self._links = {link.name: link for link in LINKS}
+        self._reused: set[Task] = set()
+        self._of: dict[tuple[str, str], measure.Passes] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._runner = stack.enter_context(asyncio.Runner())
+            read = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_read")
+            for database in DATABASES:
+                server = self._roads.both.of(database)
+                for table, direction in ((ANALYTICS_METRICS, "write"), (read, "read")):
+                    passes = measure.Passes(server, table, self._content, [direction], ["polars"])
+                    self._of[database, direction] = stack.enter_context(passes)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def measured(self, task: Task, number: int) -> dict[str, Any]:
+        """One pass: the columns of its row that were measured; raises what `attempt` takes for the end of a pass.
+
+        That a technique does not work through a pooler is a finding: such a pass is skipped, with the error.
+        """
+        if number < 1 and (task.network != LOOPBACK.name or task.via != "direct"):
+            return {}
+        self._roads.shaped.use(self._links[task.network])
+        if task.via == "direct":
+            return self._runner.run(self._one(task))
+        does_not = "does not work through PgBouncer in transaction mode"
+        try:
+            measured = self._runner.run(self._one(task))
+            does_not = f"works once, but {does_not} when a connection is used again"
+            if task not in self._reused:
+                self._runner.run(self._several(task))
+                self._reused.add(task)
+        except (UnavailableError, WrongResultError):
+            raise
+        except Exception as error:
+            raise UnavailableError(f"{does_not}: {describe(error)}") from error
+        return measured
+
+    async def _one(self, task: Task) -> dict[str, Any]:
+        counts: dict[str, int] = {}
+        way = _way(self._roads, task, counts)
+        moved = await self._of[task.database, task.direction].one(task.of, 1, lambda: nullcontext(way))
+        values = {"seconds": moved.seconds, "rows_per_s": self._rows / moved.seconds, "dtypes": moved.dtypes}
+        return values | vars(moved.usage) | counts
+
+    async def _several(self, task: Task) -> None:
+        """Several calls over one connection of PgBouncer, whose transactions go to several servers."""
+        way = _way(self._roads, task, {})
+        if isinstance(self._roads.pooler, Pooler):
+            fill(self._roads.pooler.server)
+        table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self._content.slice(0, REUSED_ROWS)
+        passes = measure.Passes(self._roads.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
+        with passes as again:
+            await again.one(task.of, 1, lambda: nullcontext(way))
+
+
+def _way(roads: Roads, task: Task, counts: dict[str, int]) -> measure.Way:
+    """How a task reaches its server; what the relay carries meanwhile is put into `counts`."""
+
+    @contextmanager
+    def counting() -> Iterator[None]:
+        before = roads.shaped.carried_bytes()
+        yield
+        if task.network != LOOPBACK.name:
+            counts["wire_bytes"] = roads.shaped.carried_bytes() - before
+
+    return measure.Way(roads.server(task), roads.meter(task), counting)
+
+
+def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
+    one, link = task.of, next(link for link in LINKS if link.name == task.network)
+    measured = this_run.metadata.get("links", {}).get(link.name, {})
     return Result(
-        **which(one), run_id=run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
-        contract=one.contract.kind if one.contract else None, codec=task.codec,
-        network=task.network, encryption=task.encryption, via=task.via, task=task.words, how=found["how"],
-        asked_rtt_ms=link.rtt_ms or None, asked_mbit_per_s=link.mbit_per_s or None, rtt_ms=measured.get("rtt_ms"),
-        mbit_per_s=measured.get("mbit_per_s"), rows=CALLS if one.name in QUERIES else rows, pass_=number, **ended,
+        **which(one), run_id=this_run.run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
+        contract=one.contract.kind if one.contract else None, codec=task.codec, network=task.network,
+        encryption=task.encryption, via=task.via, task=task.words, asked_rtt_ms=link.rtt_ms or None,
+        asked_mbit_per_s=link.mbit_per_s or None, rtt_ms=measured.get("rtt_ms"), mbit_per_s=measured.get("mbit_per_s"),
+        rows=rows, pass_=number, **columns_of(outcome),
     )  # fmt: skip
 
 
@@ -116,61 +291,39 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     passes = store.read(directory / STUDY.results, Result)
     found = store.read_metadata(directory)["runs"][STUDY.notebook]
     blocks = {
-        "links": f"{how_text(found)}\n\n{report.links_table(found)}",
+        "how": how_text(found),
+        "findings": report.findings_text(passes),
         "fastest": str(report.fastest_table(passes)),
         "codecs": str(report.codecs_table(passes)),
-        "connections": str(report.connections_table(passes)),
-        "tls": str(report.encryption_by_network(passes)),
-        "round-trips": str(report.round_trips_table(passes)),
-        "queries": str(report.queries_table(passes)),
         "pgbouncer": str(report.pooler_table(passes)),
-        "findings": report.findings_text(passes, found),
-        "advised": report.advised_text(passes),
     }
     return {f"network-{name}": text for name, text in blocks.items()}
 
 
 def how_text(found: dict[str, Any]) -> str:
     """What the networks of a run are made of."""
-    text = f"Made of: {found['how']}."
-    if control := found.get("congestion_control"):
-        text += f" Congestion control: {control}."
-    if reason := found.get("without_namespaces"):
-        text += f" ({reason}.)"
-    if version := found.get("pgbouncer"):
-        text += f" {version}."
-    return text
+    pooler = f" {found['pgbouncer']}." if found.get("pgbouncer") else ""
+    return f"The networks of this run are made of: {found['how']}.{pooler}"
 
 
-class Roads(Shown):
+class Network(Shown):
     """The passes of a run over networks."""
 
     study = STUDY
     fastest = view(report.fastest_table)
     codecs = view(report.codecs_table)
-    connections = view(report.connections_table)
     encryption = view(report.encryption_table)
-    round_trips = view(report.round_trips_table)
-    queries = view(report.queries_table)
     pooler = view(report.pooler_table)
     missing = view(report.missing_table)
 
     def answer(self) -> Markdown:
         """What stands out."""
-        return Markdown(report.findings_text(self.passes, self.run_metadata))
+        return Markdown(report.findings_text(self.passes))
 
     def how(self) -> Markdown:
-        """What the networks are made of, and which of them the roads to one's own servers are nearest to."""
-        told = report.nearest(self.run_metadata)
-        return Markdown(how_text(self.run_metadata) + (f"\n\n{told}" if told else ""))
-
-    def links(self) -> Listing:
-        """Each network as it was asked for and as it was measured."""
-        return report.links_table(self.run_metadata)
+        """What the networks are made of."""
+        return Markdown(how_text(self.run_metadata))
 
     def chart(self) -> SVG:
         """rows/s from network to network; also saved as a figure."""
         return self.saved(report.figure(self.passes))
-
-
-load = Roads.load

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
 import logging
 import os
 import tempfile
 import threading
-import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import psutil
@@ -21,16 +21,14 @@ from framehaul.servers import Servers
 from framehaul.settings import Settings
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 CONNECT_SECONDS = 10
 START_SECONDS = 60
-POLL_SECONDS = 0.2
-"""How often a wait for partitions looks whether it was told to stop, and whether the workers are still there."""
 GONE_SECONDS = 60
 """How long a cluster may be without workers: those that died are started again, where somebody watches over them."""
-SAME_VERSIONS = ("cloudpickle", "dask", "distributed", "framehaul", "polars", "pyarrow")
-"""Packages whose objects travel between here and the workers."""
+SAME_VERSIONS = ("framehaul", "polars", "pyarrow")
+"""Packages, besides those of Dask's own list, whose objects travel between here and the workers."""
 # One core for each worker, as if each were a machine of its own; Polars and Arrow would take all that there are.
 WORKER_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "ARROW_NUM_THREADS": "1"}
 
@@ -63,36 +61,25 @@ class Cluster:
 
         `name` begins the keys of the tasks, which logs show. After an error, which is raised, what waits is not begun.
         """
-        from distributed import wait
+        from distributed import as_completed
 
         here = self.addresses
         chosen = here[:workers] if workers is not None and workers < len(here) else None
+        # Others than the chosen take over when all of those have died.
         futures = [
-            self.client.submit(work, item, key=f"{name}-{number}", workers=chosen, pure=False)
+            self.client.submit(work, item, key=f"{name}-{number}", workers=chosen, allow_other_workers=bool(chosen),
+                               pure=False)
             for number, item in enumerate(items)
-        ]
-        waiting: set[Future[Any]] = set(futures)
-        last_seen = time.monotonic()
+        ]  # fmt: skip
         try:
-            while waiting:
-                try:
-                    with self.client.as_current():
-                        done = wait(waiting, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").done
-                except TimeoutError:
-                    done = set()
-                for future in done:
-                    future.result()
-                    self.progress()
-                waiting -= done
+            for future in as_completed(futures, loop=self.client.loop):
+                future.result()
+                self.progress()
                 if self.stop.is_set():
                     raise KeyboardInterrupt
-                if set(chosen or self.addresses) & set(self.addresses):
-                    last_seen = time.monotonic()
-                elif time.monotonic() > last_seen + (0 if chosen else GONE_SECONDS):
-                    raise ClusterError("all workers that this was given to are gone")
             return [future.result() for future in futures]
         finally:
-            self.client.cancel(list(waiting))
+            self.client.cancel(futures)
 
     def cpu_s(self) -> float:
         """CPU seconds of all workers so far."""
@@ -137,6 +124,7 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
         tempfile.TemporaryDirectory(prefix="framehaul-workers-") as scratch,
         # Neither a dashboard nor its data over HTTP, for any account of this machine could look. And nothing is left.
         dask.config.set({
+            "distributed.scheduler.no-workers-timeout": f"{GONE_SECONDS}s",
             "distributed.scheduler.http.routes": [], "distributed.worker.http.routes": [],
             "temporary-directory": scratch,
         }),
@@ -160,22 +148,14 @@ def opened(settings: Settings, workers: int) -> Iterator[Cluster]:
 
 
 def check_workers(client: Client) -> None:
-    """Raises ClusterError without workers, and where they are not what this process is."""
+    """Raises ClusterError without workers, and where their packages are not those of this process."""
     if not client.nthreads():
         raise ClusterError("the scheduler has no workers; start some with `dask worker`")
-    here = dict(zip(SAME_VERSIONS, map(importlib.metadata.version, SAME_VERSIONS), strict=True))
-    for package, version in here.items():
-        try:
-            versions = set(client.run(importlib.metadata.version, package).values())
-        except importlib.metadata.PackageNotFoundError:
-            raise ClusterError(
-                f"a worker does not have {package}: install the same framehaul, {here['framehaul']}, where it runs"
-            ) from None
-        if versions != {version}:
-            raise ClusterError(
-                f"workers have {package} {', '.join(sorted(versions))}, and here it is {version}: "
-                "install the same there"
-            )
+    with warnings.catch_warnings(record=True) as told:  # what it finds it warns of
+        warnings.simplefilter("always")
+        client.get_versions(check=True, packages=SAME_VERSIONS)
+    if told:
+        raise ClusterError(f"install the same packages where the workers run. {told[0].message}")
 
 
 def check_reachable(cluster: Cluster, both: Servers, directory: Path) -> None:

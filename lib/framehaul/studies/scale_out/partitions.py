@@ -42,7 +42,7 @@ class Partition:
 class Piece:
     """A run of rows or pages of something named, `start` included, `stop` not."""
 
-    name: tuple[str, ...]
+    name: str
     start: int
     stop: int
 
@@ -120,7 +120,7 @@ def frame_of(path: Path, table: Table) -> pl.DataFrame:
     return pl.read_parquet(path).select(table.column_names).cast(pl.Schema(table.polars_schema))
 
 
-def spread(sizes: dict[tuple[str, ...], int], pieces: int) -> list[list[Piece]]:
+def spread(sizes: dict[str, int], pieces: int) -> list[list[Piece]]:
     """What is so large each, laid end to end and cut into so many lists of about the same size; all of it, once."""
     total = sum(sizes.values())
     cuts = [total * at // pieces for at in range(pieces + 1)]

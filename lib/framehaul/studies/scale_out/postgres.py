@@ -149,13 +149,13 @@ class PostgresTarget:
                 f"SELECT relid AS leaf FROM pg_partition_tree({name}) WHERE isleaf UNION SELECT {name}::regclass"
                 ") AS leaves ORDER BY leaf::oid".encode()
             ).fetchall()
-            sizes: dict[tuple[str, ...], int] = {(str(leaf),): int(pages) for leaf, pages in leaves}
+            sizes = {str(leaf): int(pages) for leaf, pages in leaves}
             yield [PostgresPiece(snapshot, self._query(piece)) for piece in spread(sizes, pieces)]
 
     def _query(self, pieces: list[Piece]) -> str:
         select = f"SELECT {self.table.postgres_columns} FROM"
         return " UNION ALL ".join(
-            f"{select} ONLY {piece.name[0]} WHERE ctid >= '({piece.start},0)' AND ctid < '({piece.stop},0)'"
+            f"{select} ONLY {piece.name} WHERE ctid >= '({piece.start},0)' AND ctid < '({piece.stop},0)'"
             for piece in pieces
         ) or f"{select} {self.table.postgres_name} WHERE false"  # fmt: skip
 

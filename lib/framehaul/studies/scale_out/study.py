@@ -1,17 +1,15 @@
-"""Throughput against workers and partitions, both ways, on PostgreSQL, ClickHouse and ClickHouse over shards."""
+"""Throughput against workers and partitions, both ways, on PostgreSQL and ClickHouse."""
 
 from __future__ import annotations
 
-import socket
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 import polars as pl
 from IPython.display import SVG, Markdown
@@ -32,23 +30,21 @@ from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Listing
 from framehaul.results import store
 from framehaul.results.store import Status
-from framehaul.servers import ClickHouseServer, PostgresServer
+from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.settings import load_settings
-from framehaul.studies.scale_out import STUDY, moves, report, shards
+from framehaul.studies.scale_out import STUDY, moves, report
 from framehaul.studies.scale_out.clickhouse import ClickHouseTarget
 from framehaul.studies.scale_out.cluster import Cluster, check_reachable, opened
 from framehaul.studies.scale_out.partitions import Partition, frame_of, make, of_directory
 from framehaul.studies.scale_out.postgres import PostgresTarget
 from framehaul.studies.scale_out.targets import Target, new_run
 from framehaul.techniques import Technique
-from framehaul.techniques.registry import Database, Direction
+from framehaul.techniques.registry import DATABASES, Database, Direction
 
-type Place = tuple[PostgresServer | ClickHouseServer, ...]
-"""A server, or shards of which the first is asked."""
+type Server = PostgresServer | ClickHouseServer
 
-DATABASES = ("postgres", "clickhouse", "clickhouse_shards")
 TECHNIQUES = {
     ("postgres", "write"): "polars_pgpq_key_last",
     ("postgres", "read"): "polars_asyncpg_copy_decoded",
@@ -56,7 +52,6 @@ TECHNIQUES = {
     ("clickhouse", "read"): "polars_http_client_native_decoded",
 }
 """Of the fastest over one connection: several workers have one each."""
-LOOPBACK_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ class Pass:
 class Task:
     """What a pass does."""
 
-    database: str
+    database: Database
     direction: Direction
     workers: int
     partitions: int
@@ -96,13 +91,12 @@ class Task:
     @property
     def technique(self) -> Technique:
         """How each worker moves a partition."""
-        kind: Database = "postgres" if self.database == "postgres" else "clickhouse"
-        return moves.technique_of(kind, self.direction, TECHNIQUES[kind, self.direction])
+        return moves.technique_of(self.database, self.direction, TECHNIQUES[self.database, self.direction])
 
     @property
     def label(self) -> str:
         """Names it for people."""
-        return f"{report.PLACES[self.database]} {self.direction}, {self.workers} workers, {self.partitions} partitions"
+        return f"{DATABASES[self.database]} {self.direction}, {self.workers} workers, {self.partitions} partitions"
 
 
 class ScaleOut(Shown):
@@ -112,34 +106,13 @@ class ScaleOut(Shown):
     table = view(report.speed_table)
     missing = view(report.missing_table)
 
-    @property
-    def machine(self) -> report.Machine:
-        """Where the run was made."""
-        return report.Machine.of(self.metadata, STUDY.notebook)
-
     def chart(self, across: Literal["workers", "partitions"]) -> SVG:
-        """Throughput and efficiency against `workers` or `partitions`; also saved as a figure."""
+        """Throughput against `workers` or `partitions`; also saved as a figure."""
         return self.saved(report.figure(self.passes, across), across)
 
-    def saturation(self) -> Listing:
-        """What a pass takes of CPU and network, and which of them it waits for."""
-        return report.saturation_table(self.passes, self.machine)
-
-    def model(self) -> Listing:
-        """What more workers would give."""
-        return report.model_table(self.passes, self.machine)
-
-    def laws(self) -> Markdown:
-        """The laws that predict it, and why there are no others."""
-        return Markdown(report.laws_text(self.passes, self.machine))
-
     def answer(self) -> Markdown:
-        """What more workers gain, and what they wait for."""
-        return self.findings()
-
-    def findings(self) -> Markdown:
-        """What stands out."""
-        return Markdown(report.findings_text(self.passes, self.machine))
+        """How much faster more workers are."""
+        return Markdown(report.findings_text(self.passes))
 
     def dask(self) -> Listing | Markdown:
         """What a Dask dataframe of each table counted, against what was sent."""
@@ -173,40 +146,31 @@ def run(
         record, finished = this_run.passes(partial(_row, this_run.run_id, rows))
         both = stack.enter_context(servers.running(this_run.settings))
         this_run.metadata |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
-        places: dict[str, Place] = {"postgres": (both.postgres,), "clickhouse": (both.clickhouse,)}
-        without_shards = ""
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
         except UnavailableError as error:
-            reason, planned = str(error), tasks(DATABASES, workers, partitions)
+            reason, planned = str(error), tasks(workers, partitions)
             in_rounds(planned, Rounds(passes), lambda *_: _unavailable(reason), record, finished=finished)
         else:
             shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
             home = Path(stack.enter_context(shared))
             check_reachable(cluster, both, home)
-            try:
-                places["clickhouse_shards"] = stack.enter_context(shards.running(this_run.settings))
-            except UnavailableError as error:
-                without_shards = str(error)
             there = len(cluster.addresses)
             workers = sorted({min(count, there) for count in workers})
-            planned = tasks(DATABASES, workers, partitions)
-            this_run.expect(sum(task.partitions for task in planned if task.database in places) * (warmup + passes))
-            haul = _Haul(cluster, places, table, home, {len(given): given} if given else {})
+            planned = tasks(workers, partitions)
+            this_run.expect(sum(task.partitions for task in planned) * (warmup + passes))
+            haul = _Haul(cluster, both, table, home, {len(given): given} if given else {})
 
             def progress(task: Task, _: int) -> None:
                 cluster.progress = partial(this_run.progress, task.label)
-
-            def measured(task: Task, number: int) -> dict[str, Any]:
-                return haul.measured(task, number) if task.database in places else _unavailable(without_shards)
 
             def work(stop: threading.Event) -> None:
                 cluster.stop = stop
                 try:
                     haul.prepare(rows, seed, partitions)
-                    in_rounds(planned, rounds, measured, record, stop=stop, progress=progress, finished=finished,
+                    in_rounds(planned, rounds, haul.measured, record, stop=stop, progress=progress, finished=finished,
                               home=home)  # fmt: skip
-                    this_run.metadata["dask"] = {database: haul.counted(database) for database in places}
+                    this_run.metadata["dask"] = haul.counted()
                 finally:
                     haul.drop()
 
@@ -215,7 +179,6 @@ def run(
             this_run.metadata |= {
                 "what": f"{rows:,} rows, {passes} passes, {listed[0]} workers, {listed[1]} partitions",
                 "server": server_versions(both), "local": cluster.local,
-                "loopback_bytes_per_s": loopback_bytes_per_s() if cluster.local else None,
             }  # fmt: skip
     return ScaleOut.load(this_run.settings)
 
@@ -246,28 +209,30 @@ def rows_by(column: str, target: Target, technique: Technique, pieces: int, clus
     return {value: int(count) for value, count in counts.items()}
 
 
-def tasks(databases: Sequence[str], workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
+def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
     """What each round does."""
     most = max(partitions)
     pairs = dict.fromkeys([*((count, most) for count in workers), *((max(workers), count) for count in partitions)])
+    databases: tuple[Database, ...] = ("postgres", "clickhouse")
     directions: tuple[Direction, ...] = ("write", "read")
     return [Task(database, direction, *pair) for database in databases for direction in directions for pair in pairs]
 
 
-def target_on(place: Place, table: Table) -> Target:
-    """The table on a server, or on shards, in a new run."""
-    if isinstance(place[0], PostgresServer):
-        return PostgresTarget(place[0], table, new_run())
-    return ClickHouseTarget(cast("tuple[ClickHouseServer, ...]", place), table, new_run())
+def target_on(server: Server, table: Table) -> Target:
+    """The table on a server, in a new run."""
+    if isinstance(server, PostgresServer):
+        return PostgresTarget(server, table, new_run())
+    return ClickHouseTarget(server, table, new_run())
 
 
 class _Haul:
     """The data sets of a run, by how many partitions they have, its servers and its workers."""
 
     def __init__(
-        self, cluster: Cluster, places: dict[str, Place], table: Table, home: Path, sets: dict[int, list[Partition]]
+        self, cluster: Cluster, both: Servers, table: Table, home: Path, sets: dict[int, list[Partition]]
     ) -> None:
-        self._cluster, self._places, self._table, self._home, self._sets = cluster, places, table, home, sets
+        self._cluster, self._table, self._home, self._sets = cluster, table, home, sets
+        self._servers: dict[Database, Server] = {"postgres": both.postgres, "clickhouse": both.clickhouse}
         self._reference = table.renamed(f"{table.name}_sent")
         self._wire_bytes: dict[Task, int] = {}
 
@@ -283,36 +248,35 @@ class _Haul:
         self._fingerprint = content_fingerprint(*frames)
         self._content = pl.concat(frames)
         content = from_polars(self._content, self._table)
-        self._expected = {database: Expected(self._table, content) for database in self._places}
-        for database, place in self._places.items():
-            self._expected[database].keep_reference(tables_of(place[0]), self._reference)
+        self._expected = {database: Expected(self._table, content) for database in self._servers}
+        for database, server in self._servers.items():
+            self._expected[database].keep_reference(tables_of(server), self._reference)
             # What the first read reads, when no write comes before it.
             technique = Task(database, "write", 1, 1).technique
-            moves.write(target_on(place, self._table), technique, whole, self._cluster)
+            moves.write(target_on(server, self._table), technique, whole, self._cluster)
 
     def drop(self) -> None:
-        """Drop the tables; over shards, what they are over as well."""
-        for place in self._places.values():
-            tables_of(place[0]).drop(self._reference)
-            target_on(place, self._table).drop()
+        """Drop the tables."""
+        for server in self._servers.values():
+            tables_of(server).drop(self._reference)
+            target_on(server, self._table).drop()
 
     def measured(self, task: Task, number: int) -> dict[str, Any]:
         """One pass; in the warm-up the way to the server leads through a relay that counts, where it can."""
-        first, *others = self._places[task.database]
+        server = self._servers[task.database]
         counted = number < 1 and self._cluster.local
-        with relayed(first, Relay) if counted else nullcontext((first, None)) as (reached, relay):
-            values = self._checked(task, target_on((reached, *others), self._table))
+        with relayed(server, Relay) if counted else nullcontext((server, None)) as (reached, relay):
+            values = self._checked(task, target_on(reached, self._table))
             if relay is not None:
                 self._wire_bytes[task] = relay.total_bytes
         return values | {"wire_bytes": self._wire_bytes.get(task)}
 
     def _checked(self, task: Task, target: Target) -> dict[str, Any]:
         """What a pass took; raises WrongResultError unless every row is as it was sent, in any order."""
-        place, cluster = self._places[task.database], self._cluster
-        meter = Meter(*(server.process_id for server in place))
+        server, cluster = self._servers[task.database], self._cluster
+        meter = Meter(server.process_id)
         workers_cpu_s = cluster.cpu_s()
-        for server in place:
-            tables_of(server).quiesce()
+        tables_of(server).quiesce()
         meter.start()
         with tempfile.TemporaryDirectory(prefix="read-", dir=self._home) as name:
             directory = Path(name)
@@ -323,7 +287,7 @@ class _Haul:
             usage = meter.stop()
             workers_cpu_s = cluster.cpu_s() - workers_cpu_s
             if task.direction == "write":
-                wrong = self._expected[task.database].difference_on_server(tables_of(place[0]))
+                wrong = self._expected[task.database].difference_on_server(tables_of(server))
             else:
                 wrong = self._wrong_in(directory)
         values = {
@@ -341,36 +305,18 @@ class _Haul:
         same = content_fingerprint(*frames) == self._fingerprint
         return None if same else "other values arrived than were sent"
 
-    def counted(self, database: str) -> dict[str, Any]:
-        """What a Dask dataframe counts, and whether that is what was sent."""
-        technique = Task(database, "read", 1, 1).technique
+    def counted(self) -> dict[str, dict[str, Any]]:
+        """What a Dask dataframe of each table counts, and whether that is what was sent."""
         column = self._table.partition_by_month_of or self._table.key[-1]
-        target = target_on(self._places[database], self._table)
-        counts = rows_by(column, target, technique, max(self._sets), self._cluster)
-        return {"rows": sum(counts.values()), "values": len(counts), "column": column,
-                "as_sent": counts == dict(self._content[column].value_counts().iter_rows())}  # fmt: skip
-
-
-def loopback_bytes_per_s() -> float:
-    """How fast bytes go from one thread of this process to another over loopback: no less than a network gives."""
-    chunk = bytes(1 << 20)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def send() -> None:
-            with socket.create_connection(listener.getsockname()) as sender:
-                for _ in range(LOOPBACK_BYTES // len(chunk)):
-                    sender.sendall(chunk)
-
-        sending = threading.Thread(target=send, name="framehaul-loopback")
-        sending.start()
-        received, buffer = 0, bytearray(len(chunk))
-        with listener.accept()[0] as receiver:
-            begun = time.perf_counter()
-            while count := receiver.recv_into(buffer):
-                received += count
-        seconds = time.perf_counter() - begun
-        sending.join()
-    return received / seconds
+        sent = dict(self._content[column].value_counts().iter_rows())
+        counted: dict[str, dict[str, Any]] = {}
+        for database, server in self._servers.items():
+            technique = Task(database, "read", 1, 1).technique
+            counts = rows_by(column, target_on(server, self._table), technique, max(self._sets), self._cluster)
+            counted[database] = {
+                "rows": sum(counts.values()), "values": len(counts), "column": column, "as_sent": counts == sent
+            }  # fmt: skip
+        return counted
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
