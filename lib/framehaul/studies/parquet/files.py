@@ -272,10 +272,11 @@ def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str
                if one.type != sent_as.type]  # fmt: skip
     types, columns = ";".join(drifted) or EXACT, columns_in(sent.schema)
     ours, theirs = (content_of(table, columns, nan_is_null=False) for table in (sent, received))
-    if first_difference(ours, theirs) is None:
+    first = first_difference(ours, theirs)
+    if first is None:
         return None, types, "kept"
     wrong = difference_in_any_order(ours, theirs, key=())
-    return wrong, types, "" if wrong else "changed"
+    return (f"{wrong}: {first}", types, "") if wrong else (None, types, "changed")
 
 
 def _yes(value: bool) -> str:
