@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import signal
@@ -24,7 +23,7 @@ from numba.core.event import trigger_event
 
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness import measure, meter
+from framehaul.harness import measure
 from framehaul.harness.disturbance import AGAIN, PATIENCE, Disturbance
 from framehaul.harness.meter import Meter, Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
@@ -32,9 +31,7 @@ from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
-from framehaul.studies.transfers import study as transfers
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Key
 
 Recorded = list[tuple[str, int, Pass[Moved]]]
 SMALL = Rounds(passes=2, warmup=1, seed=1)
@@ -95,13 +92,6 @@ def test_every_pass_is_recorded_and_the_warm_up_is_not(servers: Servers) -> None
     (first, second) = (ended.values.usage for _, _, ended in recorded if isinstance(ended, Ok))
     assert first.peak_rss_bytes == second.peak_rss_bytes
     assert (first.peak_rss_bytes is not None) == (sys.platform == "linux")
-
-
-def test_without_warm_up_wire_bytes_stay_unknown(servers: Servers) -> None:
-    ((_, _, ended),) = run([named("clickhouse", "write", "polars_urllib_parquet")], servers.clickhouse, Rounds(1))
-    assert isinstance(ended, Ok)
-    assert ended.values.wire_bytes is None
-    assert ended.values.usage.peak_rss_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -175,11 +165,6 @@ def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int], m
         Rounds(*values)
 
 
-def test_rows_that_make_no_sense_are_named() -> None:
-    with pytest.raises(ValueError, match="ROWS=0"):
-        transfers.run("postgres", "write", rows=0, passes=1, warmup=0, seed=0)
-
-
 def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when numba finds nothing in its cache, and there is no warm-up."""
     monkeypatch.setattr("framehaul.harness.measure.disturbed", lambda *_: False)  # whatever else runs on this machine
@@ -199,11 +184,6 @@ def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypat
     assert isinstance(ended, Ok)
     assert times.seconds["compilation"] == pytest.approx(0.3, abs=0.1)
     assert ended.values.seconds <= times.seconds["clock"] + 1e-3
-
-
-def test_garbage_is_collected_again_after_a_run(servers: Servers, unsettled: None) -> None:
-    run([named("postgres", "write", "polars_psycopg_copy_text")], servers.postgres, Rounds(1))
-    assert gc.get_freeze_count() == 0
 
 
 BYTES = 100_000_000
@@ -241,45 +221,6 @@ def test_a_pass_finds_the_memory_that_earlier_ones_freed_unless_it_is_to_be_cold
         assert one.peak_rss_bytes > BYTES
 
 
-def test_memory_is_given_back_and_its_peak_reset_in_the_warm_up_only(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    reset = meter.reset_peak_rss
-
-    def resetting() -> int | None:
-        done.append("reset")
-        return reset()
-
-    monkeypatch.setattr(meter, "give_back_memory", lambda: done.append("given back"))
-    monkeypatch.setattr(meter, "reset_peak_rss", resetting)
-    monkeypatch.setattr(measure, "disturbed", lambda *_: False)  # no pass is made again
-    reader = named("postgres", "read", "polars_psycopg_copy_text")
-    for cold, expected in ((set[Key](), []), ({reader.key}, ["given back"] * 2)):
-        done.clear()
-        run([reader], servers.postgres, Rounds(2, 1), cold=cold)
-        assert done == ["given back", "reset", *expected]
-
-
-def test_a_warm_up_that_compiled_is_repeated_for_its_memory(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    disturbing(monkeypatch, itertools.repeat(0.0))  # whatever else the machine does
-    reader = named("postgres", "read", "polars_psycopg_copy_text")
-    taken: list[int] = []
-
-    def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        if not taken:
-            with trigger_event("numba:compile"):
-                taken.append(len(bytearray(os.urandom(BYTES))))
-        else:
-            taken.append(0)
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame
-
-    (usage,) = usages(run([replace(reader, function=compiling)], servers.postgres, Rounds(1, 1)))
-    assert taken == [BYTES, 0, 0]
-    assert usage.peak_rss_bytes is None or usage.peak_rss_bytes < BYTES / 2
-
-
 def disturbing(monkeypatch: pytest.MonkeyPatch, others: Iterator[float | None], seconds: float = 1) -> None:
     """Passes of so many seconds, during which others have taken so much CPU."""
     stop = Meter.stop
@@ -309,13 +250,6 @@ def test_a_disturbed_pass_is_made_again_and_the_least_disturbed_is_kept(
     assert [number for _, number, _ in recorded] == [1, 2, 3, 4]
     assert [one.other_cpu_s for one in usages(recorded)] == [0.1, 0.7, 0.3, None]
     assert disturbance.counts == {"watched": 3, "repeated": 2, "kept": 1, "not_repeated": 0}
-
-
-def test_a_few_ticks_during_a_short_pass_are_no_disturbance(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    disturbing(monkeypatch, itertools.repeat(0.04), seconds=0.02)
-    disturbance = Disturbance()
-    run([named("clickhouse", "read", "polars_urllib_csv")], servers.clickhouse, Rounds(2), disturbance=disturbance)
-    assert disturbance.counts == {"watched": 2, "repeated": 0, "kept": 0, "not_repeated": 0}
 
 
 def test_on_a_busy_machine_passes_are_not_made_again_for_ever(
@@ -355,21 +289,3 @@ def test_a_pass_that_fails_when_it_is_made_again_has_failed(servers: Servers, mo
     disturbing(monkeypatch, itertools.repeat(2.0))
     recorded = run([replace(reader, function=wrong_at_last)], servers.postgres, Rounds(1))
     assert [ended for _, _, ended in recorded] == [Failed("199 rows instead of 200")]
-
-
-def test_who_stops_a_run_does_not_wait_for_passes_that_are_made_again(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop, reader, calls = threading.Event(), named("postgres", "read", "polars_psycopg_copy_text"), 0
-
-    def stopped(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        nonlocal calls
-        calls += 1
-        stop.set()
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame
-
-    disturbing(monkeypatch, itertools.repeat(2.0))
-    with pytest.raises(KeyboardInterrupt):
-        run([replace(reader, function=stopped)], servers.postgres, Rounds(2), stop=stop)
-    assert calls == 1
