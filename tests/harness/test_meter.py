@@ -76,17 +76,6 @@ for line in sys.stdin:
     os.write(inner[1], line.encode())
     print(answers.readline().strip(), flush=True)
 """
-ENDING_CHILD = """
-import os
-print(0, flush=True)
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        burn(float(line))
-        os._exit(0)
-    used = os.wait4(child, 0)[2]
-    print(used.ru_utime + used.ru_stime, flush=True)
-"""
 
 
 @pytest.fixture
@@ -116,13 +105,6 @@ def test_cpu_of_servers_is_seen_to_the_millisecond(burner: Burner) -> None:
         # What it takes to read a line and to answer is seen as well.
         assert said >= seconds
         assert seen == pytest.approx(said, abs=0.003)
-
-
-@LINUX
-@pytest.mark.parametrize("burner", [ENDING_CHILD], ids=["ended child"], indirect=True)
-def test_cpu_of_children_that_ended_is_seen_in_ticks(burner: Burner) -> None:
-    seen, said = used_by(burner, 0.1)
-    assert seen == pytest.approx(said, abs=0.025)
 
 
 def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:

@@ -321,25 +321,6 @@ def test_rows_are_counted_over_chunks() -> None:
     assert invalid(pl.concat(chunks, rechunk=False)) == "column text, row 3: text that is no UTF-8"
 
 
-def past_its_dictionary() -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int32()), pa.array(["a"]), safe=False)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pd.Series(pd.Categorical.from_codes([0, 5], categories=["a"], validate=False)),  # type: ignore[call-overload]
-        pd.Series(pd.arrays.ArrowExtensionArray(past_its_dictionary())),
-    ],
-    ids=["category", "Arrow-backed"],
-)
-def test_an_index_past_its_dictionary_is_found(column: pd.Series[Any]) -> None:
-    found = Expected(EVERY_TYPE, every_type()).difference(pandas(every_type()).assign(maybe_text=column))
-    assert found is not None
-    assert found.startswith("column maybe_text is not valid: ")
-    assert "5" in found
-
-
 @BOTH_DATABASES
 def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers, database: str) -> None:
     tables, content = tables_of(getattr(servers, database)), every_type()
