@@ -264,34 +264,6 @@ def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
     assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
 
 
-def test_an_interrupted_run_goes_on_and_has_the_chunks_of_all(
-    servers: Servers, settings: Settings, run_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    whole, calls = Bench.measured, 0
-
-    def interrupted(bench: Bench, task: Task) -> tuple[dict[str, Any], pl.DataFrame]:
-        nonlocal calls
-        calls += 1
-        if calls > 50:  # in the second round
-            raise KeyboardInterrupt
-        return whole(bench, task)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Bench, "measured", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            parquet.run(rows=300, passes=2, warmup=0, seed=7)
-    assert not (tmp_path / "results" / STUDY.results).exists()
-    left = (tmp_path / "results" / STUDY.results).with_suffix(".partial.csv").read_text()
-    result = parquet.run(rows=300, passes=2, warmup=0, seed=7)
-    assert (tmp_path / "results" / STUDY.results).read_text().startswith(left)
-    uninterrupted = parquet.read_chunks(run_out / "results")
-    assert result.chunks.columns == uninterrupted.columns
-    assert set(result.chunks["trial"]) == set(uninterrupted["trial"])
-    assert sorted(result.passes["trial"]) == sorted(store.read(run_out / "results" / STUDY.results, RoundTrip)["trial"])
-
-
 def test_there_is_nothing_to_load_before_a_run(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="run the notebook"):
         parquet.writeup_blocks(tmp_path)

@@ -63,7 +63,6 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     rounds = Rounds(passes, warmup, seed)
     terms = {"rows": rows, **vars(rounds)}
     content = buildings.table(rows, seed)
-    chunks: dict[Task, pl.DataFrame] = {}
     with (
         recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -76,28 +75,24 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
             return row_of(this_run.run_id, task, rows, number, ended)
 
-        def measure(task: Task, number: int) -> dict[str, Any]:
-            values, in_file = bench.measured(task)
-            if number > 0:
-                chunks.setdefault(task, in_file)
-            return values
-
         record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
-                tasks, rounds, measure, record, stop=stop, progress=lambda task, _: this_run.progress(task.name),
-                finished=finished, home=Path(directory),
+                tasks,
+                rounds,
+                lambda task, _: bench.measured(task)[0],
+                record,
+                stop=stop,
+                progress=lambda task, _: this_run.progress(task.name),
+                finished=finished,
+                home=Path(directory),
             )
-        )  # fmt: skip
-        for task in tasks:
-            # An interrupted run has left its passes, and not what was in their files.
-            if finished(task, passes) and isinstance(again := attempt(partial(bench.measured, task)), Ok):
-                chunks[task] = again.values[1]
-        # Of other writers' codecs the passes tell enough.
-        kept = [task for task in tasks if task.part != "codec" or task.writer is PYARROW]
-        store.write_frame(
-            this_run.settings.out / "results" / CHUNKS, pl.concat(chunks[task] for task in kept if task in chunks)
         )
+        # Of other writers' codecs the passes tell enough. What is in the files is looked at apart from the passes.
+        kept = [task for task in tasks if task.part != "codec" or task.writer is PYARROW]
+        ended = [attempt(partial(bench.measured, task)) for task in kept]
+        chunks = pl.concat(one.values[1] for one in ended if isinstance(one, Ok))
+        store.write_frame(this_run.settings.out / "results" / CHUNKS, chunks)
         this_run.metadata |= terms | {"servers": both.mode, "server": server_versions(both)}
     return Anatomy.load(this_run.settings)
 
