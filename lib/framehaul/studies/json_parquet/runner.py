@@ -8,7 +8,7 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Files:
-    """What is converted: all lines, the first few of them, and the table that must come out, on disk."""
+    """The lines that are converted, the first few of them, and the table that must come out."""
 
     directory: Path
     lines: Path
@@ -81,27 +81,18 @@ class Files:
 
 @contextmanager
 def written(rows: int, seed: int) -> Iterator[Files]:
-    """Write the table as JSON lines into a temporary directory, batch by batch, for as long as the block lasts."""
+    """Write the table as JSON lines into a temporary directory, for as long as the block lasts.
+
+    A line is one object: dates as `2026-11-21`, what is missing as null.
+    """
     with tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name:
-        directory = Path(name).resolve()
-        table, lines, few_lines = (directory / name for name in ("table.arrow", "lines.jsonl", "few.jsonl"))
-        with pa.OSFile(str(table), "wb") as sink, pa.ipc.new_file(sink, buildings.SCHEMA) as writer:
-            write_lines(buildings.batches(rows, seed), lines, writer.write_batch)
-        write_lines((batch.slice(0, FEW_ROWS) for batch in buildings.batches(min(rows, FEW_ROWS), seed)), few_lines)
-        with pa.memory_map(str(table)) as mapped:
-            yield Files(directory, lines, few_lines, pa.ipc.open_file(mapped).read_all())
-
-
-def write_lines(
-    batches: Iterator[pa.RecordBatch], path: Path, also: Callable[[pa.RecordBatch], object] = lambda _: None
-) -> None:
-    """Write one object per row, in rows' order: dates as `2026-11-21`, what is missing as null."""
-    with path.open("wb") as file:
-        for batch in batches:
-            also(batch)
-            frame = pl.from_arrow(batch)
-            assert isinstance(frame, pl.DataFrame)
-            frame.write_ndjson(file)
+        directory, expected = Path(name).resolve(), buildings.table(rows, seed)
+        files = Files(directory, directory / "lines.jsonl", directory / "few.jsonl", expected)
+        frame = pl.from_arrow(expected)
+        assert isinstance(frame, pl.DataFrame)
+        frame.write_ndjson(files.lines)
+        frame.head(FEW_ROWS).write_ndjson(files.few_lines)
+        yield files
 
 
 def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
