@@ -25,14 +25,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.errors import UnavailableError
-from framehaul.harness.passes import Ok
-from framehaul.harness.rounds import Rounds
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import catalog
-from framehaul.studies.drivers.catalog import Commands, ProgramError, started
+from framehaul.studies.drivers.catalog import ProgramError, started
 from framehaul.studies.drivers.runner import MEASURED, Load
 from framehaul.studies.json_parquet import runner
-from framehaul.studies.json_parquet.catalog import Converter
 from framehaul.studies.own_data import files
 from framehaul.studies.own_data.derive import derive
 from framehaul.studies.own_data.files import DataError
@@ -442,57 +439,6 @@ def test_a_program_answers_each_line_whatever_is_on_it(
     answers = [json.loads(answer) for answer in done.stdout.splitlines()]
     assert len(answers) == len(lines)
     assert all(set(answer) == {"error"} and isinstance(answer["error"], str) for answer in answers)
-
-
-def test_a_converter_answers_each_line_whatever_is_on_it() -> None:
-    command = [sys.executable, "-m", "framehaul.studies.json_parquet.json_lines", "pyarrow"]
-    done = subprocess.run(command, cwd=PROJECT, input=b"".join(LINES), capture_output=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr[-1000:]
-    assert [set(json.loads(answer)) for answer in done.stdout.splitlines()] == [{"error"}] * len(LINES)
-
-
-def reasons(deeds: dict[str, str], *, program: bool = False) -> dict[str, str]:
-    """Why converters have failed that do this."""
-    found: dict[str, str] = {}
-
-    def command(deed: str) -> Callable[[Settings], list[str]]:
-        return lambda _: [sys.executable, "-c", deed]
-
-    tools = [Converter(name, name, command(deed), ("snappy",), program) for name, deed in deeds.items()]
-    with runner.written(20, 1) as few:
-        runner.convert_in_rounds(
-            [runner.Task(tool, "snappy") for tool in tools], few, Commands(Settings()), Rounds(1, seed=1),
-            lambda task, _, ended: found.update({task.converter.name: "" if isinstance(ended, Ok) else ended.reason}),
-        )  # fmt: skip
-    return found
-
-
-def test_converters_that_break_the_protocol_have_failed() -> None:
-    times = b'{"seconds": 0.5, "cpu_seconds": 0}\n'
-    said = reasons(
-        {
-            "babbles": ANSWER.format(deed=saying(b"done\n")),
-            "forgets": ANSWER.format(deed=saying(b"{}\n")),
-            "repeats": ANSWER.format(deed=saying(times + times)),
-            "writes_nothing": ANSWER.format(deed=saying(times)),
-            "dies": ANSWER.format(deed="os.kill(os.getpid(), 9)"),
-        }
-    )
-    assert said == {
-        "babbles": "its answer is no JSON object: 'done'",
-        "forgets": "its answer has no seconds that is float, but None",
-        "repeats": f"it said more than was asked: {times.decode()!r}",
-        "writes_nothing": "no file was written",
-        "dies": "the program ended without a word",
-    }
-
-
-def test_a_program_that_never_ends_is_ended_also_under_strace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
-    start = time.monotonic()
-    said = reasons({"hangs": "import time; time.sleep(60)"}, program=True)
-    assert said == {"hangs": "it did not end within 1 s"}
-    assert time.monotonic() - start < 30
 
 
 def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:

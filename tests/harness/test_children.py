@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 
-import polars
 import pytest
 
 from framehaul.harness.children import ChildError, answer_of, child, context, ended_with_the_block
-from framehaul.harness.meter import peak_rss_growth, reset_peak_rss
 
 
 @pytest.fixture(autouse=True)
@@ -33,18 +27,6 @@ def doubles(requests: Connection) -> None:
 def kills_itself(requests: Connection) -> None:
     requests.recv()
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def reads_libraries(requests: Connection) -> None:
-    """How much its memory grows where it touches all code of Polars."""
-    before = reset_peak_rss()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        place, allowed, _, _, _, *name = line.split(maxsplit=5)
-        if name and "polars" in name[0] and allowed.startswith("r"):
-            start, end = (int(one, 16) for one in place.split("-"))
-            for page in range(start, end, mmap.PAGESIZE):
-                ctypes.string_at(page, 1)
-    requests.send(peak_rss_growth(before))
 
 
 def counts_threads(requests: Connection) -> None:
@@ -75,9 +57,3 @@ def test_each_is_a_process_of_its_own_without_threads_of_others() -> None:
     (first, threads), (second, _) = (answer_of(context(), "one", counts_threads) for _ in range(2))
     assert len({first, second, os.getpid()}) == 3
     assert threads == 1
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/maps")
-def test_the_code_of_libraries_counts_for_no_child() -> None:
-    largest = max(path.stat().st_size for path in Path(polars.__file__).parents[1].rglob("*polars*.so"))
-    assert answer_of(context("polars"), "one", reads_libraries) < largest / 10

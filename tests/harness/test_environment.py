@@ -8,12 +8,9 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from framehaul.errors import ResultsError
@@ -56,71 +53,6 @@ def test_it_names_no_path_host_or_user(settings: Settings) -> None:
     for text in said:
         assert "/" not in text
         assert not [one for one in hidden - {""} if one in text.split() or (len(one) > 5 and one in text)], text
-
-
-CPUINFO = {
-    "one\n\n": {},
-    "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A Xeon: fast\n"
-    "stepping\t: 7\nflags\t\t: vmx avx2 hypervisor aes\n\nprocessor\t: 1\nmodel name\t: another\n":
-        {"cpu": "A Xeon: fast", "cpu_flags": "aes avx2 hypervisor vmx", "hypervisor": True,
-         "cpu_model": "vendor_id GenuineIntel, cpu family 6, model 85, stepping 7"},
-    "processor\t: 0\nFeatures\t: sve asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n":
-        {"cpu": platform.machine(), "cpu_flags": "asimd sve", "hypervisor": False,
-         "cpu_model": "CPU implementer 0x41, CPU part 0xd40"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "expected"), CPUINFO.items())
-def test_processors_are_told_apart(
-    text: str, expected: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
-    machine = environment._machine(settings)
-    unknown = {"cpu": platform.machine(), "cpu_flags": None, "hypervisor": None, "cpu_model": None}
-    assert {name: machine[name] for name in unknown} == unknown | expected
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError(), PermissionError(), UnicodeDecodeError("utf8", b"", 0, 1, "x")])
-def test_what_a_system_does_not_tell_is_none(
-    error: Exception, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreadable(*_: object, **__: object) -> Any:
-        raise error
-
-    monkeypatch.setattr(Path, "read_text", unreadable)
-    machine = environment._machine(settings)
-    assert machine["cpu"]
-    for name in ("cpu_model", "cpu_flags", "hypervisor", "vendor", "product", "frequency_governor",
-                 "tcp_congestion_control", "tcp_available_congestion_control"):  # fmt: skip
-        assert machine[name] is None
-    assert machine["out_rotational"] is None
-    monkeypatch.setattr(psutil, "disk_partitions", raising(OSError()))
-    machine = environment._machine(settings)
-    assert machine["out_filesystem"] is machine["out_rotational"] is None
-    monkeypatch.setattr(os, "getloadavg", raising(OSError()))
-    assert environment.load() == {"load_average": None}
-
-
-def raising(error: Exception) -> Callable[..., Any]:
-    def read(*_: object, **__: object) -> Any:
-        raise error
-
-    return read
-
-
-def test_of_mounts_the_innermost_and_last_is_what_a_directory_is_on(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mounts = [
-        ("/", "ext4"),
-        (str(settings.out.parent), "xfs"),
-        (str(settings.out.parent), "tmpfs"),
-        ("/elsewhere", "nfs"),
-    ]
-    found = [SimpleNamespace(mountpoint=at, fstype=kind, device="none") for at, kind in mounts]
-    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
-    assert environment._disk("out", settings.out)["out_filesystem"] == "tmpfs"
-    assert environment._disk("out", Path("/"))["out_filesystem"] == "ext4"
 
 
 @pytest.fixture
@@ -181,17 +113,6 @@ def test_code_that_is_not_committed_is_dirty(name: str, checkout: Path) -> None:
     assert environment._commit(checkout) == f"{clean}-dirty"
     subprocess.run(["git", "add", "."], cwd=checkout, check=True)
     assert environment._commit(checkout) == f"{clean}-dirty"
-
-
-def test_without_a_checkout_or_git_there_is_no_commit(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment._commit(checkout) is None
-    monkeypatch.undo()
-    monkeypatch.setattr(environment, "PROJECT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert environment._commit(tmp_path) is None
 
 
 def test_what_changes_from_run_to_run_is_said_and_does_not_keep_one_from_going_on(

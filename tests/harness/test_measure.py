@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -22,16 +21,14 @@ from numba.core.event import trigger_event
 
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness import measure, meter
+from framehaul.harness import measure
 from framehaul.harness.meter import Moved, Usage
 from framehaul.harness.passes import Failed, Ok, Pass
 from framehaul.harness.rounds import Rounds
 from framehaul.harness.times import Times
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
-from framehaul.studies.transfers import study as transfers
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.registry import Key
 
 Recorded = list[tuple[str, int, Pass[Moved]]]
 SMALL = Rounds(passes=2, warmup=1, seed=1)
@@ -92,13 +89,6 @@ def test_every_pass_is_recorded_and_the_warm_up_is_not(servers: Servers) -> None
     (first, second) = (ended.values.usage for _, _, ended in recorded if isinstance(ended, Ok))
     assert first.peak_rss_bytes == second.peak_rss_bytes
     assert (first.peak_rss_bytes is not None) == (sys.platform == "linux")
-
-
-def test_without_warm_up_wire_bytes_stay_unknown(servers: Servers) -> None:
-    ((_, _, ended),) = run([named("clickhouse", "write", "polars_urllib_parquet")], servers.clickhouse, Rounds(1))
-    assert isinstance(ended, Ok)
-    assert ended.values.wire_bytes is None
-    assert ended.values.usage.peak_rss_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -172,11 +162,6 @@ def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int], m
         Rounds(*values)
 
 
-def test_rows_that_make_no_sense_are_named() -> None:
-    with pytest.raises(ValueError, match="ROWS=0"):
-        transfers.run("postgres", "write", rows=0, passes=1, warmup=0, seed=0)
-
-
 def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when numba finds nothing in its cache, and there is no warm-up."""
     reader, calls, times = named("postgres", "read", "polars_psycopg_copy_text"), 0, Times()
@@ -195,11 +180,6 @@ def test_what_is_compiled_in_a_pass_is_no_part_of_it(servers: Servers, monkeypat
     assert isinstance(ended, Ok)
     assert times.seconds["compilation"] == pytest.approx(0.3, abs=0.1)
     assert ended.values.seconds <= times.seconds["clock"] + 1e-3
-
-
-def test_garbage_is_collected_again_after_a_run(servers: Servers, unsettled: None) -> None:
-    run([named("postgres", "write", "polars_psycopg_copy_text")], servers.postgres, Rounds(1))
-    assert gc.get_freeze_count() == 0
 
 
 BYTES = 100_000_000
@@ -235,40 +215,3 @@ def test_a_pass_finds_the_memory_that_earlier_ones_freed_unless_it_is_to_be_cold
     for one in (*warm, *cold):
         assert one.peak_rss_bytes is not None
         assert one.peak_rss_bytes > BYTES
-
-
-def test_memory_is_given_back_and_its_peak_reset_in_the_warm_up_only(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    reset = meter.reset_peak_rss
-
-    def resetting() -> int | None:
-        done.append("reset")
-        return reset()
-
-    monkeypatch.setattr(meter, "give_back_memory", lambda: done.append("given back"))
-    monkeypatch.setattr(meter, "reset_peak_rss", resetting)
-    reader = named("postgres", "read", "polars_psycopg_copy_text")
-    for cold, expected in ((set[Key](), []), ({reader.key}, ["given back"] * 2)):
-        done.clear()
-        run([reader], servers.postgres, Rounds(2, 1), cold=cold)
-        assert done == ["given back", "reset", *expected]
-
-
-def test_a_warm_up_that_compiled_is_repeated_for_its_memory(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = named("postgres", "read", "polars_psycopg_copy_text")
-    taken: list[int] = []
-
-    def compiling(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        if not taken:
-            with trigger_event("numba:compile"):
-                taken.append(len(bytearray(os.urandom(BYTES))))
-        else:
-            taken.append(0)
-        frame: pl.DataFrame = reader.function(connection, table)
-        return frame
-
-    (usage,) = usages(run([replace(reader, function=compiling)], servers.postgres, Rounds(1, 1)))
-    assert taken == [BYTES, 0, 0]
-    assert usage.peak_rss_bytes is None or usage.peak_rss_bytes < BYTES / 2

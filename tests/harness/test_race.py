@@ -83,22 +83,6 @@ def test_no_more_than_a_share_stay_but_several_connections_do() -> None:
     assert len(named(seconds, heat=replace(HEAT, share=0))) == 4
 
 
-def test_what_stays_in_with_one_kind_of_frame_does_so_with_the_other() -> None:
-    appending = [one for one in ALL if one.contract and one.contract.kind == "append" and one.connections == 1]
-    pandas = next(one for one in appending if one.name == "pandas_http_client_native_presorted")
-    twin = next(one for one in appending if one.name == "polars_http_client_native_presorted")
-    others = [one for one in appending if (one.frame, one.origin) == ("polars", "beyond") and one is not twin]
-    seconds: dict[str, list[float | None]] = {one.name: [1 + at / 100] for at, one in enumerate(others[:6])}
-    heat = replace(HEAT, share=0.1)
-    assert twin.name not in named(seconds | {twin.name: [1.2]}, heat=heat)
-    assert {twin.name, pandas.name} <= {*named(seconds | {twin.name: [1.2], pandas.name: [1.0]}, heat=heat)}
-    assert twin.name not in named(seconds | {twin.name: [2.0], pandas.name: [1.0]}, heat=heat)
-
-
-def test_only_the_passes_of_the_heat_count() -> None:
-    assert named({of("polars", "beyond")[0].name: [1.0]}, rows=10) == []
-
-
 @pytest.mark.parametrize(("rows", "sizes"), [(100_000, [12_500, 100_000]), (8, [1, 8]), (1, [1])])
 def test_heats_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> None:
     made = heats(rows, Rounds(3, 1, 7), race=True)

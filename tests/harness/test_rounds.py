@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gc
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -13,10 +11,9 @@ from typing import Any
 import pytest
 
 from framehaul.errors import ResultsError, ServerError, UnavailableError, WrongResultError
-from framehaul.harness.meter import settled
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of, right
+from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
 from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, in_rounds, interruptible, nothing
+from framehaul.harness.rounds import Rounds, in_rounds, interruptible
 from framehaul.reporting.versions import versions_text
 from framehaul.results import store
 
@@ -79,24 +76,6 @@ def test_a_reason_does_not_say_where_files_lie(tmp_path: Path) -> None:
         raise WrongResultError(f"{tmp_path}/x.parquet is cut off")
 
     assert attempt(damaged, tmp_path) == Failed("x.parquet is cut off")
-
-
-def test_a_reason_can_be_written_whatever_it_quotes() -> None:
-    assert attempt(lambda: int("\ud800")) == Failed("ValueError: invalid literal for int() with base 10: '\\ud800'")
-
-    def half_of_a_pair() -> None:
-        raise ValueError("half of a pair: \ud800")
-
-    assert attempt(half_of_a_pair) == Failed("ValueError: half of a pair: \\ud800")
-
-
-def test_what_a_pass_came_to_is_said_in_columns() -> None:
-    assert columns_of(Ok({"seconds": 1.5})) == {"seconds": 1.5, "status": "ok", "reason": None}
-    assert columns_of(Skipped("x")) == {"status": "skipped", "reason": "x"}
-    assert columns_of(Failed("x")) == {"status": "failed", "reason": "x"}
-    assert right(3, None) == 3
-    with pytest.raises(WrongResultError, match="wrong"):
-        right(3, "wrong")
 
 
 def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> None:
@@ -188,14 +167,6 @@ def test_what_was_left_damaged_is_measured_anew(damage: bytes, results: Path) ->
     assert len(study({"rows": 1})) == 12
 
 
-def test_a_row_whose_text_has_a_replaced_character_is_no_damage(results: Path) -> None:
-    partial = interrupt(results)
-    text = partial.read_text()
-    partial.write_text(text.removesuffix("\n") + "Wrapping \ufffdA failed\n")
-    measured = study({"rows": 1})
-    assert [number for _, number in measured if number > 0] == [2, 2, 2]
-
-
 def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.Writer(results / "example.csv", Row, {"rows": 1}):
         left = {path.name: path.read_bytes() for path in results.iterdir()}
@@ -204,19 +175,6 @@ def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monk
         with pytest.raises(ResultsError, match="is being written by another run"):
             study({"rows": 1})
         assert {path.name: path.read_bytes() for path in results.iterdir()} == left
-
-
-def test_passes_never_stand_under_terms_of_another_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt(results)
-
-    def dies(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as killed:
-        killed.setattr(csv, "writer", dies)
-        with pytest.raises(KeyboardInterrupt):
-            study({"rows": 2})
-    assert len(study({"rows": 2})) == 12
 
 
 def test_a_run_that_went_on_says_what_its_counts_are_of(results: Path) -> None:
@@ -239,17 +197,3 @@ def test_other_terms_or_fresh_start_anew(results: Path, monkeypatch: pytest.Monk
     interrupt(results)
     monkeypatch.setenv("FRAMEHAUL_FRESH", "1")
     assert len(study({"rows": 1})) == 12
-
-
-def test_what_there_is_before_a_pass_is_not_walked_and_rounds_within_rounds_leave_it_so(unsettled: None) -> None:
-    seen: list[bool] = []
-
-    def measure(*_: object) -> None:
-        seen.append(gc.get_freeze_count() > 0)
-
-    with settled():
-        in_rounds(["a", "b"], Rounds(1), measure, nothing)
-        seen.append(gc.get_freeze_count() > 0)
-    in_rounds(["c"], Rounds(1), measure, nothing)
-    assert seen == [True] * 4
-    assert gc.get_freeze_count() == 0

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.errors import UnavailableError
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped
-from framehaul.harness.rounds import Rounds
+from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.results import store
 from framehaul.settings import Settings
-from framehaul.studies.drivers.catalog import Commands, ProgramError
 from framehaul.studies.json_parquet import STUDY, catalog, runner
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
@@ -171,180 +168,75 @@ def test_a_longer_text_is_no_other_type() -> None:
     assert runner.types_text(drifted.schema) == "from_date:string"
 
 
-# A round
-
-FAKE = """
-import json, sys
-from pyarrow import parquet
-from framehaul.studies.json_parquet import json_lines
-honest = json_lines.pyarrow()
-def convert(source, target, codec):
-    honest(source, target, codec)
-    table = parquet.read_table(target)
-    {deed}
-    parquet.write_table(table, target, compression=codec)
-for line in sys.stdin:
-    print(json.dumps(json_lines.converted(convert, json.loads(line))), flush=True)
-"""
+# Tools that fail
 
 
 def fake(name: str, deed: str) -> Converter:
-    return Converter(name, name, lambda _: [sys.executable, "-c", FAKE.format(deed=deed)], ("snappy",))
-
-
-def script(name: str, text: str) -> Converter:
-    return Converter(name, name, lambda _: [sys.executable, "-c", text], ("snappy",), program=True)
-
-
-def outcomes(
-    converters: list[Converter], files: Files, settings: Settings, passes: int = 1
-) -> dict[str, list[Pass[dict[str, Any]]]]:
-    found: dict[str, list[Pass[dict[str, Any]]]] = {}
-    runner.convert_in_rounds(
-        [Task(converter, "snappy") for converter in converters], files, Commands(settings), Rounds(passes, seed=1),
-        lambda task, _, ended: found.setdefault(task.converter.name, []).append(ended),
-    )  # fmt: skip
-    return found
-
-
-def test_a_tool_that_is_wrong_or_dies_has_failed_and_the_others_go_on(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # no strace: this is about passes
-    with runner.written(50, SEED) as few:
-        found = outcomes(
-            [
-                fake("loses", "table = table.slice(1)"),
-                fake("turns", "table = table.take(list(range(len(table)))[::-1])"),
-                fake("dies", "sys.exit('worn out')"),
-                fake("raises", "raise ValueError(f'cannot write {target}')"),
-                script("stops", "import sys; sys.exit('no\\nmore')"),
-                script("is_silent", "import os; os._exit(3)"),
-                script("does_nothing", ""),
-                fake("works", "pass"),
-            ],
-            few, settings, passes=2,
-        )  # fmt: skip
-    reasons = {name: [None if isinstance(ended, Ok) else ended.reason for ended in each]
-               for name, each in found.items()}  # fmt: skip
-    turned = reasons.pop("turns")
-    assert turned == [None, None]
-    assert {ended.values["row_order"] for ended in found["turns"] if isinstance(ended, Ok)} == {"changed"}
-    assert reasons == {
-        "loses": ["49 rows instead of 50"] * 2,
-        "dies": ["worn out"] * 2,
-        "raises": ["ValueError: cannot write few-raises-snappy.parquet"] * 2,
-        "stops": ["no more"] * 2,
-        "is_silent": ["the program ended with status 3 without a word"] * 2,
-        "does_nothing": ["no file was written"] * 2,
-        "works": [None] * 2,
-    }
-    for name, each in found.items():
-        for ended in each:
-            assert isinstance(ended, Ok if name in ("works", "turns") else Failed)
-            assert isinstance(ended, Failed) or "seconds" in ended.values
-
-
-def test_an_interrupt_ends_the_work_between_two_tasks(files: Files, settings: Settings) -> None:
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(KeyboardInterrupt):
-        runner.convert_in_rounds(
-            [Task(CONVERTERS[0], "snappy")], files, Commands(settings), Rounds(1, seed=1), lambda *_: None, stop=stop
-        )
-
-
-def test_what_an_interrupted_run_has_left_is_neither_traced_nor_run_again(
-    files: Files, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worked: list[tuple[str, str]] = []
-
-    def working(name: str) -> Any:
-        def work(task: Task, *_: object) -> dict[str, Any]:
-            worked.append((name, task.converter.name))
-            return {name: 1}
-
-        return work
-
-    for name in ("write_calls", "measured"):
-        monkeypatch.setattr(runner, name, working(name))
-    recorded: list[tuple[str, int, Pass[dict[str, Any]]]] = []
-    runner.convert_in_rounds(
-        [Task(script(name, ""), "snappy") for name in ("whole", "half")], files, Commands(settings), Rounds(2, seed=1),
-        lambda task, number, ended: recorded.append((task.converter.name, number, ended)),
-        finished=lambda task, number: task.converter.name == "whole" or number == 1,
-    )  # fmt: skip
-    assert worked == [("write_calls", "half"), ("measured", "half")]
-    assert recorded == [("half", 2, Ok({"measured": 1, "write_calls": 1}))]
-
-
-# System calls
-
-PIECES = """
-import sys
+    """A tool that writes another table than it should: `deed` changes what pyarrow has read."""
+    code = f"""
+import json, sys
 from pathlib import Path
+from pyarrow import parquet
 from framehaul.studies.json_parquet import json_lines
-_, codec, source, target = sys.argv[1:]
-json_lines.pyarrow()(Path(source), Path(target + ".whole"), codec)
-content = Path(target + ".whole").read_bytes()
-Path(target + ".whole").unlink()
-with open(target, "wb", buffering=0) as file:
-    for at in range(5):
-        file.write(content[at::5])
-print("done" * 100)
+source, target, codec, _ = sys.argv[1:]
+json_lines.pyarrow()(Path(source), Path(target), codec)
+table = parquet.read_table(target)
+{deed}
+parquet.write_table(table, target, compression=codec)
+print(json.dumps({{"seconds": 1.0, "client_cpu_s": 1.0, "peak_rss_bytes": None}}))
 """
+    return Converter(name, name, lambda _: [sys.executable, "-c", code], ("snappy",))
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace on PATH")
-def test_write_calls_into_the_file_are_counted(files: Files, settings: Settings) -> None:
-    program = script("pieces", PIECES)
-    found = runner.write_calls(Task(program, "snappy"), program.command(settings), files)
-    assert found == {"write_calls": 5, "write_calls_few_rows": 5}
-    tool = CONVERTERS[0]
-    found = runner.write_calls(Task(tool, "snappy"), tool.command(settings), files)
-    assert found["write_calls"] >= found["write_calls_few_rows"] >= 1
-    assert not list(files.directory.glob("*.parquet"))
-    assert not list(files.directory.glob("*.log"))
+def script(text: str) -> Converter:
+    return Converter("script", "script", lambda _: [sys.executable, "-c", text], ("snappy",), program=True)
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace on PATH")
-def test_a_tool_that_cannot_be_traced_says_why(files: Files, settings: Settings) -> None:
-    broken = script("broken", "import sys; sys.exit('no ground')")
-    with pytest.raises(ProgramError, match=r"^under strace it failed: no ground$"):
-        runner.write_calls(Task(broken, "snappy"), broken.command(settings), files)
+@pytest.mark.parametrize(
+    ("converter", "reason"),
+    [
+        (fake("loses", "table = table.slice(1)"), "49 rows instead of 50"),
+        (fake("dies", "sys.exit('worn out')"), "worn out"),
+        (fake("raises", "raise ValueError('cannot write')"), "ValueError: cannot write"),
+        (fake("stops", "sys.exit(0)"), "it did not print what the conversion took"),
+        (script("import sys; sys.exit('no more')"), "no more"),
+        (script("import os; os._exit(3)"), "it ended with status 3 without a word"),
+        (script("import os; os.kill(os.getpid(), 9)"), "it ended with status -9 without a word"),
+        (script(""), "no file was written"),
+    ],
+)
+def test_a_tool_that_is_wrong_or_dies_has_failed(converter: Converter, reason: str, settings: Settings) -> None:
+    with runner.written(50, SEED) as few:
+        with pytest.raises(WrongResultError, match=f"^{reason}$"):
+            runner.measured(Task(converter, "snappy"), converter.command(settings), few)
+        assert not list(few.directory.glob("*.parquet"))
 
 
-def test_why_calls_were_not_counted_is_kept_with_the_passes(
-    files: Files, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*_: object) -> None:
-        raise ProgramError(f"under strace it failed: {files.directory}/few.parquet")
+def test_a_tool_that_turns_rows_round_is_right(settings: Settings) -> None:
+    tool = fake("turns", "table = table.take(list(range(len(table)))[::-1])")
+    with runner.written(50, SEED) as few:
+        assert runner.measured(Task(tool, "snappy"), tool.command(settings), few)["row_order"] == "changed"
 
-    monkeypatch.setattr(runner, "write_calls", failing)
-    for ended in outcomes([PYTHON[1]], files, settings, passes=2)[PYTHON[1].name]:
-        assert isinstance(ended, Ok)
-        assert ended.values["write_calls_reason"] == "under strace it failed: few.parquet"
+
+def test_a_tool_that_never_ends_is_ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "START_SECONDS", 1)
+    tool, start = script("import time; time.sleep(60)"), time.monotonic()
+    with runner.written(20, SEED) as few, pytest.raises(WrongResultError, match="it did not end within 1 s"):
+        runner.measured(Task(tool, "snappy"), tool.command(settings), few)
+    assert time.monotonic() - start < 30
 
 
 # What is missing
 
 
-def test_without_json2parquet_and_strace_both_are_said_and_nothing_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Files
+def test_without_json2parquet_nothing_is_built_and_the_remedy_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = with_cargo(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = outcomes([CONVERTERS[-1], PYTHON[0]], files, Settings(state_dir=tmp_path / "state"))
-    (skipped,) = found["json2parquet"]
-    assert isinstance(skipped, Skipped)
-    assert "make tools builds it" in skipped.reason
-    assert "https://rustup.rs" in skipped.reason
+    with pytest.raises(UnavailableError, match=r"make tools builds it.*https://rustup\.rs"):
+        catalog.json2parquet(Settings(state_dir=tmp_path / "state"))
     assert not told.exists()
-    (ran,) = found[PYTHON[0].name]
-    assert isinstance(ran, Ok)
-    assert "install it (https://strace.io)" in ran.values["write_calls_reason"]
-    assert "write_calls" not in ran.values
-    assert ran.values["seconds"] > 0
 
 
 CARGO = """#!{python}
@@ -451,74 +343,31 @@ def test_each_round_runs_everything_once(study: JsonToParquet) -> None:
 def test_tables_and_chart_can_be_made_of_a_run(study: JsonToParquet) -> None:
     table = str(study.table())
     assert table.count("\n") == 1 + 8
-    fastest = next(line for line in table.splitlines() if "| snappy | " in line)
-    assert "| 1.00x (1.00 to 1.00 in 2 rounds) |" in fastest
     assert "| snappy | Missing | skipped |" in table
     assert "| snappy | Wrong | failed |" in table
-    for made in (study.cores(), study.outputs(), study.writes()):
-        assert str(made).count("\n") == 1 + 6
+    assert "| 1.50x |" in next(line for line in table.splitlines() if "| snappy | Awkward Array |" in line)
     assert "revision: int64; from_date, to_date: string" in str(study.outputs())
-    published = str(study.published())
-    assert "| Awkward Array | " in published
-    assert "| 1.5x |" in published
-    assert "| Wrong | failed |  |  |  |" in published
     missing = str(study.missing())
     assert "| Missing | skipped | snappy | there is no such tool: make one |" in missing
     assert "| Wrong | failed | snappy | 39 rows instead of 40 |" in missing
-    assert "40 rows" in str(study.versions().data)
     text = str(study.chart().data)
     assert "DuckDB" in text
     assert "FAILED: 39 rows instead of 40" in text
-    assert "skipped" in text
-    assert "The types are the table's own with " in str(study.findings().data)
+    assert "is the fastest with" in study.answer().data
 
 
 def test_a_run_is_read_again_for_the_readme(study: JsonToParquet, tmp_path: Path) -> None:
     path = tmp_path / STUDY.results
     study.passes.write_csv(path)
     assert store.read(path, Conversion).equals(study.passes)
-    (block,) = json_parquet.writeup_blocks(tmp_path).items()
-    assert block == ("json-to-parquet", str(study.published()))
-
-
-def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
-    rows = [
-        dataclasses.asdict(
-            Conversion(
-                run_id="r", converter=tool, label=tool, codec="snappy", rows=1000, pass_=number, seconds=each,
-                rows_per_s=1000 / each, client_cpu_s=2 * each, cores_used=2.0, output_bytes=10, row_groups=1,
-                types="exact",
-            )
-        )
-        for tool, times in seconds.items() for number, each in enumerate(times, 1)
-    ]  # fmt: skip
-    frame = pl.DataFrame(rows, infer_schema_length=None).rename({"pass_": "pass"})
-    kinds: Any = store.schema_of(Conversion)
-    return frame.cast(kinds)
+    assert json_parquet.writeup_blocks(tmp_path) == {"json-to-parquet": str(study.table())}
 
 
 def test_ratios_are_of_time() -> None:
-    passes = passes_of({"clickhouse": [1.0] * 3, "pyarrow": [2.0] * 3, "awkward": [1.5] * 3, "polars": [0.5] * 3})
-    assert str(json_parquet.times(passes, "snappy", "pyarrow", "clickhouse")) == "2.00x (2.00 to 2.00 in 3 rounds)"
-    lines = str(json_parquet.times_table(passes)).splitlines()[2:]
-    assert [line.split(" | ")[1] for line in lines] == ["polars", "clickhouse", "awkward", "pyarrow"]
-    assert "| 4.00x (4.00 to 4.00 in 3 rounds) | 2.00x (2.00 to 2.00 in 3 rounds) |" in lines[-1]
-    said = str(json_parquet.published_table(passes))
-    assert "| pyarrow | 2.000 | 1.38x | 2.00x (2.00 to 2.00 in 3 rounds) | slower |" in said
-    assert "| awkward | 1.500 | 1.5x | 1.50x (1.50 to 1.50 in 3 rounds) | inconclusive |" in said
-    assert "| polars | 0.500 |  | 0.50x (0.50 to 0.50 in 3 rounds) |  |" in said
-    assert json_parquet.findings(passes)[0] == "snappy: polars is the fastest with 2k rows/s."
-
-
-def test_a_tool_that_is_as_fast_is_not_told_apart() -> None:
-    passes = passes_of({"clickhouse": [1.0, 1.2, 1.0], "duckdb": [1.1, 1.0, 1.1]})
-    assert json_parquet.findings(passes)[0] == (
-        "snappy: clickhouse is the fastest with 1k rows/s; not told apart from it: duckdb."
-    )
-
-
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"passes": 0}, {"warmup": -1}, {"rows": 1.5}])
-def test_a_parameter_that_makes_no_sense_is_named(wrong: dict[str, Any]) -> None:
-    parameters = {"rows": 1, "passes": 1, "warmup": 0, "seed": 1} | wrong
-    with pytest.raises(ValueError, match=f"{next(iter(wrong)).upper()}="):
-        json_parquet.run(**parameters)
+    rows = [
+        {"converter": tool, "codec": "snappy", "rows": 10, "pass": number, "rows_per_s": 10 / seconds, "status": "ok"}
+        for tool, seconds in (("clickhouse", 1.0), ("pyarrow", 2.0))
+        for number in (1, 2, 3)
+    ]
+    found = json_parquet.times(pl.DataFrame(rows), "snappy", "pyarrow", "clickhouse")
+    assert str(found) == "2.00x (2.00 to 2.00 in 3 rounds)"

@@ -18,16 +18,14 @@ import pytest
 from framehaul.errors import ResultsError, UnavailableError
 from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt
 from framehaul.harness.rounds import Rounds, in_rounds
-from framehaul.reporting.tables import Listing, missing
 from framehaul.results import store
-from framehaul.results.ratios import verdicts
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.studies.parquet import STUDY, files, writers
 from framehaul.studies.parquet import study as parquet
-from framehaul.studies.parquet.files import Bench, Chunk, RoundTrip, Task, difference, spared, tasks_of
+from framehaul.studies.parquet.files import Bench, RoundTrip, Task, difference, tasks_of
 from framehaul.studies.parquet.study import Anatomy
-from framehaul.studies.parquet.writers import GZIP, NONE, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
+from framehaul.studies.parquet.writers import GZIP, PYARROW, SNAPPY, WRITERS, ZSTD_3, Codec, Options, Writer
 from framehaul.studies.warehouse import buildings
 
 ROWS = 3000
@@ -41,7 +39,7 @@ def bench_of(
     return files.opened(chosen, content, servers.postgres, directory)
 
 
-def measured(bench: Bench, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+def measured(bench: Bench, task: Task) -> tuple[dict[str, Any], pl.DataFrame]:
     """What came of a file that was written well; the test of pg_parquet is skipped where the server has none."""
     ended = attempt(lambda: bench.measured(task))
     if isinstance(ended, Skipped):
@@ -51,14 +49,18 @@ def measured(bench: Bench, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
     return ended.values
 
 
-def chunks(ratios: list[float], codec: str = "SNAPPY", label: str = "pyarrow") -> pl.DataFrame:
+def chunks(ratios: list[float]) -> pl.DataFrame:
     """Chunks of a file that nobody wrote."""
-    rows = [
-        Chunk("made_up", "pyarrow", label, "published", at, 10, "column", "INT32", codec, "PLAIN", "no", "no", "no",
-              "no", round(1000 * ratio), 1000, ratio)
-        for at, ratio in enumerate(ratios)
-    ]  # fmt: skip
-    return pl.DataFrame([dataclasses.asdict(row) for row in rows], schema=store.schema_of(Chunk))
+    return pl.DataFrame(
+        {
+            "label": "pyarrow",
+            "part": "published",
+            "rows": 10,
+            "column": "geom",
+            "compressed_bytes": [round(1000 * ratio) for ratio in ratios],
+            "uncompressed_bytes": [1000] * len(ratios),
+        }
+    )
 
 
 # Each writer
@@ -72,7 +74,7 @@ def test_every_file_of_a_writer_holds_the_table(writer: Writer, servers: Servers
     with bench_of(servers, tmp_path, writer) as bench:
         for task in tasks:
             values, in_file = measured(bench, task)
-            assert sum(chunk.rows for chunk in in_file if chunk.column == "geom") == ROWS
+            assert in_file.filter(column="geom")["rows"].sum() == ROWS
             drift = {"polars": "geom:large_string;h3_7:large_string;h3_8:large_string;h3_9:large_string",
                      "fastparquet": "from_date:timestamp[ms];to_date:timestamp[ms]"}  # fmt: skip
             assert values["types"] == drift.get(writer.name, "exact")
@@ -84,8 +86,8 @@ def test_row_groups_are_of_the_size_that_was_asked_for(writer: Writer, servers: 
     task = Task("groups", "published", writer, SNAPPY, Options(SNAPPY, row_group_rows=8192))
     with bench_of(servers, tmp_path, writer, content=content) as bench:
         values, in_file = measured(bench, task)
-    groups = {chunk.row_group: chunk.rows for chunk in in_file}
-    assert sum(groups.values()) == len(content)
+    groups = in_file.filter(column="geom")["rows"]
+    assert groups.sum() == len(content)
     assert values["row_groups"] == len(groups) > 1
     # ClickHouse cuts where the blocks of its threads end.
     assert groups[0] == 8192 or (writer.name == "clickhouse" and groups[0] > 8192)
@@ -108,39 +110,16 @@ def test_a_level_leaves_fewer_bytes(servers: Servers, tmp_path: Path) -> None:
 def test_chunks_add_up_to_what_the_file_says(tmp_path: Path) -> None:
     task = Task("groups", "codec", PYARROW, ZSTD_3, Options(ZSTD_3, 1000))
     path = tmp_path / "file.parquet"
-    PYARROW.save(None, CONTENT, path, task.options)
+    PYARROW.write(None, CONTENT, path, task.options)
     metadata = pq.read_metadata(path)
     found = files.chunks_of(task, metadata)
     assert len(found) == 3 * len(CONTENT.schema)
     for group in range(metadata.num_row_groups):
-        mine = [chunk for chunk in found if chunk.row_group == group]
-        assert sum(chunk.uncompressed_bytes for chunk in mine) == metadata.row_group(group).total_byte_size
-        assert {chunk.rows for chunk in mine} == {metadata.row_group(group).num_rows}
-    overhead = path.stat().st_size - sum(chunk.compressed_bytes for chunk in found) - metadata.serialized_size
+        mine = found.filter(row_group=group)
+        assert mine["uncompressed_bytes"].sum() == metadata.row_group(group).total_byte_size
+        assert set(mine["rows"]) == {metadata.row_group(group).num_rows}
+    overhead = path.stat().st_size - found["compressed_bytes"].sum() - metadata.serialized_size
     assert 0 <= overhead <= 16  # magic numbers at both ends, and the length of the footer
-    sizes = files.sizes_of(found)
-    assert {name: pair[0] for name, pair in sizes.items()} == {
-        name: sum(chunk.compressed_bytes for chunk in found if chunk.column == name) for name in CONTENT.schema.names
-    }
-
-
-def test_codecs_of_single_columns_are_used(servers: Servers, tmp_path: Path) -> None:
-    with bench_of(servers, tmp_path, PYARROW) as bench:
-        survey = bench.survey(PYARROW)
-        for task in files.tasks_per_column(PYARROW, survey):
-            _, in_file = measured(bench, task)
-            assert {chunk.column for chunk in in_file if chunk.codec == "UNCOMPRESSED"} == {
-                name for name, codec in task.options.columns.items() if codec == NONE
-            }
-            if task.name == "pyarrow_least":
-                assert sum(chunk.compressed_bytes for chunk in in_file) == sum(
-                    min(survey[codec][name][0] for codec in survey) for name in CONTENT.schema.names
-                )
-
-
-def test_a_writer_without_codecs_for_columns_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="Polars takes one codec for all columns"):
-        NAMED["polars"].save(None, CONTENT, tmp_path / "file", Options(columns={"geom": NONE}))
 
 
 # What counts as wrong
@@ -176,7 +155,7 @@ def broken(client: Any, content: pa.Table, path: Path, options: Options) -> None
 @pytest.mark.parametrize(
     ("write", "reason"),
     [
-        (other_value, "content differs in geom"),
+        (other_value, "column geom, row 1234: "),
         (null_as_zero, "content differs in revision"),
         (one_row_less, "2999 rows instead of 3000"),
         (not_midnight, "column to_date, row"),
@@ -225,74 +204,19 @@ def test_a_missing_writer_is_skipped_with_the_remedy(
         skipped = task.writer.name == "pg_parquet"
         assert isinstance(ended, Skipped if skipped else Ok)
         assert isinstance(ended, Ok) or "FRAMEHAUL_POSTGRES_EXTENSIONS" in ended.reason
-    frame = pl.DataFrame(
-        [dataclasses.asdict(files.row_of("run", task, ROWS, 1, ended)) for task, ended in recorded],
-        schema={field.name: kind for field, kind in zip(
-            dataclasses.fields(RoundTrip), store.schema_of(RoundTrip).values(), strict=True)},
-    )  # fmt: skip
-    listing = str(missing(parquet.summary(frame.rename({"pass_": "pass"})), "writer", "trial"))
-    assert "| pg_parquet | skipped |" in listing
-    assert "FRAMEHAUL_POSTGRES_EXTENSIONS" in listing
 
 
 # What is computed
 
 
-def test_chunks_barely_worth_compressing_are_counted() -> None:
-    assert parquet.barely_share(chunks([0.4, 0.86, 0.899, 0.9, 1.01])) == pytest.approx(2 / 5)
-    assert parquet.barely_share(chunks([1.0, 1.0], codec="UNCOMPRESSED")) is None
+def test_chunks_barely_worth_compressing_are_counted_as_published() -> None:
     counts = parquet.to_one_decimal(chunks([0.4, 0.84, 0.86, 0.899, 0.9, 1.04]))
     assert counts == Counter({"0.9": 3, "0.4": 1, "0.8": 1, "1.0": 1})
-    assert parquet.published_share(counts) == pytest.approx(4 / 6)
-
-
-def test_published_figures_are_the_articles() -> None:
+    assert parquet.barely_share(counts) == pytest.approx(4 / 6)
     assert sum(parquet.PUBLISHED_RATIOS.values()) == 7 * 1987
-    assert parquet.published_share(parquet.PUBLISHED_RATIOS) > 0.3
-    lines = str(parquet.published_table(chunks([0.5, 0.95]))).split("\n")
-    _, published, made = (line.split(" | ") for line in lines[1:])
-    assert published[4:6] == ["2.6:1", "31%"]
-    assert made[4:6] == ["2.0:1", "50%"]
-
-
-def test_columns_that_barely_shrink_are_spared() -> None:
-    sizes = {"geom": (50, 100), "revision": (90, 100), "to_date": (89, 100), "from_date": (101, 100)}
-    assert spared(SNAPPY, sizes) == {"geom": SNAPPY, "revision": NONE, "to_date": SNAPPY, "from_date": NONE}
-    survey = {
-        NONE: {"a": (10, 10), "b": (10, 10)},
-        SNAPPY: {"a": (11, 10), "b": (5, 10)},
-        GZIP: {"a": (10, 10), "b": (4, 10)},
-    }
-    assert files.least(survey) == {"a": NONE, "b": GZIP}
-
-
-def test_the_unbeaten_are_smaller_or_faster_than_all_others() -> None:
-    assert parquet.unbeaten([(3, 1), (1, 5), (2, 6), (2, 2), (4, 1)]) == [(1, 5), (2, 2), (3, 1)]
-
-
-def passes_of(seconds: dict[str, list[float]]) -> pl.DataFrame:
-    """Passes of pyarrow that nobody made, by trial, of 10 rows that take so long to write."""
-    rows = [
-        {"trial": trial, "rows": 10, "pass": at, "write_seconds": one, "status": "ok"}
-        for trial, times in seconds.items()
-        for at, one in enumerate(times)
-    ]
-    return pl.DataFrame(rows)
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "verdict"),
-    [
-        ([1, 1.1, 0.9], [2, 2.3, 1.7], "faster"),
-        ([2, 2.3, 1.7], [1, 1.1, 0.9], "slower"),
-        ([1, 2, 3], [3, 2, 1], "inconclusive"),
-        ([1], [2], "inconclusive"),
-        ([], [1, 2], "not measured"),
-    ],
-)
-def test_only_what_an_interval_shows_is_claimed(left: list[float], right: list[float], verdict: str) -> None:
-    passes = passes_of({"left": left, "right": right})
-    assert verdicts([(parquet.ratio(passes, "left", "right", "write"), 1)], "faster", "slower") == [verdict]
+    _, published, made = str(parquet.published_table(chunks([0.5, 0.95]))).split("\n")[1:]
+    assert published.endswith("| 2.6:1 | 31% |")
+    assert made.endswith("| 2.0:1 | 50% |")
 
 
 # What a run leaves behind
@@ -326,53 +250,18 @@ def test_every_offered_codec_was_tried_in_every_pass(run_out: Path) -> None:
 def test_results_can_be_shown_without_a_run(run_out: Path) -> None:
     study = Anatomy.load()
     assert len(study.chunks.filter(trial="pyarrow_snappy")) == len(buildings.SCHEMA)
-    names = ["writers", "encodings", "codecs", "column_codecs", "per_column", "published", "findings", "missing",
-             "versions"]  # fmt: skip
-    views = {name: getattr(study, name)() for name in names}
-    shown = {name: str(view) if isinstance(view, Listing) else view.data for name, view in views.items()}
-    assert all(shown.values())
     for writer in WRITERS:
-        assert f"| {writer.label} |" in shown["writers"]
-    assert "300 rows, 2 passes after 1 warm-up, seed 7" in shown["versions"]
-    for name in ("columns", "row_groups", "codecs"):
-        getattr(study, "codecs_chart" if name == "codecs" else name)()
+        assert f"| {writer.label} |" in str(study.writers())
+    for listing in (study.encodings(), study.codecs(), study.published()):
+        assert str(listing).count("\n") > len(WRITERS)
+    assert study.missing() is not None
+    assert study.answer().data.startswith("- Smallest file by default: ")
+    for name, made in (("columns", study.columns), ("codecs", study.codecs_chart)):
+        made()
         assert (run_out / "figures" / f"parquet_{name}.svg").read_text().startswith("<?xml")
     blocks = parquet.writeup_blocks(run_out / "results")
-    assert blocks["parquet-writers"] == shown["writers"]
+    assert blocks["parquet-writers"] == str(study.writers())
     assert blocks["parquet-codecs"].count("\n") == 1 + len(PYARROW.offers)
-
-
-def test_an_interrupted_run_goes_on_and_has_the_chunks_of_all(
-    servers: Servers, settings: Settings, run_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    whole, calls = Bench.measured, 0
-
-    def interrupted(bench: Bench, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
-        nonlocal calls
-        calls += 1
-        if calls > 50:  # in the second round
-            raise KeyboardInterrupt
-        return whole(bench, task)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Bench, "measured", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            parquet.run(rows=300, passes=2, warmup=0, seed=7)
-    assert not (tmp_path / "results" / STUDY.results).exists()
-    left = (tmp_path / "results" / STUDY.results).with_suffix(".partial.csv").read_text()
-    result = parquet.run(rows=300, passes=2, warmup=0, seed=7)
-    assert (tmp_path / "results" / STUDY.results).read_text().startswith(left)
-    uninterrupted = store.read(run_out / "results" / parquet.CHUNKS, Chunk)
-    assert result.chunks.columns == uninterrupted.columns
-    assert set(result.chunks["trial"]) == set(uninterrupted["trial"])
-    assert sorted(result.passes["trial"]) == sorted(store.read(run_out / "results" / STUDY.results, RoundTrip)["trial"])
-
-
-def test_parameters_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="ROWS"):
-        parquet.run(rows=0, passes=1, warmup=0, seed=1)
 
 
 def test_there_is_nothing_to_load_before_a_run(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, get_args
 
-import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
@@ -16,7 +17,7 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
 from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.summary import published
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
@@ -29,32 +30,53 @@ ROWS = 2000
 TABLES = {"standard": ANALYTICS_METRICS, "second": SECOND_TABLE}
 DATABASES = ("postgres", "clickhouse")
 
-type Loaded = dict[tuple[str, str], tuple[Table, Expected, pa.Table]]
+
+@dataclass(frozen=True)
+class Loaded:
+    """A table on a server: `table` is for writers, `full` is loaded once for all readers, `frames` is its content."""
+
+    tables: Tables
+    table: Table
+    full: Table
+    sent: Expected
+    frames: dict[str, Any]
 
 
 def every_technique() -> list[Any]:
+    """The second table, whose names are hostile, takes its turn with the slow tests."""
     return [
-        pytest.param(found, id=f"{found.origin}-{found.database}-{found.direction}-{found.name}")
+        pytest.param(
+            found,
+            key,
+            id=f"{found.origin}-{found.database}-{found.direction}-{found.name}-{key}",
+            marks=[pytest.mark.slow] if key == "second" else [],
+        )
         for found in techniques()
+        for key in TABLES
     ]
 
 
 @pytest.fixture(scope="module")
-def loaded(servers: Servers) -> Iterator[Loaded]:
-    """Each table on each server: loaded for the readers, beside a reference for the writers."""
-    found: Loaded = {}
-    for database in DATABASES:
-        tables = tables_of(getattr(servers, database))
-        for key, table in TABLES.items():
-            content = generator.arrow_table(table, ROWS, 42)
-            sent = Expected(table, content)
-            sent.keep_reference(tables, table.renamed(f"{table.name} sent"))
-            found[database, key] = table, sent, content
-    yield found
-    for (database, _), (table, _, _) in found.items():
-        tables = tables_of(getattr(servers, database))
-        tables.drop(table)
-        tables.drop(table.renamed(f"{table.name} sent"))
+def loaded(servers: Servers) -> Iterator[dict[tuple[str, str], Loaded]]:
+    """Each table on each server, with a copy that is loaded once: readers read it, writers are compared with it."""
+    found = {}
+    with ExitStack() as stack:
+        for database in DATABASES:
+            tables = tables_of(getattr(servers, database))
+            stack.enter_context(tables.kept())
+            for key, table in TABLES.items():
+                full, sent = (
+                    table.renamed(f"{table.name} full"),
+                    Expected(table, generator.arrow_table(table, ROWS, 42)),
+                )
+                sent.keep_reference(tables, full)
+                frames = {"polars": generator.polars_frame(table, ROWS, 42),
+                          "pandas": generator.pandas_frame(table, ROWS, 42), "none": full}  # fmt: skip
+                found[database, key] = Loaded(tables, table, full, sent, frames)
+        yield found
+        for one in found.values():
+            one.tables.drop(one.table)
+            one.tables.drop(one.full)
 
 
 def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
@@ -67,34 +89,28 @@ def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("key", TABLES)
-@pytest.mark.parametrize("found", every_technique())
-def test_technique_moves_exactly_what_it_is_given(found: Technique, key: str, servers: Servers, loaded: Loaded) -> None:
-    table, sent, content = loaded[found.database, key]
-    tables = tables_of(getattr(servers, found.database))
-    tables.create(table)
+@pytest.mark.parametrize(("found", "key"), every_technique())
+def test_technique_moves_exactly_what_it_is_given(
+    found: Technique, key: str, servers: Servers, loaded: dict[tuple[str, str], Loaded]
+) -> None:
+    one = loaded[found.database, key]
     if key == "second" and found.name == "pandas_clickhouse_sqlalchemy_to_sql":
         with pytest.raises(ValueError, match=r"second .* finds no table with % in its name: rename it"):
-            call(found, servers, table, generator.pandas_frame(table, ROWS, 42))
-        return
-    if found.direction == "write":
-        source: Any = table.renamed(f"{table.name} sent")
-        if found.frame != "none":
-            frames = {"polars": generator.polars_frame, "pandas": generator.pandas_frame}
-            source = frames[found.frame](table, ROWS, 42)
-        returned = call_or_skip(found, servers, table, source)
+            call(found, servers, one.table, one.frames["pandas"])
+    elif found.direction == "write":
+        one.tables.create(one.table)
+        returned = call_or_skip(found, servers, one.table, one.frames[found.frame])
         if returned is None:
-            assert sent.difference_on_server(tables) is None
+            assert one.sent.difference_on_server(one.tables) is None
         else:
             assert (found.origin, returned) == ("baseline", ROWS)
     else:
-        tables.load(table, content)
-        returned = call_or_skip(found, servers, table)
+        returned = call_or_skip(found, servers, one.full)
         if isinstance(returned, int):
             assert found.origin == "baseline"
             assert returned >= ROWS
         else:
-            assert sent.difference(returned) is None
+            assert one.sent.difference(returned) is None
 
 
 def test_name_says_frame_and_driver_and_matches_the_functions_types() -> None:
@@ -141,14 +157,6 @@ def test_names_and_labels_are_unique_for_a_database_and_direction() -> None:
     for attribute in ("name", "label"):
         keys = [(found.database, found.direction, getattr(found, attribute)) for found in techniques()]
         assert len(set(keys)) == len(keys)
-
-
-@pytest.mark.parametrize("database", DATABASES)
-@pytest.mark.parametrize("direction", ["write", "read"])
-def test_techniques_can_be_had_by_database_and_direction(database: Any, direction: Any) -> None:
-    wanted = [found for found in techniques() if (found.database, found.direction) == (database, direction)]
-    assert wanted
-    assert techniques(database, direction) == wanted
 
 
 def test_the_order_is_that_of_the_files_whatever_was_imported_first() -> None:

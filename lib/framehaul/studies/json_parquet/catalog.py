@@ -26,8 +26,8 @@ JSON2PARQUET_VERSION = "0.26.1"
 class Converter:
     """A tool: how tables and charts call it, the codecs that it offers, and the command that is its process.
 
-    The command of a tool for Python speaks the protocol of `json_lines`. A tool that is a `program` of its own gets
-    codec, source and target as `arguments_of` lays them out, and converts once.
+    A tool for Python gets source, target, codec and a few lines, as `json_lines` reads them. A tool that is a `program`
+    of its own gets codec, source and target, and its process is what is measured.
     """
 
     name: str
@@ -70,11 +70,6 @@ def _is_wanted(program: Path) -> bool:
     if not program.exists():
         return False
     return catalog.version_output(str(program), "--version").split() == ["json2parquet", JSON2PARQUET_VERSION]
-
-
-def arguments_of(source: Path, target: Path, codec: str) -> list[str]:
-    """What follows the command of a program of its own."""
-    return ["--compression", codec, str(source), str(target)]
 
 
 def _rust_field(field: pa.Field) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """How each tool for Python converts JSON lines of buildings to Parquet, and the process that it runs in.
 
-`python -m framehaul.studies.json_parquet.json_lines NAME`: each line of its input is a request with `source`, `target`
-(paths) and `codec`, and is answered with `seconds` and `cpu_seconds`, or `error`. What a tool does not need is not
-imported here.
+`python -m framehaul.studies.json_parquet.json_lines NAME SOURCE TARGET CODEC FEW_LINES` converts the few lines first,
+then the source, and prints one JSON object: `seconds`, `client_cpu_s` and `peak_rss_bytes` of the second conversion.
+Only the tool that is asked for is imported.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from framehaul.harness import meter
 from framehaul.studies.warehouse import buildings
 
 type Convert = Callable[[Path, Path, str], object]
@@ -131,30 +132,19 @@ PYTHON: dict[str, Callable[[], Convert]] = {
 }
 
 
-def converted(convert: Convert, request: Any) -> dict[str, Any]:
-    """How long it took and how much CPU, or what was wrong; never raises but for an interrupt."""
-    try:
-        cpu_before, start = time.process_time(), time.perf_counter()
-        convert(Path(request["source"]), Path(request["target"]), request["codec"])
-        seconds, cpu_after = time.perf_counter() - start, time.process_time()
-    except Exception as error:  # noqa: BLE001  whatever a tool raises is its answer
-        return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
-    return {"seconds": seconds, "cpu_seconds": cpu_after - cpu_before}
-
-
-def main() -> int:
-    """Answer requests until there are no more."""
-    # The answers' alone: whatever a tool prints goes where errors go.
-    answers, sys.stdout = sys.stdout, sys.stderr
-    convert = PYTHON[sys.argv[1]]()
-    for line in sys.stdin.buffer:
-        try:
-            answer = converted(convert, json.loads(line))
-        except ValueError:
-            answer = {"error": "the request is not JSON"}
-        print(json.dumps(answer), file=answers, flush=True)
-    return 0
+def main() -> None:
+    """Convert the few lines, then all of them, and print what the second conversion took."""
+    name, source, target, codec, few_lines = sys.argv[1:]
+    convert, few = PYTHON[name](), Path(f"{target}.few")
+    convert(Path(few_lines), few, codec)  # imports, thread pools and whatever else comes first
+    few.unlink()
+    resident = meter.reset_peak_rss()
+    cpu_before, start = time.process_time(), time.perf_counter()
+    convert(Path(source), Path(target), codec)
+    seconds, cpu_after = time.perf_counter() - start, time.process_time()
+    taken = {"seconds": seconds, "client_cpu_s": cpu_after - cpu_before}
+    print(json.dumps(taken | {"peak_rss_bytes": meter.peak_rss_growth(resident)}))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from framehaul.harness.passes import Ok, Pass, attempt, columns_of
 from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, interruptible
+from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import (
@@ -25,17 +25,16 @@ from framehaul.reporting.tables import (
     dtypes_text,
     megabytes,
     rivals_text,
-    spread_text,
     thousands,
     words,
 )
 from framehaul.results import store
-from framehaul.results.ratios import Ratio, ratio, verdicts
+from framehaul.results.ratios import Ratio, ratio
 from framehaul.results.statistics import medians
 from framehaul.studies.drivers.catalog import Commands
 from framehaul.studies.json_parquet import STUDY, json_lines
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
-from framehaul.studies.json_parquet.runner import FEW_ROWS, Conversion, Task, convert_in_rounds, written
+from framehaul.studies.json_parquet.runner import Conversion, Task, measured, written
 
 BASE = "clickhouse"
 """The fastest of the published figures: the one that they are over."""
@@ -44,13 +43,7 @@ CODEC_COLOURS = {"snappy": "#0072B2", "zstd": "#E69F00"}
 # How many times as long as ClickHouse with snappy: https://tech.marksblogg.com/postgresql-to-bigquery.html
 # 11M lines on a laptop of 2020; json2parquet from the seconds that it names, 4x on a virtual machine with 16 cores.
 PUBLISHED_CODEC = "snappy"
-PUBLISHED_SECONDS = {"clickhouse": 32.0, "json2parquet": 43.8}
-PUBLISHED_TIMES = {
-    **{name: seconds / PUBLISHED_SECONDS[BASE] for name, seconds in PUBLISHED_SECONDS.items()},
-    "pyarrow": 1.38, "awkward": 1.5, "fastparquet": 3.3,
-}  # fmt: skip
-PUBLISHED_WRITES = {"clickhouse": 2, "json2parquet": 434}
-"""System calls `write` for ten lines, of the whole process."""
+PUBLISHED_TIMES = {"clickhouse": 1.0, "json2parquet": 43.8 / 32.0, "pyarrow": 1.38, "awkward": 1.5, "fastparquet": 3.3}
 
 
 def run(
@@ -68,19 +61,35 @@ def run(
         written(rows, seed) as files,
         recording(STUDY.notebook, STUDY.results, Conversion, "task", terms) as this_run,
     ):
-        this_run.expect(len(tasks) * (1 + warmup + passes))
+        this_run.expect(len(tasks) * (warmup + passes))
         commands = Commands(this_run.settings)
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Conversion:
             return Conversion(
-                run_id=this_run.run_id, converter=task.converter.name, label=task.converter.label, codec=task.codec,
-                rows=rows, pass_=number, **columns_of(ended),
-            )  # fmt: skip
+                run_id=this_run.run_id,
+                converter=task.converter.name,
+                label=task.converter.label,
+                codec=task.codec,
+                rows=rows,
+                pass_=number,
+                **columns_of(ended),
+            )
+
+        def convert(task: Task, _: int) -> dict[str, Any]:
+            return measured(task, commands.of(task.converter.name, task.converter.command), files)
 
         record, finished = this_run.passes(row)
         interruptible(
-            lambda stop: convert_in_rounds(
-                tasks, files, commands, rounds, record, stop=stop, progress=this_run.progress, finished=finished
+            lambda stop: in_rounds(
+                tasks,
+                rounds,
+                convert,
+                record,
+                progress=lambda task, number: this_run.progress(f"{task.converter.name} {task.codec}: pass {number}"),
+                finished=finished,
+                stop=stop,
+                home=files.directory,
+                failures=(),  # what is neither the tool's failure nor its absence ends the run
             )
         )
         programs = [
@@ -100,7 +109,7 @@ def run(
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The table that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    return {"json-to-parquet": str(published_table(store.read(directory / STUDY.results, Conversion)))}
+    return {"json-to-parquet": str(times_table(store.read(directory / STUDY.results, Conversion)))}
 
 
 def show_source() -> Code:
@@ -112,10 +121,11 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per tool and codec, as `statistics.medians` makes it; fastest first, codec by codec."""
     good = (pl.col("status") == "ok").all()
     tools = medians(
-        passes, ["converter", "label", "codec", "rows"],
-        pl.when(good).then(pl.col("types").first()).alias("types"), pl.col("write_calls_reason").first(),
+        passes,
+        ["converter", "label", "codec", "rows"],
+        pl.when(good).then(pl.col("types").first()).alias("types"),
         pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
-    )  # fmt: skip
+    )
     place = pl.col("codec").replace_strict({codec: at for at, codec in enumerate(CODECS)})
     return tools.sort(place, "rows_per_s", descending=[False, True], nulls_last=True, maintain_order=True)
 
@@ -126,135 +136,49 @@ def times(passes: pl.DataFrame, codec: str, tool: str, base: str) -> Ratio:
     return ratio(here.filter(converter=base), here.filter(converter=tool))
 
 
-def _good(passes: pl.DataFrame) -> pl.DataFrame:
-    """Of the summary, what ran and was right."""
-    return summary(passes).filter(status="ok")
-
-
 def times_table(passes: pl.DataFrame) -> Listing:
-    """Tools and codecs, fastest first."""
+    """Tools and codecs, fastest first; the published ratio stands beside the measured one."""
 
-    def over(row: Row, base: str) -> Ratio:
-        return times(passes, row["codec"], row["converter"], row[base])
+    def published(row: Row) -> float | None:
+        return PUBLISHED_TIMES.get(row["converter"]) if row["codec"] == PUBLISHED_CODEC else None
 
     columns = [
-        words("codec", "codec"), words("tool", "label"),
-        Column("seconds", "seconds", "{:.3f}"), Column("rows/s", "rows_per_s", thousands),
-        Column("slowest to fastest pass", spread_text),
-        Column("time over the fastest's", partial(over, base="fastest")),
-        Column("time over ClickHouse's", partial(over, base="base")),
-    ]  # fmt: skip
-    fastest = pl.col("converter").first().over("codec").alias("fastest")
-    return Listing(columns, summary(passes).with_columns(fastest, base=pl.lit(BASE)))
-
-
-def cores_table(passes: pl.DataFrame) -> Listing:
-    """CPU time, cores used and memory, most cores first."""
-    columns = [
-        words("tool", "label"), words("codec", "codec"),
-        Column("cores used", "cores_used", "{:.2f}"), Column("CPU seconds", "client_cpu_s", "{:.3f}"),
-        Column("CPU, µs per row", lambda row: row["client_cpu_s"] / row["rows"] * 1e6, "{:.2f}"),
+        words("codec", "codec"),
+        words("tool", "label"),
+        Column("seconds", "seconds", "{:.3f}"),
+        Column("rows/s", "rows_per_s", thousands),
+        Column("time over ClickHouse's", lambda row: times(passes, row["codec"], row["converter"], BASE)),
+        Column("published", published, "{:.2f}x"),
+        Column("cores used", "cores_used", "{:.2f}"),
         Column("peak RSS growth", "peak_rss_bytes", megabytes),
-    ]  # fmt: skip
-    return Listing(columns, _good(passes).sort("cores_used", descending=True, maintain_order=True))
+    ]
+    return Listing(columns, summary(passes))
 
 
 def outputs_table(passes: pl.DataFrame) -> Listing:
     """Size, row groups, types and row order of the files, smallest first."""
     columns = [
-        words("tool", "label"), words("codec", "codec"), words("types", "types", dtypes_text),
+        words("tool", "label"),
+        words("codec", "codec"),
+        words("types", "types", dtypes_text),
         words("row order", "row_order"),
         Column("MB", lambda row: row["output_bytes"] / 1e6, "{:,.2f}"),
         Column("bytes per row", lambda row: row["output_bytes"] / row["rows"], "{:.1f}"),
         Column("row groups", "row_groups", "{:,.0f}"),
-    ]  # fmt: skip
-    return Listing(columns, _good(passes).sort("output_bytes", maintain_order=True))
-
-
-def writes_table(passes: pl.DataFrame) -> Listing:
-    """System calls that write into the file, fewest first; beside them what was published."""
-
-    def published(row: Row) -> int | None:
-        return PUBLISHED_WRITES.get(row["converter"]) if row["codec"] == PUBLISHED_CODEC else None
-
-    kilobytes = (pl.col("output_bytes") / pl.col("write_calls").replace(0, None) / 1e3).alias("kilobytes")
-    rows = _good(passes).sort("write_calls", nulls_last=True, maintain_order=True).with_columns(kilobytes)
-    reasons = [] if rows["write_calls_reason"].is_null().all() else [words("not counted", "write_calls_reason")]
-    columns = [
-        words("tool", "label"), words("codec", "codec"), *reasons,
-        Column(f"calls for {FEW_ROWS} rows", "write_calls_few_rows", "{:,.0f}"),
-        Column("calls for all rows", "write_calls", "{:,.0f}"),
-        Column("kB per call", "kilobytes", "{:,.1f}"),
-        Column(f"published for {FEW_ROWS} rows", published),
-    ]  # fmt: skip
-    return Listing(columns, rows)
-
-
-def published_table(passes: pl.DataFrame) -> Listing:
-    """Published and measured times over ClickHouse's; tools that were not published have that empty."""
-    rows = [
-        row | {"measured": times(passes, PUBLISHED_CODEC, row["converter"], BASE)}
-        for row in summary(passes).filter(codec=PUBLISHED_CODEC).to_dicts()
     ]
-    compared = [row for row in rows if row["converter"] in PUBLISHED_TIMES and row["converter"] != BASE]
-    said = verdicts([(row["measured"], PUBLISHED_TIMES[row["converter"]]) for row in compared], "slower", "faster")
-    against = dict(zip((row["converter"] for row in compared), said, strict=True))
-    columns = [
-        words(f"tool, {PUBLISHED_CODEC}", "label"), Column("seconds", "seconds", "{:.3f}"),
-        words("published time over ClickHouse's", lambda row: PUBLISHED_TIMES.get(row["converter"]),
-              lambda published: f"{round(published, 2):g}x"),
-        Column("measured", "measured"), words("against the published", lambda row: against.get(row["converter"])),
-    ]  # fmt: skip
-    return Listing(columns, rows)
+    return Listing(columns, summary(passes).filter(status="ok").sort("output_bytes", maintain_order=True))
 
 
-def findings(passes: pl.DataFrame) -> list[str]:
-    """Sentences about what was measured, none that the intervals do not carry."""
-    good = _good(passes)
-    if good.is_empty():
-        return ["Nothing was measured."]
-    sentences = [_fastest_sentence(group) for _, group in good.group_by("codec", maintain_order=True)]
-    sentences += _codec_sentences(good)
-    cores = good.sort("cores_used", descending=True).to_dicts()
-    sentences.append(
-        f"Most cores are used by {_who(cores[0])}: {cores[0]['cores_used']:.2f}; fewest by {_who(cores[-1])}: "
-        f"{cores[-1]['cores_used']:.2f}."
-    )
-    if written := good.drop_nulls("write_calls").sort("write_calls").to_dicts():
-        sentences.append(
-            f"System calls that write the file: fewest by {_who(written[0])}: {written[0]['write_calls']:,.0f}; "
-            f"most by {_who(written[-1])}: {written[-1]['write_calls']:,.0f}."
+def answer_text(passes: pl.DataFrame) -> str:
+    """The fastest tool of each codec, and the tools that are statistically tied with it."""
+    lines = []
+    for _, group in summary(passes).filter(status="ok").group_by("codec", maintain_order=True):
+        best, tied = group.row(0, named=True), rivals_text(group.to_dicts())
+        apart = f"; statistically tied: {tied}" if tied else ""
+        lines.append(
+            f"{best['codec']}: {best['label']} is the fastest with {thousands(best['rows_per_s'])} rows/s{apart}."
         )
-    exact = good.filter(types="exact")["label"].unique(maintain_order=True)
-    sentences.append(f"The types are the table's own with {', '.join(exact) or 'no tool'}.")
-    return sentences
-
-
-def _fastest_sentence(good: pl.DataFrame) -> str:
-    first, rivals = good.row(0, named=True), rivals_text(good.to_dicts())
-    apart = f"; not told apart from it: {rivals}" if rivals else ""
-    return f"{first['codec']}: {first['label']} is the fastest with {thousands(first['rows_per_s'])} rows/s{apart}."
-
-
-def _codec_sentences(good: pl.DataFrame) -> list[str]:
-    snappy, zstd = CODECS
-    pairs = good.filter(codec=snappy).join(good.filter(codec=zstd), on="converter")
-    if pairs.is_empty():
-        return []
-    size, seconds = (_range(pairs, name) for name in ("output_bytes", "seconds"))
-    return [
-        f"Files with {zstd} have {size} of the size of those with {snappy}, and take {seconds} of the time, from tool "
-        "to tool."
-    ]
-
-
-def _range(pairs: pl.DataFrame, name: str) -> str:
-    shares = [right / left for left, right in pairs.select(name, f"{name}_right").iter_rows()]
-    return f"{min(shares):.0%} to {max(shares):.0%}"
-
-
-def _who(row: Row) -> str:
-    return f"{row['label']} ({row['codec']})"
+    return bullets(lines)
 
 
 def bars(passes: pl.DataFrame) -> Figure:
@@ -283,10 +207,6 @@ class JsonToParquet(Shown):
     study = STUDY
     table = view(times_table)
     chart = chart(bars)
-    cores = view(cores_table)
     outputs = view(outputs_table)
-    writes = view(writes_table)
-    published = view(published_table)
-    answer = view(lambda passes: bullets(findings(passes)[: len(CODECS)]))
-    findings = view(lambda passes: bullets(findings(passes)))
+    answer = view(answer_text)
     missing = view(lambda passes: tables.missing(summary(passes), "tool", "codec"))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,48 +20,20 @@ from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.harness.passes import Ok, Pass, attempt, columns_of
 from framehaul.results.store import EXACT, Status
 from framehaul.servers import PostgresServer
-from framehaul.studies.parquet.writers import NONE, SNAPPY, ZSTD_3, Codec, Options, Writer
-
-BARELY = 0.9
-"""Compressed over uncompressed bytes from which a chunk was barely worth compressing; the article's mark."""
+from framehaul.studies.parquet.writers import SNAPPY, Codec, Options, Writer
 
 # https://tech.marksblogg.com/postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
 PUBLISHED_ROW_GROUP_ROWS = 65_505
 
-type Part = Literal["defaults", "codec", "published", "per_column"]
-type Sizes = dict[str, tuple[int, int]]
-"""Compressed and uncompressed bytes of each column of a file."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A column chunk: one column of one row group of a file. The fields are the columns of the file of results."""
-
-    trial: str
-    writer: str
-    label: str
-    part: Part
-    row_group: int
-    rows: int
-    column: str
-    physical_type: str
-    codec: str
-    encodings: str
-    dictionary_page: str
-    statistics: str
-    offset_index: str
-    column_index: str
-    compressed_bytes: int
-    uncompressed_bytes: int
-    ratio: float
+type Part = Literal["defaults", "codec", "published"]
 
 
 @dataclass(frozen=True)
 class RoundTrip:
     """One file written and read back: a row of the study's file. A missing number is None, never 0.
 
-    `columns` are the codecs of columns that have another than `codec`, `against` the trial that they are compared with,
-    `types` what is read back in another type, `row_order` whether rows came back where they were (`kept`, `changed`).
+    `types` is what is read back in another type, `row_order` says whether rows came back in their order (`kept`) or
+    not (`changed`).
     """
 
     run_id: str
@@ -71,8 +43,6 @@ class RoundTrip:
     part: Part
     codec: str
     level: int | None
-    columns: str | None
-    against: str | None
     rows: int
     pass_: int
     file_bytes: int | None = None
@@ -89,14 +59,13 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Task:
-    """A writer, what it is asked for, and the codec of all columns of which the options name no other."""
+    """A writer, what it is asked for, and the codec of its file."""
 
     name: str
     part: Part
     writer: Writer
     codec: Codec
     options: Options
-    against: str | None = None
 
 
 # What is tried
@@ -117,32 +86,6 @@ def tasks_of(writers: tuple[Writer, ...]) -> list[Task]:
     return tasks
 
 
-def tasks_per_column(writer: Writer, survey: dict[Codec, Sizes]) -> list[Task]:
-    """The choices of a codec for each column, from what each codec made of it."""
-    best = min(survey, key=lambda codec: sum(compressed for compressed, _ in survey[codec].values()))
-    return [
-        *(_per_column(writer, f"{codec.text} spared", codec, spared(codec, survey[codec]))
-          for codec in (SNAPPY, ZSTD_3)),
-        _per_column(writer, "least", best, least(survey)),
-    ]  # fmt: skip
-
-
-def spared(codec: Codec, sizes: Sizes) -> dict[str, Codec]:
-    """No compression for a column that it leaves at `BARELY` or more of its bytes, `codec` for the others."""
-    return {name: NONE if compressed >= BARELY * plain else codec for name, (compressed, plain) in sizes.items()}
-
-
-def least(survey: dict[Codec, Sizes]) -> dict[str, Codec]:
-    """For each column the codec that leaves the fewest bytes; the first of those that leave the same."""
-    names = next(iter(survey.values()))
-    return {name: min(survey, key=lambda codec: survey[codec][name][0]) for name in names}
-
-
-def _per_column(writer: Writer, choice: str, codec: Codec, columns: dict[str, Codec]) -> Task:
-    name = f"{writer.name}_{choice.replace(' ', '_')}"
-    return Task(name, "per_column", writer, codec, Options(codec, columns=columns), trial_name(writer, codec))
-
-
 def trial_name(writer: Writer, codec: Codec) -> str:
     """What the trial of a writer with a codec for all columns is called."""
     return f"{writer.name}_{codec.text.replace(' ', '_')}"
@@ -159,7 +102,7 @@ class Bench:
     directory: Path
     clients: dict[str, Pass[Any]]
 
-    def measured(self, task: Task) -> tuple[dict[str, Any], list[Chunk]]:
+    def measured(self, task: Task) -> tuple[dict[str, Any], pl.DataFrame]:
         """Write, read back and verify one file: the values of its pass, and what is in it.
 
         Raises WrongResultError where it does not hold what was sent, or as it was asked for, and whatever a writer
@@ -174,21 +117,11 @@ class Bench:
             if wrong := wrong or other_codec(task, chunks):
                 raise WrongResultError(wrong)
             return {
-                "file_bytes": path.stat().st_size, "row_groups": len({chunk.row_group for chunk in chunks}),
+                "file_bytes": path.stat().st_size, "row_groups": chunks["row_group"].n_unique(),
                 "write_seconds": write_seconds, "read_seconds": read_seconds,
                 "write_cpu_s": write_cpu_s if task.writer.in_process else None, "read_cpu_s": read_cpu_s,
                 "types": types, "row_order": row_order,
             }, chunks  # fmt: skip
-
-    def chunks(self, task: Task) -> list[Chunk]:
-        """What is in the file of a task; no clock."""
-        with self._file_of(task) as (path, write):
-            write()
-            return chunks_of(task, pq.read_metadata(path))
-
-    def survey(self, writer: Writer) -> dict[Codec, Sizes]:
-        """What each codec that a writer offers makes of each column; no clock."""
-        return {task.codec: sizes_of(self.chunks(task)) for task in tasks_of((writer,)) if task.part != "published"}
 
     @contextmanager
     def _file_of(self, task: Task) -> Iterator[tuple[Path, Callable[[], None]]]:
@@ -197,7 +130,7 @@ class Bench:
         if not isinstance(client, Ok):
             raise UnavailableError(client.reason)
         try:
-            yield path, lambda: task.writer.save(client.values, self.content, path, task.options)
+            yield path, lambda: task.writer.write(client.values, self.content, path, task.options)
         finally:
             path.unlink(missing_ok=True)
 
@@ -221,44 +154,42 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
     return returned, time.perf_counter() - start, time.process_time() - cpu
 
 
-def chunks_of(task: Task, metadata: pq.FileMetaData) -> list[Chunk]:
-    """All column chunks of a file, as its footer describes them."""
-    return [
-        _chunk(task, group, metadata.row_group(group), column)
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    ]
+def chunks_of(task: Task, metadata: pq.FileMetaData) -> pl.DataFrame:
+    """Return one row per column chunk of a file (one column of one row group), as the file's footer describes it."""
+    rows = []
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for at in range(metadata.num_columns):
+            chunk = row_group.column(at)
+            rows.append(
+                {
+                    "trial": task.name,
+                    "writer": task.writer.name,
+                    "label": task.writer.label,
+                    "part": task.part,
+                    "row_group": group,
+                    "rows": row_group.num_rows,
+                    "column": chunk.path_in_schema,
+                    "physical_type": chunk.physical_type,
+                    "codec": chunk.compression,
+                    "encodings": ", ".join(sorted(chunk.encodings)),
+                    "dictionary_page": chunk.has_dictionary_page,
+                    "statistics": chunk.is_stats_set,
+                    "offset_index": chunk.has_offset_index,
+                    "column_index": chunk.has_column_index,
+                    "compressed_bytes": chunk.total_compressed_size,
+                    "uncompressed_bytes": chunk.total_uncompressed_size,
+                }
+            )
+    return pl.DataFrame(rows)
 
 
-def _chunk(task: Task, group: int, row_group: Any, column: int) -> Chunk:
-    chunk = row_group.column(column)
-    return Chunk(
-        trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part, row_group=group,
-        rows=row_group.num_rows, column=chunk.path_in_schema, physical_type=chunk.physical_type,
-        codec=chunk.compression, encodings=", ".join(sorted(chunk.encodings)),
-        dictionary_page=_yes(chunk.has_dictionary_page), statistics=_yes(chunk.is_stats_set),
-        offset_index=_yes(chunk.has_offset_index), column_index=_yes(chunk.has_column_index),
-        compressed_bytes=chunk.total_compressed_size, uncompressed_bytes=chunk.total_uncompressed_size,
-        ratio=chunk.total_compressed_size / chunk.total_uncompressed_size,
-    )  # fmt: skip
-
-
-def sizes_of(chunks: Iterable[Chunk]) -> Sizes:
-    """Compressed and uncompressed bytes of each column of a file, over all row groups."""
-    compressed, plain = Counter[str](), Counter[str]()
-    for chunk in chunks:
-        compressed[chunk.column] += chunk.compressed_bytes
-        plain[chunk.column] += chunk.uncompressed_bytes
-    return {name: (compressed[name], plain[name]) for name in compressed}
-
-
-def other_codec(task: Task, chunks: list[Chunk]) -> str | None:
+def other_codec(task: Task, chunks: pl.DataFrame) -> str | None:
     """What is wrong with the codecs of a file, if anything: a setting may be ignored without a word."""
-    for chunk in chunks:
-        wanted = task.options.columns.get(chunk.column, task.codec).in_file
-        if chunk.codec != wanted:
-            return f"column {chunk.column} is compressed with {chunk.codec} instead of {wanted}"
-    return None
+    wrong = chunks.filter(pl.col("codec") != task.codec.in_file)
+    if wrong.is_empty():
+        return None
+    return f"column {wrong['column'][0]} is compressed with {wrong['codec'][0]} instead of {task.codec.in_file}"
 
 
 def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
@@ -272,21 +203,16 @@ def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str
                if one.type != sent_as.type]  # fmt: skip
     types, columns = ";".join(drifted) or EXACT, columns_in(sent.schema)
     ours, theirs = (content_of(table, columns, nan_is_null=False) for table in (sent, received))
-    if first_difference(ours, theirs) is None:
+    first = first_difference(ours, theirs)
+    if first is None:
         return None, types, "kept"
     wrong = difference_in_any_order(ours, theirs, key=())
-    return wrong, types, "" if wrong else "changed"
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+    return (f"{wrong}: {first}", types, "") if wrong else (None, types, "changed")
 
 
 def row_of(run_id: str, task: Task, rows: int, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
     """A pass of a task as a row of results."""
-    own = ";".join(f"{name}:{codec.text}" for name, codec in task.options.columns.items() if codec != task.codec)
     return RoundTrip(
         run_id=run_id, trial=task.name, writer=task.writer.name, label=task.writer.label, part=task.part,
-        codec=task.codec.name, level=task.codec.level, columns=own or None, against=task.against, rows=rows,
-        pass_=number, **columns_of(ended),
+        codec=task.codec.name, level=task.codec.level, rows=rows, pass_=number, **columns_of(ended),
     )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,10 @@ class Codec:
 
 @dataclass(frozen=True)
 class Options:
-    """How a file is written: what is None stays as the writer has it by default.
-
-    `columns` are codecs of single columns, for a writer that takes them.
-    """
+    """How a file is written: what is None stays as the writer has it by default."""
 
     codec: Codec | None = None
     row_group_rows: int | None = None
-    columns: Mapping[str, Codec] = field(default_factory=dict, hash=False)
 
 
 type Write = Callable[[Any, pa.Table, Path, Options], None]
@@ -71,15 +67,8 @@ class Writer:
     offers: tuple[Codec, ...]
     opened: Callable[[PostgresServer, pa.Table], AbstractContextManager[Any]]
     write: Write
-    takes_columns: bool = False
     in_process: bool = True
     """Whether its CPU time is this process's."""
-
-    def save(self, client: Any, content: pa.Table, path: Path, options: Options) -> None:
-        """Write the file, which does not exist yet; raises ValueError for an option that the writer would ignore."""
-        if options.columns and not self.takes_columns:
-            raise ValueError(f"{self.label} takes one codec for all columns")
-        self.write(client, content, path, options)
 
 
 def _nothing(_server: PostgresServer, _content: pa.Table) -> AbstractContextManager[None]:
@@ -113,12 +102,9 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
 
 
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, options: Options) -> None:
-    """Arrow's own writer in C++, the only one here that takes a codec for each column."""
+    """Arrow's own writer in C++."""
     codec: Any = "snappy" if options.codec is None else options.codec.name
     level: Any = None if options.codec is None else options.codec.level
-    if options.columns:
-        codec = {name: one.name for name, one in options.columns.items()}
-        level = {name: one.level for name, one in options.columns.items() if one.level is not None} or None
     pq.write_table(content, path, row_group_size=options.row_group_rows, compression=codec, compression_level=level)
 
 
@@ -205,7 +191,7 @@ OWN_LEVELS = (NONE, SNAPPY, LZ4, ZSTD, GZIP)
 ZSTD_3 = Codec("zstd", 3)
 LEVELS = (NONE, SNAPPY, LZ4, Codec("zstd", 1), ZSTD_3, Codec("zstd", 9), Codec("gzip", 1), Codec("gzip", 6))
 
-PYARROW = Writer("pyarrow", "pyarrow", SNAPPY, LEVELS, _nothing, pyarrow_write_table, takes_columns=True)
+PYARROW = Writer("pyarrow", "pyarrow", SNAPPY, LEVELS, _nothing, pyarrow_write_table)
 WRITERS = (
     PYARROW,
     Writer("polars", "Polars", ZSTD, OWN_LEVELS, _nothing, polars_write_parquet),

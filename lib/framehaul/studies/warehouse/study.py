@@ -25,19 +25,9 @@ from framehaul.harness.meter import Meter
 from framehaul.harness.passes import Ok, Pass, attempt, columns_of, right
 from framehaul.harness.recording import Recording, recording
 from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.reporting import charts
+from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import (
-    UNSTABLE,
-    Column,
-    Listing,
-    bullets,
-    megabytes,
-    rivals_text,
-    speed_text,
-    thousands,
-    words,
-)
+from framehaul.reporting.tables import Column, Listing, bullets, rivals_text, speed_text, thousands, words
 from framehaul.results import ratios, statistics, store
 from framehaul.results.ratios import Ratio
 from framehaul.results.store import Status
@@ -245,46 +235,21 @@ def ratio(passes: pl.DataFrame, warehouse: str, route: str, base: str = BASE) ->
     return ratios.ratio(here.filter(route=route), here.filter(route=base))
 
 
-WAY = [words("warehouse", "warehouse", LABELS.__getitem__), words("route", "label")]
-
-
 def routes_table(passes: pl.DataFrame) -> Listing:
-    """Every route into every warehouse, fastest first."""
+    """Every route into every warehouse, fastest first; without warehouses into which nothing was loaded."""
     routes = summary(passes)
-    absent = _absent(routes)
-    rows = routes.filter(~pl.col("warehouse").is_in(absent)).to_dicts()
-    rows += [{"warehouse": name, "label": "all routes", "status": "skipped"} for name in absent]
+    loaded = (pl.col("status") != "skipped").any().over("warehouse")
     columns = [
-        *WAY, Column("seconds", "seconds", "{:.2f}"), UNSTABLE,
-        Column("files, s", "files_s", "{:.2f}"), Column("load, s", "load_s", "{:.2f}"),
+        words("warehouse", "warehouse", LABELS.__getitem__),
+        words("route", "label"),
+        Column("seconds", "seconds", "{:.2f}"),
+        Column("files, s", "files_s", "{:.2f}"),
+        Column("load, s", "load_s", "{:.2f}"),
         Column("rows/s", "rows_per_s", thousands),
         Column("over CSV with gzip", lambda row: ratio(passes, row["warehouse"], row["route"])),
         Column("MB of files", lambda row: row["file_bytes"] / 1e6, "{:.1f}"),
-        Column("bytes per row", lambda row: row["file_bytes"] / row["rows"], "{:.0f}"),
-    ]  # fmt: skip
-    return Listing(columns, rows)
-
-
-def _absent(routes: pl.DataFrame, least: int = 1) -> list[str]:
-    """The warehouses into which nothing was loaded, of so many routes at least."""
-    counts = routes.group_by("warehouse", maintain_order=True).agg(
-        (pl.col("status") == "skipped").all().alias("none"), pl.len().alias("routes")
-    )
-    return counts.filter(pl.col("none"), pl.col("routes") >= least)["warehouse"].to_list()
-
-
-def cost_table(passes: pl.DataFrame) -> Listing:
-    """CPU and memory of each stage, and in how many files the table lay in between."""
-    columns = [
-        *WAY, Column("files", "files", "{:.0f}"),
-        Column("files: client CPU s", "files_client_cpu_s", "{:.2f}"),
-        Column("servers' CPU s", "files_server_cpu_s", "{:.2f}"),
-        Column("load: client CPU s", "load_client_cpu_s", "{:.2f}"),
-        Column("servers' CPU s", "load_server_cpu_s", "{:.2f}"),
-        Column("files: peak RSS growth", "files_peak_rss_bytes", megabytes),
-        Column("load: peak RSS growth", "load_peak_rss_bytes", megabytes),
-    ]  # fmt: skip
-    return Listing(columns, summary(passes).filter(status="ok"))
+    ]
+    return Listing(columns, routes.filter(loaded))
 
 
 def published_table(passes: pl.DataFrame) -> Listing:
@@ -302,34 +267,17 @@ def published_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, [{"warehouse": name, "ratio": value} for name, value in ratios.items()])
 
 
-def findings_text(passes: pl.DataFrame) -> str:
-    """Which route is fastest into which warehouse, and which stage it waits for."""
+def answer_text(passes: pl.DataFrame) -> str:
+    """The fastest route into each warehouse, and the routes that are statistically tied with it."""
     lines = []
     for (warehouse,), group in summary(passes).filter(status="ok").group_by("warehouse", maintain_order=True):
-        best, rivals = group.row(0, named=True), rivals_text(group.to_dicts())
-        apart = f" Not told apart from it: {rivals}." if rivals else ""
-        share, stage = max((best["files_s"], "making the files"), (best["load_s"], "loading them"))
+        best, tied = group.row(0, named=True), rivals_text(group.to_dicts())
+        apart = f" Statistically tied: {tied}." if tied else ""
+        over = ratio(passes, str(warehouse), best["route"])
         lines.append(
-            f"**{LABELS[str(warehouse)]}**: fastest is {best['label']}, "
-            f"{ratio(passes, str(warehouse), best['route'])} the rows/s of compressed CSV; "
-            f"{share / best['seconds']:.0%} of its time goes into {stage}.{apart}"
+            f"**{LABELS[str(warehouse)]}**: fastest is {best['label']}, {over} the rows/s of compressed CSV.{apart}"
         )
     return bullets(lines)
-
-
-def missing_table(passes: pl.DataFrame) -> Listing | str:
-    """What was skipped or failed, with the reason; a sentence when there is nothing."""
-    bad = summary(passes).filter(pl.col("status") != "ok")
-    if bad.is_empty():
-        return "Everything ran."
-    rows = []
-    for (reason, status), group in bad.group_by("reason", "status", maintain_order=True):
-        absent = _absent(group, len(ROUTES))
-        places = [f"all routes into {LABELS[name]}" for name in absent]
-        others = group.filter(~pl.col("warehouse").is_in(absent)).to_dicts()
-        places += [f"{row['label']} into {LABELS[row['warehouse']]}" for row in others]
-        rows.append({"route": ", ".join(places), "status": status, "reason": reason})
-    return Listing([words("route", "route"), words("it is", "status"), words("reason", "reason")], rows)
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
@@ -367,13 +315,8 @@ class Transfer(Shown):
     """The passes of a run, ready to be shown."""
 
     study = STUDY
-    answer = view(findings_text)
+    answer = view(answer_text)
     table = view(routes_table)
     chart = chart(stages_figure)
-    cost = view(cost_table)
     published = view(published_table)
-    findings = view(findings_text)
-    missing = view(missing_table)
-
-
-load = Transfer.load
+    missing = view(lambda passes: tables.missing(summary(passes), "route", "warehouse"))
