@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import inspect
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from framehaul.data import generator
@@ -21,12 +16,10 @@ from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
 from framehaul.harness.children import ChildError, ended_with_the_block
-from framehaul.harness.measure import IN_FRAMES
-from framehaul.harness.verify import Expected
 from framehaul.results import committed, store
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.settings import PROJECT, Settings
+from framehaul.settings import Settings
 from framehaul.studies.everyday_api import STUDY, batches, study
 from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
 from framehaul.studies.everyday_api.study import (
@@ -40,10 +33,9 @@ from framehaul.studies.everyday_api.study import (
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
-from framehaul.techniques.registry import DATABASES, Technique, named
+from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.source import source
-from tests.conftest import check_each, values_of
-from tests.techniques.test_source import imported
+from tests.conftest import values_of
 
 ROWS = 20_000
 """Whose sums are past 32 bits."""
@@ -77,99 +69,12 @@ def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change
 
 def test_own_codecs_are_told_from_conversions() -> None:
     taking = {
-        name: takes_own_codecs(source("clickhouse", "read", {name: "http_client"}))
+        name: takes_own_codecs(source("clickhouse", "read", [name]))
         for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream")
     }
     assert taking == {"polars_http_client_native_decoded": True, "polars_http_client_arrow_stream": False}
-    assert takes_own_codecs(source("postgres", "write", {"polars_pgpq_presorted": "pgpq"}))
-    assert not takes_own_codecs(source("postgres", "write", {"polars_pgpq_copy_binary": "pgpq"}))
-
-
-type Sides = dict[Technique, tuple[str, str]]
-"""Of techniques what their code imports and uses beneath, and the code of the page, from its functions to its calls."""
-
-
-@pytest.fixture(scope="module")
-def sides() -> Sides:
-    """Both sides of every change on the page: the everyday call's, and what the page's own diff makes of that."""
-    text = (PROJECT / "docs" / "everyday_api.md").read_text()
-    page = re.findall(r"^```diff\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
-    on_page: Sides = {}
-    for one, difference in zip(changes(read_all(committed.RUN)), page, strict=True):
-        call, fast = (named(row["database"], row["direction"], row["technique"]) for row in (one.call, one.fast))
-        before = f"{one.before.code}\n\n\n{one.before.calls}"
-        on_page |= {call: (one.before.beneath, before), fast: (one.after.beneath, patched(before, difference))}
-    return on_page
-
-
-def patched(text: str, difference: str) -> str:
-    """The text with a unified diff applied, whose context and removed lines have to be there."""
-    before, after, at = text.splitlines(), list[str](), 0
-    for line in difference.splitlines()[2:]:
-        if hunk := re.match(r"@@ -(\d+)", line):
-            after += before[at : (at := max(0, int(hunk[1]) - 1))]
-            continue
-        if line[:1] != "+":
-            assert before[at] == line[1:]
-            at += 1
-        if line[:1] != "-":
-            after.append(line[1:])
-    return "\n".join([*after, *before[at:]])
-
-
-@pytest.fixture(scope="module")
-def sent(servers: Servers) -> Iterator[tuple[pa.Table, dict[str, Expected]]]:
-    """What both sides of a change move, and a reference of it on each server."""
-    content, found = generator.arrow_table(ANALYTICS_METRICS, 300, 5), dict[str, Expected]()
-    reference = ANALYTICS_METRICS.renamed("sent by both sides")
-    for database in DATABASES:
-        found[database] = Expected(ANALYTICS_METRICS, content)
-        found[database].keep_reference(tables_of(servers.of(database)), reference)
-    yield content, found
-    for database in DATABASES:
-        for table in (ANALYTICS_METRICS, reference):
-            tables_of(servers.of(database)).drop(table)
-
-
-def is_quick(one: Technique) -> bool:
-    """Whether a side of a change compiles nothing first."""
-    return (one.driver, one.direction) == ("adbc", "read")
-
-
-@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_both_sides_of_every_diff_on_the_page_run_and_move_the_same_rows(
-    quick: bool, sides: Sides, sent: tuple[pa.Table, dict[str, Expected]], servers: Servers, tmp_path: Path
-) -> None:
-    content, references = sent
-
-    def check(one: Technique) -> None:
-        tables, expected = tables_of(servers.of(one.database)), references[one.database]
-        tables.create(ANALYTICS_METRICS)
-        if one.direction == "read":
-            tables.load(ANALYTICS_METRICS, content)
-        beneath, shown = sides[one]
-        functions, calls = parted(shown)
-        module = imported(f"{beneath}\n\n\n{functions}", tmp_path / f"{one.database}_{one.direction}_{one.name}.py")
-        there = vars(module) | {"server": servers.of(one.database), "table": ANALYTICS_METRICS}
-        if one.direction == "write":
-            there["frame"] = IN_FRAMES[one.frame](content, ANALYTICS_METRICS)
-        if inspect.isawaitable(ended := eval(compile(calls, "calls", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), there)):
-            asyncio.run(ended)  # type: ignore[arg-type]
-        if one.direction == "write":
-            assert expected.difference_on_server(tables) is None
-        else:
-            assert expected.difference(there["returned"]) is None
-
-    running = [one for one in sides if is_quick(one) == quick]
-    assert len(running) > 1
-    check_each(running, check)
-
-
-def parted(shown: str) -> tuple[str, str]:
-    """What defines, and the calls at the end."""
-    start = ast.parse(shown).body[-1].lineno - 1
-    lines = shown.splitlines()
-    return "\n".join(lines[:start]), "\n".join(lines[start:])
+    assert takes_own_codecs(source("postgres", "write", ["polars_pgpq_presorted"]))
+    assert not takes_own_codecs(source("postgres", "write", ["polars_pgpq_copy_binary"]))
 
 
 def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> None:
