@@ -59,8 +59,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
         frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"],
-                           mode=values["mode"], nanoseconds=values["nanoseconds"], json=values["json"],
-                           null_lists=values["null_lists"], types=values["types"])  # fmt: skip
+                           mode=values["mode"])  # fmt: skip
     except DataError as error:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
@@ -248,10 +247,6 @@ OPTIONS = {
     "data": "of mine: a file, Parquet, CSV, JSON lines or Arrow IPC",
     "key": "of mine: columns of the primary key",
     "sort": "of mine: columns that ClickHouse sorts by, where they differ",
-    "nanoseconds": "of mine: timestamps with nanoseconds, which PostgreSQL does not have: refuse or split",
-    "json": "of mine: documents of JSON in ClickHouse: text, or native for its own type",
-    "null_lists": "of mine: lists that are NULL, which ClickHouse does not have: documents there (json), or refuse",
-    "types": "of mine: what the text of columns is, as 'host=IPv4 balance=Int128'",
     "mode": "of mine: what becomes of rows that are there: append, replace or upsert",
     "a": "of compare: the run before",
     "b": "of compare: the run after",
@@ -271,7 +266,7 @@ def _arguments() -> argparse.Namespace:
         help="of compare: two runs, each a directory or a CSV file; of submitted: directories of runs",
     )
     defaults = dict.fromkeys(OPTIONS, "") | {
-        "format": "text", "mode": "append", "nanoseconds": "refuse", "json": "text", "null_lists": "json",
+        "format": "text", "mode": "append",
     }  # fmt: skip
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():

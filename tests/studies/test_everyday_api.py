@@ -71,12 +71,12 @@ def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change
 
 def test_own_codecs_are_told_from_conversions() -> None:
     taking = {
-        name: takes_own_codecs(source("clickhouse", "read", {name: "http_client"}))
+        name: takes_own_codecs(source("clickhouse", "read", [name]))
         for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream")
     }
     assert taking == {"polars_http_client_native_decoded": True, "polars_http_client_arrow_stream": False}
-    assert takes_own_codecs(source("postgres", "write", {"polars_pgpq_presorted": "pgpq"}))
-    assert not takes_own_codecs(source("postgres", "write", {"polars_pgpq_copy_binary": "pgpq"}))
+    assert takes_own_codecs(source("postgres", "write", ["polars_pgpq_presorted"]))
+    assert not takes_own_codecs(source("postgres", "write", ["polars_pgpq_copy_binary"]))
 
 
 @WHOLE

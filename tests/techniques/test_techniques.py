@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ast
 import csv
 import inspect
 import subprocess
@@ -22,7 +21,6 @@ from framehaul.studies.summary import published
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import Registered
-from framehaul.techniques.source import source
 from tests.conftest import call, check_each, lacks
 from tests.second_table import SECOND_TABLE
 
@@ -132,17 +130,6 @@ def check_name(found: Technique) -> None:
     assert found.driver in DRIVERS
     assert found.family in FAMILIES
     assert found.client in CLIENTS
-
-
-def test_source_has_the_function_once_without_its_registration() -> None:
-    check_each(techniques(), check_source)
-
-
-def check_source(found: Technique) -> None:
-    body = ast.parse(source(found.database, found.direction, {found.name: found.driver}).code).body
-    functions = [one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    (function,) = (one for one in functions if one.name == found.name)
-    assert not function.decorator_list
 
 
 def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,6 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.studies.upsert.places import place_of
 from framehaul.techniques import Technique, techniques, upserts
-from framehaul.techniques.source import source
 from framehaul.techniques.upsert.rows import check_keys, target
 from tests.conftest import call, check_each
 from tests.second_table import SECOND_TABLE
@@ -392,15 +390,6 @@ def test_ways_are_no_rivals_of_appends_and_say_their_terms() -> None:
         assert one.contract is not None and one.contract.kind == "upsert"
         assert one.requires == ("key",)
         assert "https://" in (one.function.__doc__ or "") or one.function.__doc__ == "As before."
-
-
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_the_code_of_a_way_is_all_that_it_needs(way: Technique) -> None:
-    found = source(way.database, "write", {way.name: way.driver})
-    module = ast.parse(found.text)
-    defined = {getattr(node, "name", "") for node in module.body}
-    assert way.name in defined
-    assert "@technique" not in found.text
 
 
 def test_an_engine_is_asked_for_with_the_table_s_own_columns(servers: Servers) -> None:

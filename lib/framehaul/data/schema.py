@@ -340,7 +340,6 @@ class Column:
     """A column; `low_cardinality` is a hint that ClickHouse may store it as a dictionary.
 
     `exactly` is given where its types have other parameters than those of its kind: `numeric(12, 2)`, another zone.
-    `left_over_of` names the column of timestamps whose nanoseconds past the microsecond are in this one.
     """
 
     name: str
@@ -348,7 +347,6 @@ class Column:
     nullable: bool = False
     low_cardinality: bool = False
     exactly: Types | None = None
-    left_over_of: str = ""
 
     @property
     def types(self) -> Types:
@@ -361,10 +359,6 @@ class Column:
         default = " DEFAULT ''" if self.type is ColumnType.TEXT and not self.nullable else ""
         quoted, types = quote_postgres(self.name), self.types
         check = f" CHECK ({types.postgres_check.format(quoted)})" if types.postgres_check else ""
-        if self.left_over_of:
-            both = f" AND ({quoted} IS NULL) = ({quote_postgres(self.left_over_of)} IS NULL)" if self.nullable else ""
-            # AND with NULL is NULL, which a CHECK lets pass, unless the other side is false.
-            check = f" CHECK ({quoted} BETWEEN 0 AND 999{both})"
         return f"{quoted} {types.postgres}{'' if self.nullable else ' NOT NULL'}{default}{check}"
 
     @property

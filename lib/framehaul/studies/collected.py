@@ -17,13 +17,11 @@ from framehaul.results import committed, store
 from framehaul.results.measured import PLACE, STANDARD, in_places
 from framehaul.studies import registry
 from framehaul.studies.fidelity import STUDY as FIDELITY
-from framehaul.techniques.registry import DRIVERS, FAMILIES
-from framehaul.techniques.source import source, terms
+from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
+from framehaul.techniques.source import source, technique_named
 
 TABLES = {"standard": STANDARD, "nested": "lists, JSON, enums and decimals beside scalars"}
 """Of `make all TABLE=...`, as a reader knows them."""
-APART = "\n\n\n"
-"""What stands between the definitions of a file."""
 PATH = ["database", "direction", "technique"]
 COLUMNS = {
     "run": "run", "study": "notebook", **{name: name for name in PATH}, "label": "label", "origin": "origin",
@@ -59,7 +57,7 @@ def page(results: Path) -> dict[str, Any]:
     drivers = {tuple(row[name] for name in PATH): row["driver"] for row in rows}
     techniques = {}
     for key, driver in drivers.items():
-        about, code = _of_technique(*key, driver)
+        about, code = _of_technique(*key)
         numbers = {part: [blocks.setdefault(one, len(blocks)) for one in texts] for part, texts in code.items()}
         types_of = carried.get("/".join(key), {})
         techniques["/".join(key)] = {**about, **numbers, "driver": DRIVERS.get(driver, driver), "types": types_of}
@@ -146,14 +144,15 @@ def _carried_of(path: Path, _: int) -> dict[str, dict[str, str]]:
 
 
 @cache
-def _of_technique(database: str, direction: str, name: str, driver: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def _of_technique(database: str, direction: str, name: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """What is said of a technique, and its code in blocks, as it stands in this checkout; nothing when it does not."""
     try:
-        found, (contract, asks) = source(database, direction, {name: driver}), terms(database, direction, name, driver)
+        found, registered = source(database, direction, [name]), technique_named(database, direction, name)
     except KeyError:
         return {}, {}
+    contract, asks = registered.contract, [REQUIREMENTS[one] for one in registered.requires]
     said = {} if contract is None else {
         "locks": contract.locks, "others see": contract.others_see, "a failure leaves": contract.after_failure,
     }  # fmt: skip
     about = {"module": found.module, "about": " ".join(found.docstring.split()), "asks": asks, "terms": said}
-    return about, {"code": [*found.code.split(APART), found.calls], "beneath": found.beneath.split(APART)}
+    return about, {"code": [found.code, found.calls]}

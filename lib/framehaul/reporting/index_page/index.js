@@ -385,10 +385,8 @@ function code(one) {
   const name = `code of ${one.technique}`;
   return [
     el("p", {}, el("small", {}, `${one.technique} in ${one.of.module}, as it stands in this checkout.`)),
-    el("button", { type: "button", onclick: (event) => copy(joined([...one.of.beneath, ...one.of.code]), event.target) }, "Copy code"),
+    el("button", { type: "button", onclick: (event) => copy(joined(one.of.code), event.target) }, "Copy code"),
     el("pre", { tabindex: "0", role: "region", "aria-label": name }, el("code", {}, joined(one.of.code))),
-    el("details", {}, el("summary", {}, "Imports and conversions"),
-      el("pre", { tabindex: "0", role: "region", "aria-label": `imports of ${name}` }, el("code", {}, joined(one.of.beneath)))),
   ];
 }
 

@@ -209,7 +209,7 @@ def changes(passes: pl.DataFrame) -> list[Change]:
 
 def takes_own_codecs(code: Source) -> bool:
     """Whether code takes along an encoder or a decoder of ours."""
-    return any(f"# {OURS}.codecs.{room}\n" in code.text for room in OWN_CODECS)
+    return any(f"{OURS}.codecs.{room}" in code.modules for room in OWN_CODECS)
 
 
 def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> tuple[Ratio, int | None]:
@@ -229,7 +229,6 @@ def changes_table(found: list[Change]) -> Listing:
         Column("gain, what libraries do", "gain"),
         Column("of rows moved by both", "rows", "{:,}"),
         words("verdict", "said"),
-        Column("checks and conversions it takes along, lines", lambda row: row["after"].own_lines),
         words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
         Column("gain, with codecs of ours", "gain_of_fastest"),
     ]

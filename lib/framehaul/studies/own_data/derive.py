@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -15,13 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import check_document, document, first_refused
-from framehaul.data.frames import is_wide
-from framehaul.data.nanoseconds import LEFT_OVER, split_arrow, split_table
 from framehaul.data.schema import (
-    ARRAYS,
     DATE32,
-    LONG_NUMBERS,
-    NATIVE_JSON,
     POSTGRES_NAME_BYTES,
     Column,
     ColumnType,
@@ -38,7 +32,6 @@ from framehaul.data.schema import (
     nested_list_types,
     struct_types,
     timestamp_types,
-    whole_numbers,
     wide_decimal_types,
 )
 from framehaul.studies.own_data.files import DataError
@@ -58,13 +51,9 @@ from framehaul.techniques.beyond.clickhouse_write import (
     FIRST_MOMENT,
     LAST_MOMENT,
     NULL_IS,
-    NullListError,
     any_outside,
-    check_native_documents,
     check_nested,
-    native_documents,
 )
-from framehaul.techniques.registry import Database
 from framehaul.techniques.upsert.rows import as_compared
 
 MOST_COLUMNS = 1600
@@ -79,18 +68,6 @@ MOST_OF_ENUM = 2**15 - 1
 """Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 STEM_CHARACTERS = 40
-REFUSE, SPLIT = NANOSECONDS = ("refuse", "split")
-"""What becomes of nanoseconds, which PostgreSQL does not have: an error, or a column of their own there."""
-TEXT, NATIVE = JSON = ("text", "native")
-"""What documents are in ClickHouse: a String, or its own type `JSON`, which does not keep all of them."""
-AS_JSON = "json"
-NULL_LISTS = (AS_JSON, REFUSE)
-"""What becomes of a column where NULL stands in place of a list, a struct or a map, which ClickHouse does not have."""
-TYPES = {
-    **{kind.value.clickhouse: kind for kind in (ColumnType.IPV4, ColumnType.IPV6, ColumnType.UUID, *LONG_NUMBERS[:4])},
-    "JSON": ColumnType.JSON,
-}
-"""What somebody may say that the text of a column is, by ClickHouse's names."""
 DAY_MS = 86_400_000
 
 type Found = tuple[ColumnType, Types | None, str]
@@ -155,15 +132,6 @@ class Mapping:
     column: Column
     arrow: str
     notes: tuple[str, ...]
-    is_split: bool = False
-    """Whether it is two columns in PostgreSQL."""
-    postgres: Column | None = None
-    """PostgreSQL's column, where it is another than ClickHouse's."""
-
-    @property
-    def in_postgres(self) -> str:
-        """What PostgreSQL has for it."""
-        return (self.postgres or self.column).types.postgres + (" and smallint" if self.is_split else "")
 
 
 @dataclass(frozen=True)
@@ -174,86 +142,25 @@ class Derived:
     content: pa.Table
     mappings: tuple[Mapping, ...]
     notes: tuple[str, ...]
-    in_postgres: tuple[Table, pa.Table]
-    """As table and content, where columns are others there; their timestamps are not split yet."""
-    split: frozenset[str] = frozenset()
-    """Columns of timestamps that are two in PostgreSQL."""
-
-    @property
-    def tables(self) -> dict[Database, Table]:
-        """The table of each database."""
-        return {"postgres": split_table(self.in_postgres[0], self.split), "clickhouse": self.table}
-
-    @property
-    def contents(self) -> dict[Database, pa.Table]:
-        """The frame for each of them."""
-        return {"postgres": split_arrow(self.in_postgres[1], self.tables["postgres"]), "clickhouse": self.content}
 
 
-def derive(
-    content: pa.Table, stem: str, key: str = "", sort: str = "", nanoseconds: str = REFUSE, json: str = TEXT,
-    null_lists: str = AS_JSON, types: str = "",
-) -> Derived:  # fmt: skip
+def derive(content: pa.Table, stem: str, key: str = "", sort: str = "") -> Derived:
     """The table for a frame that comes from a file of this name, without its suffix.
 
     `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
-    `columns_named` reads them; `nanoseconds` is what becomes of timestamps that have some, `json` what documents are in
-    ClickHouse, `null_lists` what becomes there of lists, structs and maps that are NULL; `types` says what text is, as
-    `types_named` reads it. Raises DataError, naming column, type and remedy, for what cannot be carried.
+    `columns_named` reads them. Raises DataError, naming column, type and remedy, for what cannot be carried.
     """
-    for variable, value, known in (
-        ("NANOSECONDS", nanoseconds, NANOSECONDS), ("JSON", json, JSON), ("NULL_LISTS", null_lists, NULL_LISTS),
-    ):  # fmt: skip
-        if value not in known:
-            raise DataError(f"{variable}={value!r}: choose from {', '.join(known)}")
     _check_names(content.column_names)
-    said = types_named(types, content.column_names)
-    mappings = tuple(
-        _mapping(name, values, nanoseconds, null_lists, said.get(name))
-        for name, values in zip(content.column_names, content.columns, strict=True)
-    )
-    if json == NATIVE:
-        mappings = tuple(_native(mapping) for mapping in mappings)
-    split = frozenset(mapping.column.name for mapping in mappings if mapping.is_split)
-    columns = tuple(mapping.column for mapping in mappings)
+    mappings = tuple(_mapping(name, values) for name, values in zip(content.column_names, content.columns, strict=True))
     keys = columns_named("KEY", key, content.column_names)
     order = columns_named("SORT", sort, content.column_names)
-    table = Table(table_name(stem), columns, keys, sort=order or None)
-    _check_names(split_table(table, split).column_names)
-    in_postgres = replace(table, columns=tuple(mapping.postgres or mapping.column for mapping in mappings))
+    table = Table(table_name(stem), tuple(mapping.column for mapping in mappings), keys, sort=order or None)
     try:
         carried = fitted(content, table)
-        there = carried if in_postgres == table else fitted(content, in_postgres)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"a value does not fit its column: {error}") from error
-    _check_native(table, carried)
     _check_key(table, carried)
-    notes = (*_said_of_key(table), *_said_of_nulls(table))
-    return Derived(table, carried, mappings, notes, (in_postgres, there), split)
-
-
-def _native(mapping: Mapping) -> Mapping:
-    """A column of documents in ClickHouse's own type for such; others as they are."""
-    as_list = mapping.postgres and mapping.postgres.type in (*ARRAYS, ColumnType.NESTED_LIST)
-    if mapping.column.type is not ColumnType.JSON or as_list:  # whose documents are no objects
-        return mapping
-    note = "in ClickHouse a document as well, JSON=native: keys in another order, 1.0 as 1"
-    return replace(mapping, column=replace(mapping.column, exactly=NATIVE_JSON), notes=(*mapping.notes, note))
-
-
-def _check_native(table: Table, content: pa.Table) -> None:
-    """Raises DataError for documents that ClickHouse's own type does not keep, and for such columns in an order."""
-    try:
-        check_native_documents(content, table)
-    except ValueError as error:
-        raise DataError(f"JSON={NATIVE!r}: {error}: JSON={TEXT}") from error
-    for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
-        for name in native_documents(table):
-            if name in names:
-                raise DataError(
-                    f"{variable}={' '.join(names)!r}: column {name} is of ClickHouse's type JSON, by which it "
-                    f"does not sort: leave it out, or give JSON={TEXT}"
-                )
+    return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)))
 
 
 def table_name(stem: str) -> str:
@@ -276,11 +183,6 @@ def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]
     return tuple(columns)
 
 
-def names_in(text: str) -> set[str]:
-    """What may be names of columns in such a text as `types_named` reads, whether they are there or not."""
-    return {part.rpartition("=")[0].strip() for part in (text, *text.split(), *text.split(","))} - {""}
-
-
 NEAR_MOMENTS = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59, 999_999)
 """What ClickHouse had before July 2026: https://github.com/ClickHouse/ClickHouse/pull/107907"""
 
@@ -299,28 +201,6 @@ def _is_far(array: pa.Array) -> bool:
     if pa.types.is_nested(kind):
         return _is_far(array.flatten())
     return pa.types.is_timestamp(kind) and any_outside(array, *NEAR_MOMENTS)
-
-
-def types_named(text: str, names: list[str]) -> dict[str, ColumnType]:
-    """What columns are, of `a=IPv4 b=Int128`, or `a=IPv4, b c=JSON` where names have blanks.
-
-    Raises DataError for a column that is not there, or named twice, and for another type than those of `TYPES`.
-    """
-    known = {name.lower(): kind for name, kind in TYPES.items()}
-    found = dict[str, ColumnType]()
-    whole = "," not in text and text.rpartition("=")[0].strip() in names
-    parts = [text] if whole else text.split("," if "," in text else None)
-    for part in filter(None, (part.strip() for part in parts)):
-        name, _, said = (each.strip() for each in part.rpartition("="))
-        if name not in names or name in found:
-            raise DataError(
-                f"TYPES={text!r}: {part!r} is no `column=type` of {'another' if name in found else 'a'} column among "
-                f"{', '.join(names)}; between pairs put commas where names have blanks"
-            )
-        if said.lower() not in known:
-            raise DataError(f"TYPES={text!r}: {said!r} is none of the types that text may be: {', '.join(TYPES)}")
-        found[name] = known[said.lower()]
-    return found
 
 
 def _check_names(names: list[str]) -> None:
@@ -344,9 +224,7 @@ def _check_names(names: list[str]) -> None:
             raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")
 
 
-def _mapping(
-    name: str, values: pa.ChunkedArray, nanoseconds: str, null_lists: str, said: ColumnType | None
-) -> Mapping:  # fmt: skip
+def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
     arrow = values.type
     try:
         if values.num_chunks:
@@ -365,14 +243,10 @@ def _mapping(
     if rule is None:
         remedy = next((remedy for fits, remedy in REFUSED if fits(plain.type)), "cast it to another type")
         raise DataError(f"column {name} is {arrow}, which is not carried: {remedy}, or leave the column out")
-    split = nanoseconds == SPLIT and _holds_nanoseconds(plain)
-    postgres = None
     try:
-        kind, exactly, why = _as_said(plain, said) if said else _split(name, plain) if split else rule(found)
-        if kind in NULL_IS and (refusal := _null_inside(plain, kind, exactly)):
-            postgres, of_postgres = Column(name, kind, plain.null_count > 0, exactly=exactly), why
-            kind, exactly, why = _where_lists_are_null(plain, refusal, null_lists)
-            why = "; ".join(filter(None, [of_postgres, why]))
+        kind, exactly, why = rule(found)
+        if kind in NULL_IS:
+            _check_inside(plain, kind, exactly)
     except (ValueError, pa.ArrowException) as error:
         raise DataError(f"column {name} ({arrow}) {error}") from error
     inside = "" if wrapped else ", ".join(filter(None, dict.fromkeys(changed_inside(arrow))))
@@ -390,81 +264,16 @@ def _mapping(
         if low_cardinality:
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
     column = Column(name, kind, plain.null_count > 0, low_cardinality, exactly)
-    return Mapping(column, str(arrow), tuple(notes), split, postgres)
+    return Mapping(column, str(arrow), tuple(notes))
 
 
-def _as_said(values: pa.ChunkedArray, kind: ColumnType) -> Found:
-    """Raises ValueError for a column that is no text, and for a text that is no such value."""
-    name = next(name for name, one in TYPES.items() if one is kind)
-    if values.type != pa.string():
-        raise ValueError(f"is no text, and TYPES says what text is: leave out that it is {name}")
-    if found := first_refused(values.to_pylist(), CHECKS.get(kind) or _whole_number_of(kind)):
-        row, error = found
-        raise ValueError(
-            f"holds in row {row:,} {values[row].as_py()!r:.80}, which is no {name}: leave TYPES out, so that it stays "
-            f"text, or change it ({error})"
-        ) from error
-    return kind, None, f"TYPES says that it is {name}: text in a frame"
-
-
-def _whole_number_of(kind: ColumnType) -> Callable[[str], object]:
-    """What raises ValueError for text that is no integer of a type of long ones."""
-    column = Column("it", kind)
-    least, most = whole_numbers(column.types.clickhouse)
-
-    def check(text: str) -> None:
-        if not is_wide(text, column):
-            raise ValueError(f"its whole numbers go from {least} to {most}")
-
-    return check
-
-
-def _check_uuid(text: str) -> None:
-    if not re.fullmatch("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", text):
-        raise ValueError("it has 8-4-4-4-12 digits")
-
-
-def _check_ipv6(text: str) -> None:
-    if "%" in text:
-        raise ValueError("it has a zone, which neither server keeps")
-    IPv6Address(text)
-
-
-CHECKS: dict[ColumnType, Callable[[str], object]] = {
-    ColumnType.IPV4: IPv4Address, ColumnType.IPV6: _check_ipv6, ColumnType.UUID: _check_uuid,
-    ColumnType.JSON: check_document,
-}  # fmt: skip
-"""What raises ValueError for a text that is no such value."""
-
-
-def _null_inside(values: pa.ChunkedArray, kind: ColumnType, exactly: Types | None) -> str:
-    """Why ClickHouse does not have the column: NULL in place of what is nested; empty where it has.
-
-    Raises ValueError for dates and moments that it lacks.
-    """
+def _check_inside(values: pa.ChunkedArray, kind: ColumnType, exactly: Types | None) -> None:
+    """Raises ValueError for what ClickHouse lacks: NULL in place of what is nested, and some dates and moments."""
     table = Table("it", (Column("it", kind, exactly=exactly),), ())
-    content = pa.table({"it": values.cast(table.columns[0].types.arrow)})
     try:
-        check_nested(content, table)
-    except NullListError as error:
-        return str(error).removeprefix("column it ")
+        check_nested(pa.table({"it": values.cast(table.columns[0].types.arrow)}), table)
     except ValueError as error:
         raise ValueError(str(error).removeprefix("column it ")) from error
-    return ""
-
-
-def _where_lists_are_null(values: pa.ChunkedArray, refusal: str, null_lists: str) -> Found:
-    """Documents, where they are asked for and have all of it; raises ValueError where not."""
-    if not _is_documents(values.type):
-        raise ValueError(refusal)
-    if null_lists != AS_JSON:
-        raise ValueError(f"{refusal}, or give NULL_LISTS={AS_JSON}, which makes documents of the column in ClickHouse")
-    try:
-        kind, exactly, _ = _documents(values)
-    except ValueError as error:  # a document has no NaN, and -0 has no sign in it: the lists do in PostgreSQL
-        raise ValueError(f"{refusal}; it is no JSON either") from error
-    it, _, _ = refusal.partition(":")
-    return kind, exactly, f"it {it}: carried as JSON there, text in a frame; PostgreSQL has NULL"
 
 
 def _wrapping(arrow: pa.DataType) -> str:
@@ -725,18 +534,10 @@ def _timestamp(values: pa.ChunkedArray) -> Found:
     """Raises ValueError for nanoseconds, and for moments that a server does not have."""
     if _holds_nanoseconds(values):
         raise ValueError(
-            "holds nanoseconds, and PostgreSQL has microseconds: give NANOSECONDS=split, which keeps them in a second "
-            "column there, make it a number, which keeps them, too (cast to int64), or cut them off (Polars: "
-            "`dt.cast_time_unit('us')`)"
+            "holds nanoseconds, and PostgreSQL has microseconds: make it a number, which keeps them (cast to int64), "
+            "or cut them off (Polars: `dt.cast_time_unit('us')`)"
         )
-    whole = ["whole microseconds, which is what PostgreSQL keeps"] if values.type.unit == "ns" else []
-    return _moments(values, whole)
-
-
-def _split(name: str, values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for moments that a server does not have."""
-    left_over = f"PostgreSQL has microseconds: what is left over, 0 to 999 nanoseconds, is in `{name}{LEFT_OVER}`"
-    return _moments(values, [left_over])
+    return _moments(values, ["whole microseconds, which is what PostgreSQL keeps"] if values.type.unit == "ns" else [])
 
 
 def _holds_nanoseconds(values: pa.ChunkedArray) -> bool:
@@ -854,5 +655,4 @@ def _said_of_nulls(table: Table) -> list[str]:
     return [
         "A column may be NULL where it holds one in the rows that were read"
         + (f": {', '.join(nullable)}." if nullable else "; none does.")
-        + " Edit the DDL where later rows will hold more."
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +44,6 @@ class DataError(SettingsError):
     """A file, or a column of it, that cannot be taken; the message names it and the remedy."""
 
 
-def kind_of(path: Path) -> str:
-    """`parquet`, `csv`, `json` or `arrow`, of a file that `read` takes."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    if start.startswith(PARQUET):
-        return "parquet"
-    if start.startswith((ARROW_FILE, ARROW_STREAM)):
-        return "arrow"
-    return "json" if suffix_of(path)[0] in JSON_SUFFIXES else "csv"
-
-
 def suffix_of(path: Path) -> tuple[str, str | None]:
     """The suffix that says what a file is, and how it is packed, if it is."""
     *_, before, last = ("", "", *map(str.lower, path.suffixes))
@@ -63,10 +51,8 @@ def suffix_of(path: Path) -> tuple[str, str | None]:
     return (before if packed else last), packed
 
 
-def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.Table, list[str]]:
+def read(path: Path, rows: int = 0) -> tuple[pa.Table, list[str]]:
     """The first `rows` rows of a file, or all for 0, and what was decided in reading it.
-
-    Of a CSV, whose types are inferred, these columns are text.
 
     Raises DataError for what is no such file, holds no rows, or would not fit into memory. Its message has the file's
     name, not its directory: notebooks are published.
@@ -74,7 +60,7 @@ def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.T
     if not path.is_file():
         raise DataError(f"{path.name} is {'a directory: give one file of it' if path.is_dir() else 'not there'}")
     try:
-        content, notes = _read(path, rows, as_text)
+        content, notes = _read(path, rows)
         undamaged(content)
     except DataError:
         raise
@@ -88,7 +74,7 @@ def read(path: Path, rows: int = 0, as_text: Collection[str] = ()) -> tuple[pa.T
     return content, notes
 
 
-def _read(path: Path, rows: int, as_text: Collection[str]) -> tuple[pa.Table, list[str]]:
+def _read(path: Path, rows: int) -> tuple[pa.Table, list[str]]:
     suffix, packed = suffix_of(path)
     with path.open("rb") as plain_file:
         start = plain_file.read(8)
@@ -108,7 +94,7 @@ def _read(path: Path, rows: int, as_text: Collection[str]) -> tuple[pa.Table, li
     if start.startswith(FEATHER_1):
         raise DataError(f"{path.name} is Feather of version 1: write it again as version 2, or as Parquet")
     if suffix in TEXT_SUFFIXES:
-        return _csv(path, packed, TEXT_SUFFIXES[suffix], rows, as_text)
+        return _csv(path, packed, TEXT_SUFFIXES[suffix], rows)
     if suffix in JSON_SUFFIXES:
         return _json_lines(path, packed, rows)
     raise DataError(f"{path.name} is none of the files that are read here: {KINDS}")
@@ -165,9 +151,7 @@ def _first(reader: Any, rows: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def _csv(
-    path: Path, packed: str | None, delimiter: str, rows: int, as_text: Collection[str]
-) -> tuple[pa.Table, list[str]]:  # fmt: skip
+def _csv(path: Path, packed: str | None, delimiter: str, rows: int) -> tuple[pa.Table, list[str]]:
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     if rows:
         text = _first_lines(path, packed, parse, rows)
@@ -179,8 +163,7 @@ def _csv(
     if len(text) > MOST_TEXT_BYTES:
         raise DataError(f"{path.name} has more than {MOST_TEXT_BYTES:,} bytes of text: give ROWS, or make it Parquet")
     whole = pa.csv.ReadOptions(block_size=len(text) + 1)
-    types = pa.csv.ConvertOptions(column_types=dict.fromkeys(as_text, pa.string()))
-    content = pa.csv.read_csv(io.BytesIO(text), whole, parse, types)
+    content = pa.csv.read_csv(io.BytesIO(text), whole, parse)
     _check_whole_numbers(path, content, text, whole, parse)
     names = [field.name for field in content.schema if pa.types.is_string(field.type) or pa.types.is_null(field.type)]
     if names and len(set(content.column_names)) == len(content.column_names):
@@ -213,7 +196,7 @@ def _check_whole_numbers(
         if rounded is not None:
             raise DataError(
                 f"{path.name}: column {name} is taken for floats, and {rounded.strip()} in it is an integer that a "
-                f"float rounds: say that it is one, TYPES='{name}=Int128', or give Parquet with decimals"
+                f"float rounds: give Parquet with decimals, or with text"
             )
 
 

@@ -54,15 +54,19 @@ class _Field:
             if type(number) is int and abs(number) > EXACT_IN_FLOATS and not self.rounded and not _is_float(number):
                 self.rounded = line
 
-    def type(self, name: str) -> pa.DataType:
-        """Raises ValueError for scalars of several types, and for numbers that have no type in common."""
+    def type(self, name: str, rows: int) -> pa.DataType:
+        """The type of a column of so many rows.
+
+        Raises ValueError for scalars of several types, and for numbers that have no type in common.
+        """
         kinds = frozenset(self.lines)
         if not kinds:
             return pa.null()
         if list in kinds or dict in kinds:
             element = SCALARS.get(frozenset(self.elements - {type(None)}))
             fits = element is not None and (self._are(pa.int64()) if element == pa.int64() else not self.rounded)
-            return pa.list_(element) if kinds == {list} and fits else pa.json_()
+            every = kinds == {list} and self.rows == rows  # ClickHouse has no NULL in place of a list
+            return pa.list_(element) if every and fits else pa.json_()
         if kinds not in SCALARS:
             seen = " and ".join(f"{NAMES[kind]} in line {line:,}" for kind, line in self.lines.items())
             raise ValueError(f"field {name!r} is {seen}: make it one type, such as text in all lines")
@@ -104,7 +108,7 @@ def fields_of(text: bytes) -> tuple[pa.Schema, int]:
             raise ValueError(f"line {line:,}: more than {MOST_FIELDS:,} fields are not read")
     if rows and not found:
         raise ValueError("none of its objects has a field")
-    return pa.schema([(name, one.type(name)) for name, one in found.items()]), rows
+    return pa.schema([(name, one.type(name, rows)) for name, one in found.items()]), rows
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A file in the types of its table, which are known; it stands in the code that readers take away."""
+"""A frame of somebody's own in the types of its table: what Arrow wraps around values is taken off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import zoneinfo
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
-import pyarrow.parquet as pq
 
 from framehaul.data.documents import ESCAPED_NUL, documents
 from framehaul.data.frames import OF_A_DAY, check_fields, uuid_text, without_views_of_null
@@ -279,52 +277,6 @@ def undamaged(content: pa.Table) -> pa.Table:
         except pa.ArrowException as error:
             raise ValueError(f"column {name}: {error}") from error
     return content
-
-
-def read_parquet(path: str, table: Table) -> pa.Table:
-    """A Parquet file in the types of the table; INT96 are read as microseconds."""
-    content = pq.read_table(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
-    return fitted(undamaged(content), table)
-
-
-def read_ipc(path: str, table: Table) -> pa.Table:
-    """An Arrow file (which Feather is, too) or stream in the types of the table."""
-    with pa.OSFile(path) as file:
-        is_file = file.read(6) == b"ARROW1"
-        file.seek(0)
-        content = (pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)).read_all()
-        return fitted(undamaged(content), table)
-
-
-def unpacked(path: str) -> bytes:
-    """What is in a file, packed or not."""
-    with pa.input_stream(path, compression="detect") as stream:
-        return bytes(stream.read())
-
-
-def read_csv(path: str, table: Table) -> pa.Table:
-    """A CSV in the types of the table; an empty field is NULL, and so, outside of text, are NA, NULL and the like."""
-    text = unpacked(path)
-    delimiter = "\t" if ".tsv" in Path(path).name.lower() else ","
-    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    whole = pa.csv.ReadOptions(block_size=len(text) + 1)  # a row may be longer than any block
-    texts = [column.name for column in table.columns if column.types.arrow == pa.string()]
-    others = [name for name in table.column_names if name not in texts]
-    types = {column.name: column.types.arrow for column in table.columns}
-    of_text = pa.csv.ConvertOptions(
-        include_columns=texts, column_types=types, null_values=[""], strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )  # fmt: skip
-    of_others = pa.csv.ConvertOptions(include_columns=others, column_types=types)
-    parts = [pa.csv.read_csv(pa.BufferReader(text), whole, parse, convert)
-             for convert, names in ((of_text, texts), (of_others, others)) if names]  # fmt: skip
-    columns = {name: part.column(name) for part in parts for name in part.column_names}
-    return fitted(pa.table(columns), table)
-
-
-def read_json_lines(path: str, table: Table) -> pa.Table:
-    """JSON lines in the types of the table, packed or not; a field that is missing is NULL."""
-    return fitted(parsed_lines(unpacked(path), table.arrow_schema, table.columns_of(ColumnType.JSON)), table)
 
 
 def parsed_lines(text: bytes, schema: pa.Schema, as_documents: list[str]) -> pa.Table:

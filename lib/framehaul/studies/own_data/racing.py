@@ -41,14 +41,14 @@ class Racing:
 
     this_run: Recording
     both: Servers
-    tables: Mapping[Database, Table]
-    contents: Mapping[Database, pa.Table]
+    table: Table
+    content: pa.Table
     rounds: Rounds
     stop: threading.Event
     seconds: float
     """After how many of them there is a first answer."""
     mode: str = modes.APPEND
-    kept: Mapping[Database, pa.Table] = field(default_factory=dict)
+    kept: pa.Table | None = None
     """Rows that an upsert finds in the table, and does not touch."""
     began: float = field(default_factory=time.monotonic)
 
@@ -87,7 +87,7 @@ class Racing:
 
     @property
     def _rows(self) -> int:
-        return int(self.contents["postgres"].num_rows)
+        return int(self.content.num_rows)
 
     def _expected(self, left: Mapping[Path, list[Technique]], rows: int) -> float:
         """About how many seconds a round of those that are left takes on the whole frame, all around it included."""
@@ -114,8 +114,8 @@ class Racing:
 
     def _found(self, database: Database, content: pa.Table) -> Found | None:
         """What writes of these rows find in the table."""
-        if self.mode == modes.UPSERT:
-            return before_upsert(content, self.kept[database], self.tables[database], self.both.of(database))
+        if self.kept is not None:
+            return before_upsert(content, self.kept, self.table, self.both.of(database))
         return modes.before_replacing(content) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
@@ -123,11 +123,11 @@ class Racing:
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
-        database, content = left[0].database, self.contents[left[0].database].slice(0, rows)
+        database, content = left[0].database, self.content.slice(0, rows)
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
             record_passes(
-                self.this_run, STUDY.notebook, left, self.both.of(database), self.tables[database],
+                self.this_run, STUDY.notebook, left, self.both.of(database), self.table,
                 content, rounds, self.stop, found=self._found(database, content),
             )  # fmt: skip
         except (psycopg.Error, ReferenceTableError) as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from IPython.display import HTML, SVG, Code, Markdown, display
 
 from framehaul import servers
 from framehaul.data.frames import arrow_stream
-from framehaul.data.schema import Table
+from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
 from framehaul.harness.environment import server_versions
 from framehaul.harness.recording import recording
 from framehaul.harness.rounds import Rounds, check, interruptible
@@ -39,11 +38,12 @@ from framehaul.results.ratios import ratio_at_same_rows, verdicts
 from framehaul.results.store import EXACT
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
-from framehaul.studies.own_data import STUDY, ddl, files, modes
-from framehaul.studies.own_data.derive import AS_JSON, REFUSE, TEXT, Derived, derive, holds_far_moments, names_in
+from framehaul.studies.own_data import STUDY, files, modes
+from framehaul.studies.own_data.derive import Derived, derive, holds_far_moments
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
-from framehaul.studies.own_data.snippet import Snippet, snippet
+from framehaul.studies.own_data.snippet import snippet
+from framehaul.studies.summary.needs import needs
 from framehaul.studies.transfers.findings import classes, raced
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
@@ -63,8 +63,6 @@ class Frame:
 
     name: str
     """The file's name, without its directory."""
-    kind: str
-    """`parquet`, `csv`, `json` or `arrow`: how the code that is handed out reads such a file."""
     derived: Derived
     notes: tuple[str, ...]
     mode: str = modes.APPEND
@@ -78,7 +76,7 @@ class Frame:
     def columns(self) -> Markdown:
         """Every column: its Arrow type, what it becomes, and what is to be said of that; then what holds for all."""
         rows = [
-            {"column": f"`{mapping.column.name}`", "Arrow": mapping.arrow, "PostgreSQL": mapping.in_postgres,
+            {"column": f"`{mapping.column.name}`", "Arrow": mapping.arrow, "PostgreSQL": mapping.column.types.postgres,
              "ClickHouse": mapping.column.clickhouse_type, "holds": "NULL" if mapping.column.nullable else None,
              "note": "; ".join(mapping.notes)}
             for mapping in self.derived.mappings
@@ -89,24 +87,24 @@ class Frame:
 
     def statements(self) -> None:
         """Show CREATE TABLE for both servers."""
-        tables = self.derived.tables
-        for parameter, text in (
-            ("postgres_ddl", tables["postgres"].postgres_ddl), ("clickhouse_ddl", tables["clickhouse"].clickhouse_ddl),
-        ):  # fmt: skip
-            display(Markdown(f"`{parameter}`"), Code(ddl.unmarked(text), language="sql"))
+        for text in (self.table.postgres_ddl, unmarked(self.table.clickhouse_ddl)):
+            display(Code(text, language="sql"))
 
 
-def open_frame(
-    data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND,
-    nanoseconds: str = REFUSE, json: str = TEXT, null_lists: str = AS_JSON, types: str = "",
-) -> Frame:  # fmt: skip
+OURS = f"\nCOMMENT {quote_clickhouse_text(COMMENT)}"
+
+
+def unmarked(statement: str) -> str:
+    """A CREATE TABLE to be taken away: without what says that its table is ours, and that the next run may drop it."""
+    return statement.replace(OURS, "")
+
+
+def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, mode: str = modes.APPEND) -> Frame:
     """The first `rows` rows of a file, or all for 0, with the table that follows from them.
 
     Without `data` the file that `make mine` was given is taken, else a small example. `key` and `sort` name columns, as
     `a b`, or as `a, b c` where names hold blanks. Raises DataError for what cannot be read or carried, and for a `mode`
-    that there is not, or that wants a key. `nanoseconds` says what becomes of those in PostgreSQL: `refuse` or `split`;
-    `json` what documents are in ClickHouse: `text` or `native`; `null_lists` what becomes there of lists that are NULL:
-    `json` or `refuse`; `types` what text is: `a=IPv4 b=Int128`.
+    that there is not, or that wants a key.
     """
     modes.check_mode(mode, key)
     if type(rows) is not int or rows < 0:
@@ -114,13 +112,13 @@ def open_frame(
     path = Path(data).expanduser() if data else load_settings().data
     if path is None:
         content, notes = example().slice(0, rows or None), ["No file was given: this is an example."]
-        name, kind = "example", "parquet"
+        name = "example"
     else:
-        content, notes = files.read(path, rows, names_in(types))
-        name, kind = path.name, files.kind_of(path)
-    derived = derive(content, name.partition(".")[0], key, sort, nanoseconds, json, null_lists, types)
+        content, notes = files.read(path, rows)
+        name = path.name
+    derived = derive(content, name.partition(".")[0], key, sort)
     modes.check_key(derived.table, mode)
-    return Frame(name, kind, derived, (*notes, *derived.notes, modes.said(mode)), mode)
+    return Frame(name, derived, (*notes, *derived.notes, modes.said(mode)), mode)
 
 
 def example() -> pa.Table:
@@ -146,31 +144,24 @@ def example() -> pa.Table:
     )
 
 
-def run(
-    frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0, seconds: float = 0, postgres_ddl: str = "",
-    clickhouse_ddl: str = "",
-) -> Mine:  # fmt: skip
+def run(frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0, seconds: float = 0) -> Mine:
     """Move the frame along every path and write `results/own_data.csv`.
 
-    In a `race` (1) there is a first answer after about so many `seconds`, printed. The statements, where given, make
-    the tables in place of those that follow from the columns. Raises DataError for one that is not for this table or
-    does not hold the frame, ValueError for a parameter that makes no sense, ServerError when a server cannot be had,
-    ResultsError when the file cannot be written.
+    In a `race` (1) there is a first answer after about so many `seconds`, printed. Raises DataError where a
+    server does not hold the frame, ValueError for a parameter that makes no sense, ServerError when a server cannot be
+    had, ResultsError when the file cannot be written.
     """
-    contents: Mapping[Database, pa.Table] = frame.derived.contents
-    kept: dict[Database, pa.Table] = {}
+    content, kept, table = frame.derived.content, None, frame.table
     if frame.mode == modes.UPSERT:
-        parts = {database: modes.parted(content) for database, content in contents.items()}
-        contents, kept = ({database: part[at] for database, part in parts.items()} for at in (0, 1))
-    content = contents["clickhouse"]
+        content, kept = modes.parted(content)
     check(ROWS=(content.num_rows, 1), RACE=(race, 0))
-    rounds, edited = Rounds(passes, warmup, seed), ddl.edited(frame.derived.tables, postgres_ddl, clickhouse_ddl)
+    rounds = Rounds(passes, warmup, seed)
     chosen = {path: modes.competing(techniques(*path), frame.mode) for path in PATHS}
     terms = {
         **vars(rounds),
         "race": race,
         "mode": frame.mode,
-        "tables": [edited["postgres"].postgres_ddl, edited["clickhouse"].clickhouse_ddl],
+        "tables": [table.postgres_ddl, table.clickhouse_ddl],
         "content": _digest(content),
     }
     with (
@@ -178,11 +169,10 @@ def run(
         servers.running(this_run.settings) as both,
     ):
         _check_moments(ClickHouseTables(both.clickhouse), content)
-        ClickHouseTables(both.clickhouse).drop_beside(edited["clickhouse"])
-        tables = ddl.as_made(edited, both)
+        ClickHouseTables(both.clickhouse).drop_beside(table)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, tables, contents, rounds, stop, seconds, frame.mode, kept)
+            racing = Racing(this_run, both, table, content, rounds, stop, seconds, frame.mode, kept)
             if race:
                 racing.heats(chosen, lambda passes: this_run.say(first_answer(passes)))
             else:
@@ -191,7 +181,7 @@ def run(
         interruptible(work)
         what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {passes} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
-    return Mine.load(this_run.settings).with_code(frame.kind, tables)
+    return Mine.load(this_run.settings).with_code(table)
 
 
 def _check_moments(tables: ClickHouseTables, content: pa.Table) -> None:
@@ -293,23 +283,20 @@ class Mine(Shown):
     missing = view(missing_paths)
     left_out = view(left_out)
 
-    def with_code(self, kind: str, tables: Mapping[Database, Table]) -> Self:
-        """With the code of each choice for these tables, in `reports/20_own_data/`, from where an older run's goes."""
-        self.choices, self.snippets = choices(self.passes), list[Snippet]()
+    def with_code(self, table: Table) -> Self:
+        """With the code of each choice for this table, in `reports/20_own_data/`, from where an older run's goes."""
+        self.choices, self.snippets = choices(self.passes), list[str]()
         directory = self.figures.parent / "reports" / STUDY.notebook
         directory.mkdir(parents=True, exist_ok=True)
         for old in directory.glob("*.py"):
             old.unlink()
         for choice in self.choices:
-            table = tables[choice.technique.database]
-            made = target(choice.technique, table)
-            statement = made.postgres_ddl if choice.technique.database == "postgres" else made.clickhouse_ddl
-            # Whoever has the code makes the table; its own statement need not be known to the code.
-            plain = replace(table, postgres_body="", clickhouse_body="")
             registered, _ = modes.as_measured(choice.best)
+            made = target(choice.technique, table)
+            statement = made.postgres_ddl if choice.technique.database == "postgres" else unmarked(made.clickhouse_ddl)
             replaces = choice.best["contract"] == modes.REPLACE
-            self.snippets.append(snippet(registered, plain, ddl.unmarked(statement), kind, replaces=replaces))
-            (directory / choice.file).write_text(self.snippets[-1].code, "utf8")
+            self.snippets.append(snippet(registered, table, statement, replaces=replaces))
+            (directory / choice.file).write_text(self.snippets[-1], "utf8")
         return self
 
     def answer(self) -> Markdown:
@@ -323,7 +310,7 @@ class Mine(Shown):
 
     def recommendation(self) -> Markdown:
         """The technique to take for each path and frame, what it needs, and what the runners-up cost."""
-        return Markdown(recommendation_text(self.choices, self.snippets, self.passes))
+        return Markdown(recommendation_text(self.choices, self.passes))
 
     def code(self) -> HTML:
         """The code of each recommended technique, folded; also as files beside the page."""
@@ -333,7 +320,7 @@ class Mine(Shown):
             title = html.escape(f"{choice.path}: {choice.best['label']}")
             parts.append(
                 f'<details class="choice"><summary>{title} (<a href="{file}">{file}</a>)</summary>'
-                f"{Code(script.code, language='python')._repr_html_()}</details>"
+                f"{Code(script, language='python')._repr_html_()}</details>"
             )
         return HTML("\n".join(parts))
 
@@ -349,7 +336,7 @@ class Mine(Shown):
         return statistics.summary(self.passes.filter(database=database, direction=direction))
 
 
-def recommendation_text(chosen: list[Choice], snippets: list[Snippet], passes: pl.DataFrame) -> str:
+def recommendation_text(chosen: list[Choice], passes: pl.DataFrame) -> str:
     """A table of the choices and what each needs, a line on the runners-up of each, and where there is no choice."""
     table = Listing(
         [
@@ -365,8 +352,8 @@ def recommendation_text(chosen: list[Choice], snippets: list[Snippet], passes: p
         [
             choice.best
             | (vars(choice.technique.contract) if choice.technique.contract else {})
-            | {"path": choice.path, "needs": ", ".join(f"`{name}`" for name in script.requirements)}
-            for choice, script in zip(chosen, snippets, strict=True)
+            | {"path": choice.path, "needs": needs(choice.best)}
+            for choice in chosen
         ],
     )
     behind = [row for choice in chosen for row in choice.behind]
