@@ -53,6 +53,7 @@ def measured(out: Path, study: Study) -> pl.DataFrame:
 # What a run leaves behind
 
 
+@WHOLE
 def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> None:
     passes = measured(out, POSTGRES)
     expected = {(one.name, shape.name, number) for one in catalog.POSTGRES for shape in POSTGRES_SHAPES
@@ -68,6 +69,7 @@ def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> 
             assert (row["driver"], row["shape"]) in NOT_OFFERED or row["language"] in missing_tools or unbuilt, row
 
 
+@WHOLE
 def test_figures_of_a_pass_fit_together(out: Path) -> None:
     passes = measured(out, POSTGRES).filter(status="ok")
     assert len(passes) > 75 * len(numbers_of(out))
@@ -85,6 +87,7 @@ def test_figures_of_a_pass_fit_together(out: Path) -> None:
         assert row["unserved"] == 0
 
 
+@WHOLE
 def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
     passes = measured(out, CLICKHOUSE)
     assert set(passes["status"]) == {"ok"}, passes.filter(pl.col("status") != "ok")
@@ -107,6 +110,7 @@ def test_tasks_are_interleaved_and_shuffled(out: Path) -> None:
         assert first != second
 
 
+@WHOLE
 def test_the_readers_tables_can_be_made_of_a_run(out: Path) -> None:
     blocks = drivers.writeup_blocks(out / "results")
     for one in catalog.POSTGRES:

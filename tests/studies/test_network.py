@@ -22,7 +22,7 @@ from framehaul.studies.network.rows import Result, placed
 from framehaul.studies.network.study import Roads
 from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
-from tests.conftest import numbers_of
+from tests.conftest import WHOLE, numbers_of
 
 NEAR, FAR = LINKS[1], LINKS[3]
 READ = Task("postgres", "read", "polars_asyncpg_copy_decoded", "none", NEAR.name)
@@ -42,6 +42,7 @@ def moves(roads: Roads) -> Iterator[study.Moves]:
         yield there
 
 
+@WHOLE
 def test_passes_are_measured_over_what_was_asked_for(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, Result)
     bad = passes.filter(pl.col("status") != "ok", via="direct")

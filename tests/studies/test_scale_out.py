@@ -39,7 +39,7 @@ from framehaul.studies.scale_out.postgres import PostgresTarget
 from framehaul.studies.scale_out.targets import Target, new_run
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction
-from tests.conftest import numbers_of, values_of
+from tests.conftest import WHOLE, numbers_of, values_of
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS = 8000, 4
@@ -581,6 +581,7 @@ def small_run(servers: Servers, settings: Settings, tmp_path: Path, monkeypatch:
     return tmp_path
 
 
+@WHOLE
 def test_a_run_measures_every_combination(out: Path, tmp_path: Path) -> None:
     passes, values = store.read(out / "results" / "scale_out.csv", study.Pass), values_of(out, STUDY)
     workers, partitions = values["workers"], values["partitions"]

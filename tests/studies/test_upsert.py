@@ -34,7 +34,7 @@ from framehaul.studies.upsert.places import Bench, place_of
 from framehaul.studies.upsert.processes import alone, processes
 from framehaul.techniques import Technique, upserts
 from framehaul.techniques.registry import Database
-from tests.conftest import REFERENCE, values_of
+from tests.conftest import REFERENCE, WHOLE, values_of
 
 CASE = Case(200, 40, 50)
 BY_NAME = {one.name: one for one in (*upserts("postgres"), *upserts("clickhouse"))}
@@ -99,6 +99,7 @@ def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
         runs.run(**(usual | given))
 
 
+@WHOLE
 def test_a_run_tries_all_and_is_right(out: Path) -> None:
     passes = store.read(out / "results" / STUDY.results, Row)
     assert passes.filter(pl.col("status") != "ok").select("part", "technique", "reason").rows() == []
