@@ -26,7 +26,6 @@ from framehaul.reporting.tables import (
     Column,
     Listing,
     bullets,
-    dtypes_text,
     missing,
     of_techniques,
     thousands,
@@ -251,25 +250,6 @@ def first_answer(passes: pl.DataFrame) -> str:
     return "\n".join(["First answer, which further rounds make sure of:", *lines])
 
 
-def left_out(passes: pl.DataFrame) -> Listing | str:
-    """Who moved a part of the frame only, and the figure that it was left out for."""
-    timed = statistics.summary(passes).drop_nulls("median_rows_per_s")
-    early = timed.filter(pl.col("rows") < pl.col("rows").max().over("database", "direction"))
-    if early.is_empty():
-        return "Everybody moved the whole frame."
-    of_part = passes.filter(status="ok").group_by("database", "direction", "frame", "rows").agg(
-        pl.col("rows_per_s").max().alias("fastest")
-    )  # fmt: skip
-    columns = [
-        words("path", lambda row: f"{DATABASES[row['database']]} {row['direction']}, {row['frame']}"),
-        words("technique", "label"), Column("left out after rows", "rows", "{:,}"),
-        Column("its rows/s", "max_rows_per_s", thousands), Column("the fastest one's", "fastest", thousands),
-        words("dtypes", "dtypes", dtypes_text),
-    ]  # fmt: skip
-    by = ["database", "direction", "frame", "rows"]
-    return Listing(columns, early.join(of_part, on=by, how="left", maintain_order="left"))
-
-
 def missing_paths(passes: pl.DataFrame) -> Listing | str:
     """What does not carry this frame, or did not run, and why."""
     path = pl.col("database").replace(DATABASES) + " " + pl.col("direction")
@@ -281,7 +261,6 @@ class Mine(Shown):
 
     study = STUDY
     missing = view(missing_paths)
-    left_out = view(left_out)
 
     def with_code(self, table: Table) -> Self:
         """With the code of each choice for this table, in `reports/20_own_data/`, from where an older run's goes."""
