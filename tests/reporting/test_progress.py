@@ -66,6 +66,8 @@ def test_ten_times_the_rows_are_expected_to_take_about_ten_times_as_long() -> No
     assert usual == study.seconds[1]
     assert 8 * usual < tenfold < 10 * usual
     assert usual < twice < 2 * usual
+    [mine] = registry.chosen("20")
+    assert mine.expected_seconds(registry.values(mine, "quick", {}), "quick") == mine.seconds[1]
     [fidelity] = registry.chosen("08")
     assert fidelity.expected_seconds(registry.values(fidelity, "quick", {}), "quick") == fidelity.seconds[1]
 

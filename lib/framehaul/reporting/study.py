@@ -139,7 +139,8 @@ class Study:
         usual = self.seconds[PRESETS.index(preset)]
         start = min(usual, START_SECONDS)
         of_preset = {one.name: one.of(preset) for one in self.parameters}
-        return start + (usual - start) * _work(values) / _work(of_preset)
+        work, of_usual = _work(values), _work(of_preset)
+        return start + (usual - start) * (work / of_usual if of_usual else 1.0)  # 0 rows stand for all of a file
 
     @property
     def number(self) -> str:
