@@ -20,11 +20,11 @@ import hypothesis
 import pytest
 
 from framehaul.__main__ import main
+from framehaul.bench import committed
+from framehaul.bench.measure import called, opened
+from framehaul.bench.meter import settle, settled
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import called, opened
-from framehaul.harness.meter import settle, settled
 from framehaul.reporting.study import Study
-from framehaul.results import committed
 from framehaul.servers import Servers, running
 from framehaul.servers.postgres import TEMPLATE
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings

@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from framehaul.harness.environment import dependencies
+from framehaul.bench.environment import dependencies
 from framehaul.settings import PROJECT
 from tests.installed import project
 

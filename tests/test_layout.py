@@ -38,8 +38,8 @@ def test_imports_go_one_way_and_in_no_circle() -> None:
     ("module", "line"),
     [
         ("data/schema.py", "from framehaul.servers import docker"),
-        ("harness/rounds.py", "import framehaul.reporting.charts"),
-        ("results/store.py", "from framehaul.studies import pgbench"),
+        ("bench/rounds.py", "import framehaul.reporting.charts"),
+        ("bench/store.py", "from framehaul.studies import pgbench"),
         ("servers/address.py", "from framehaul.servers import docker"),
     ],
 )  # fmt: skip
@@ -67,7 +67,7 @@ def test_every_room_has_the_name_of_its_notebooks() -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        "import framehaul.__main__", "import framehaul.results.compare, framehaul.reporting.comparison",
+        "import framehaul.__main__", "import framehaul.bench.compare, framehaul.reporting.comparison",
         "from framehaul.studies.registry import studies; studies()",
     ],
 )  # fmt: skip

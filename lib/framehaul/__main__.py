@@ -166,8 +166,8 @@ def _jupyter(*arguments: str) -> int:
 
 
 def _compare(arguments: argparse.Namespace, _: Settings) -> int:
+    from framehaul.bench import compare
     from framehaul.reporting import comparison  # it imports dataframes; the other commands need none
-    from framehaul.results import compare
 
     if arguments.format not in (known := get_args(comparison.Format)):
         raise SettingsError(f"FORMAT={arguments.format!r} is unknown; use one of {', '.join(known)}")

@@ -13,11 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
+from framehaul.bench import statistics
 from framehaul.reporting import charts
-from framehaul.results import statistics
 from framehaul.studies.summary import published
 from framehaul.techniques import FAMILIES
-from tests.results.test_store import passes, result
+from tests.bench.test_store import passes, result
 
 LONG = "http.client INSERT FORMAT ArrowStream into a new table, then EXCHANGE TABLES, from Polars"
 OUTCOMES = {"exact": charts.Outcome("#009E73", "", "exact"), "silent": charts.Outcome("#882255", "!", "lost")}

@@ -17,17 +17,17 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from framehaul.bench import committed, store
+from framehaul.bench.store import Writer
 from framehaul.reporting import index, pages
 from framehaul.reporting.index import Entry
 from framehaul.reporting.tables import UNSTABLE, Listing, words
-from framehaul.results import committed, store
-from framehaul.results.store import Writer
 from framehaul.studies import collected, registry
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import REQUIREMENTS
-from tests.results.test_store import result
+from tests.bench.test_store import result
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 browsed = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)")

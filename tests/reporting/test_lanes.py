@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from framehaul.bench import store
 from framehaul.reporting import lanes, progress
 from framehaul.reporting.study import Study
-from framehaul.results import store
 from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 
@@ -148,7 +148,7 @@ def test_lines_have_a_name_and_bars_their_end(capsys: pytest.CaptureFixture[str]
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from framehaul.results import store\n"
+        "import sys; from pathlib import Path; from framehaul.bench import store\n"
         "for at in range(40): store.write_run(Path(sys.argv[1]), {}, f'{sys.argv[2]}{at}', {'run_id': 'x'})"
     )
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in "ab"]

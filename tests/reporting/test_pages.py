@@ -11,20 +11,20 @@ import numpy as np
 import polars as pl
 import pytest
 
+from framehaul.bench import statistics
+from framehaul.bench.ratios import LEAST_ROUNDS
+from framehaul.bench.rounds import never
 from framehaul.errors import ReportError
-from framehaul.harness.rounds import never
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
-from framehaul.results import statistics
-from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.studies.summary import published
 from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import FAMILIES, techniques
 from framehaul.techniques.registry import named
+from tests.bench.test_store import passes, result
 from tests.conftest import REFERENCE
-from tests.results.test_store import passes, result
 
 
 def test_every_family_has_a_colour_and_a_label() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from framehaul.harness import environment
+from framehaul.bench import environment
 from framehaul.reporting.progress import Plan, duration, logged
 from framehaul.settings import Settings
 from framehaul.studies import registry

@@ -31,10 +31,10 @@ from clickhouse_driver.errors import Error as NativeError
 from psycopg.conninfo import conninfo_to_dict
 
 from framehaul import servers as all_servers
+from framehaul.bench.measure import called, opened
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import ServerError
-from framehaul.harness.measure import called, opened
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories

@@ -11,8 +11,8 @@ from framehaul.studies.ablations import study as ablations
 from framehaul.studies.ablations.study import ABLATIONS, WAYS, Ablation, Steps
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
+from tests.bench.test_store import passes, result
 from tests.conftest import REFERENCE
-from tests.results.test_store import passes, result
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")

@@ -23,13 +23,13 @@ import psutil
 import psycopg
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.passes import columns_of
+from framehaul.bench.ratios import verdicts
+from framehaul.bench.rounds import Rounds
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.passes import columns_of
-from framehaul.harness.rounds import Rounds
 from framehaul.reporting.study import Study
 from framehaul.reporting.tables import missing
-from framehaul.results import store
-from framehaul.results.ratios import verdicts
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, program, runner

@@ -11,12 +11,12 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.children import ChildError, ended_with_the_block
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import WrongResultError
-from framehaul.harness.children import ChildError, ended_with_the_block
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings

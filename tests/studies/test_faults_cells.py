@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from framehaul.bench import committed, store
+from framehaul.bench.streams import STREAMS
+from framehaul.bench.trials import Trials, chosen_techniques
 from framehaul.errors import ServerError
-from framehaul.harness.streams import STREAMS
-from framehaul.harness.trials import Trials, chosen_techniques
-from framehaul.results import committed, store
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults import STUDY as FAULTS_STUDY
 from framehaul.studies.faults.breakable import BLOCK_ROWS, TABLE, BreakableServers, breakable

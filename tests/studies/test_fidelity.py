@@ -16,13 +16,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.streams import STREAMS
+from framehaul.bench.trials import Trials, all_techniques
+from framehaul.bench.verify import invalid
 from framehaul.data.frames import encode_stream
 from framehaul.data.schema import Table
-from framehaul.harness.streams import STREAMS
-from framehaul.harness.trials import Trials, all_techniques
-from framehaul.harness.verify import invalid
 from framehaul.reporting.tables import Listing
-from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of

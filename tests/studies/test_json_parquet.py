@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from framehaul.bench import store
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.results import store
 from framehaul.settings import Settings
 from framehaul.studies.json_parquet import STUDY, catalog, runner
 from framehaul.studies.json_parquet import study as json_parquet

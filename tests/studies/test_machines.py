@@ -13,15 +13,15 @@ from typing import Any, get_args
 import pytest
 
 from framehaul.__main__ import main
+from framehaul.bench import committed, store
+from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.results import committed, store
-from framehaul.results.store import Writer
 from framehaul.settings import PROJECT
 from framehaul.studies import collected, machines
 from framehaul.studies.transfers import STUDIES as TRANSFERS
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
-from tests.results.test_store import result
+from tests.bench.test_store import result
 
 DAY = "2026-11-30"
 COMMIT = "0123456789ab"

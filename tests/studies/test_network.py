@@ -11,9 +11,9 @@ import polars as pl
 import psutil
 import pytest
 
+from framehaul.bench import committed, store
+from framehaul.bench.measured import in_places
 from framehaul.errors import UnavailableError
-from framehaul.results import committed, store
-from framehaul.results.measured import in_places
 from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, catalog, report, study

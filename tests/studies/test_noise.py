@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from framehaul.results import store
+from framehaul.bench import store
 from framehaul.studies.noise import STUDY
 from framehaul.studies.noise import study as noise
 from framehaul.studies.scaling.study import COMPARED

@@ -30,16 +30,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
+from framehaul.bench import measure, store
+from framehaul.bench.meter import Moved
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped
+from framehaul.bench.recording import Recording
+from framehaul.bench.rounds import Rounds
+from framehaul.bench.store import EXACT
+from framehaul.bench.verify import Expected, dtype_drift
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import NESTED, ColumnType, quote_clickhouse
-from framehaul.harness import measure
-from framehaul.harness.meter import Moved
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped
-from framehaul.harness.recording import Recording
-from framehaul.harness.rounds import Rounds
-from framehaul.harness.verify import Expected, dtype_drift
-from framehaul.results import store
-from framehaul.results.store import EXACT
 from framehaul.servers import ClickHouseServer, ServerError, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.settings import Settings

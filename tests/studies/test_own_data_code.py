@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.__main__ import main
+from framehaul.bench import store
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.errors import ServerError
-from framehaul.harness.verify import Expected
 from framehaul.reporting.notebooks import _failures
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.address import parse_clickhouse_url
 from framehaul.servers.tables import tables_of

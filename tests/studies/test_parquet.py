@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped, attempt
+from framehaul.bench.rounds import Rounds, in_rounds
 from framehaul.errors import ResultsError, UnavailableError
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt
-from framehaul.harness.rounds import Rounds, in_rounds
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.studies.parquet import STUDY, files, writers

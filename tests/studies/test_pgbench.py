@@ -17,9 +17,9 @@ import psutil
 import psycopg
 import pytest
 
+from framehaul.bench import store
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, SettingsError, UnavailableError
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.settings import Settings
 from framehaul.studies.pgbench import STUDY, bench, disks, runs, services, workloads

@@ -20,13 +20,13 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.measure import called, opened
+from framehaul.bench.store import read_metadata
 from framehaul.data import generator
 from framehaul.data.equality import content_fingerprint
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError, SettingsError
-from framehaul.harness.measure import called, opened
-from framehaul.results import store
-from framehaul.results.store import read_metadata
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables

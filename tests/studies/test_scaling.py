@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from framehaul.bench.children import ChildError, ended_with_the_block
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
-from framehaul.harness.children import ChildError, ended_with_the_block
-from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import Settings
@@ -33,7 +33,7 @@ from framehaul.techniques import Technique, streaming, techniques
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
 from framehaul.techniques.streaming import MOVES
-from tests.results.test_store import passes, result
+from tests.bench.test_store import passes, result
 
 ROWS = 5000
 TABLE = ANALYTICS_METRICS.renamed("framehaul_moved")
@@ -216,7 +216,7 @@ import json, sys
 from pathlib import Path
 from framehaul import servers
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, Types, list_types, struct_types
-from framehaul.harness.meter import give_back_memory, peak_rss_growth, reset_peak_rss
+from framehaul.bench.meter import give_back_memory, peak_rss_growth, reset_peak_rss
 from framehaul.settings import load_settings
 from framehaul.techniques import streaming
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc

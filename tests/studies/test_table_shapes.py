@@ -13,13 +13,12 @@ import psycopg
 import pyarrow.compute as pc
 import pytest
 
+from framehaul.bench import measure, store
+from framehaul.bench.meter import Moved
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped
+from framehaul.bench.rounds import Rounds
 from framehaul.data import generator
 from framehaul.data.schema import Table
-from framehaul.harness import measure
-from framehaul.harness.meter import Moved
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped
-from framehaul.harness.rounds import Rounds
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES
 from framehaul.studies.table_shapes import STUDY, study

@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.errors import ResultsError
 from framehaul.reporting.versions import size_text
-from framehaul.results import store
-from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings, load_settings

@@ -15,11 +15,11 @@ import psutil
 import psycopg
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.children import ended_with_the_block
+from framehaul.bench.passes import Failed, Ok, Skipped
+from framehaul.bench.trials import chosen_techniques
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.children import ended_with_the_block
-from framehaul.harness.passes import Failed, Ok, Skipped
-from framehaul.harness.trials import chosen_techniques
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.settings import Settings

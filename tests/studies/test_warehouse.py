@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
+from framehaul.bench import store
+from framehaul.bench.passes import columns_of
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.passes import columns_of
-from framehaul.results import store
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings

@@ -13,9 +13,9 @@ from typing import get_args
 import nbformat
 import pytest
 
+from framehaul.bench import committed, statistics
 from framehaul.reporting.blocks import BLOCK, refreshed_page
 from framehaul.reporting.study import NOTEBOOKS, Study
-from framehaul.results import committed, statistics
 from framehaul.settings import PROJECT, load_settings
 from framehaul.studies import writeup
 from framehaul.studies.ablations import study as ablations

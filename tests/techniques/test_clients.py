@@ -16,11 +16,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from framehaul.bench.measure import called, opened
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import called, opened
-from framehaul.harness.verify import Expected
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of

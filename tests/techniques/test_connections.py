@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from framehaul.bench.measure import called, opened
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import called, opened
 from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of

@@ -14,11 +14,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from framehaul.bench.measure import opened
 from framehaul.data import generator
 from framehaul.data.frames import check_finite, from_polars, to_pandas
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import NotTextError
-from framehaul.harness.measure import opened
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.techniques import Technique, upserts

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from framehaul.bench.trials import Trials
 from framehaul.data.schema import Column, ColumnType
-from framehaul.harness.trials import Trials
 from framehaul.servers import Servers
 from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.studies.fidelity.trial import Cell, run_cells

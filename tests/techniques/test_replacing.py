@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from framehaul.bench.measure import IN_FRAMES
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import IN_FRAMES
-from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.techniques import Technique, techniques

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
+from framehaul.bench.measure import called, opened, quiet_drivers
 from framehaul.data.schema import NATIVE_JSON, Column, Table, quote_postgres_text
 from framehaul.data.schema import ColumnType as T
-from framehaul.harness.measure import called, opened, quiet_drivers
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.hostile import POSTGRES_SETTINGS

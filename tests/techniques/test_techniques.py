@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 import pytest
 
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.summary import published

@@ -17,6 +17,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from framehaul.bench.measure import IN_FRAMES
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.documents import without_documents
 from framehaul.data.equality import content_of, first_difference
@@ -34,8 +36,6 @@ from framehaul.data.schema import (
     nested_list_types,
     struct_types,
 )
-from framehaul.harness.measure import IN_FRAMES
-from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.studies.fidelity.cases import CASES, Case

@@ -13,11 +13,11 @@ import polars as pl
 import psycopg
 import pytest
 
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, COMMENT, NESTED_METRICS, Column, ColumnType, Table, quote_postgres
 from framehaul.errors import UnavailableError
-from framehaul.harness.verify import Expected
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
 from framehaul.studies.upsert.places import place_of

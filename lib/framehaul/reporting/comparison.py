@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
 from framehaul.reporting.tables import Column, Listing, Row, thousands, where, words
-from framehaul.results.compare import LEAST_PASSES, Comparison, Run, Verdict
 
 Format = Literal["text", "markdown", "csv"]
 

@@ -22,10 +22,10 @@ from traitlets import Dict
 from traitlets.config import Config
 
 from framehaul import servers
+from framehaul.bench import store
 from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import blocks, index, lanes, pages, progress
 from framehaul.reporting.study import NOTEBOOKS, Study, imported
-from framehaul.results import store
 from framehaul.servers.embedded import LOCK_OF_A_RUN
 from framehaul.settings import PROJECT, Settings
 

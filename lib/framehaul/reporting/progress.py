@@ -16,10 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from framehaul.bench import environment, store
 from framehaul.errors import ResultsError
-from framehaul.harness import environment
 from framehaul.reporting.study import NOTEBOOKS, Study
-from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
 
 MINUTE, HOUR = 60, 3600

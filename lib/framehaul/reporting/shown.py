@@ -10,10 +10,10 @@ import polars as pl
 from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 
+from framehaul.bench import store
 from framehaul.reporting import charts
 from framehaul.reporting.study import Study, imported
 from framehaul.reporting.versions import size_text, versions_text
-from framehaul.results import store
 from framehaul.settings import Settings, load_settings
 
 

@@ -114,7 +114,7 @@ class Study:
     """`module:name` of a function that says for how many seconds more a cell may take, None for ever, by the values."""
     measured: str = ""
     """`module:name` of a function that gives its passes of techniques, of a results directory and with columns of
-    `results.measured.PLACE`; empty where they are all in the usual place, or there are none."""
+    `bench.measured.PLACE`; empty where they are all in the usual place, or there are none."""
     headline: str = ""
     """`module:name` of what the index page begins with, HTML made from a results directory."""
     seconds: tuple[int, int, int] = (3, 30, 600)
@@ -174,7 +174,7 @@ def _work(values: Mapping[str, Any]) -> float:
     return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
 
 
-TECHNIQUE_PASSES = "framehaul.results.store:Result"
+TECHNIQUE_PASSES = "framehaul.bench.store:Result"
 
 
 def imported(reference: str) -> Any:

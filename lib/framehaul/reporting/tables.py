@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.results import ratios
+from framehaul.bench import ratios
 from framehaul.techniques.registry import CONNECT_IN_CALL, DATABASES, DRIVERS
 
 type Row = Mapping[str, Any]

@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench import committed, store
+from framehaul.bench.measured import PLACE, STANDARD, in_places
 from framehaul.errors import ResultsError
 from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
 from framehaul.reporting.versions import machine_text
-from framehaul.results import committed, store
-from framehaul.results.measured import PLACE, STANDARD, in_places
 from framehaul.studies import registry
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS

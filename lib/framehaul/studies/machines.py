@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench import committed, store
+from framehaul.bench.environment import git
+from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.harness.environment import git
 from framehaul.reporting.study import SEED, imported
-from framehaul.results import committed, store
-from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.studies.registry import studies
 from framehaul.studies.transfers import STUDIES as TRANSFERS
 from framehaul.techniques import techniques

@@ -15,7 +15,7 @@ from framehaul.reporting.study import Parameter, Study
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from framehaul.results.compare import Run
+    from framehaul.bench.compare import Run
     from framehaul.settings import Preset
 
 
@@ -79,6 +79,6 @@ def technique_files() -> tuple[str, ...]:
 
 def read_run(path: Path, name: str = "") -> Run:
     """The passes of a run's techniques, as `compare.read_run` reads them."""
-    from framehaul.results import compare  # it imports dataframes; who only looks for a study needs none
+    from framehaul.bench import compare  # it imports dataframes; who only looks for a study needs none
 
     return compare.read_run(path, technique_files(), name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from framehaul.bench import committed
 from framehaul.reporting.blocks import answers, refresh_page
 from framehaul.reporting.study import NOTEBOOKS, imported
-from framehaul.results import committed
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
 

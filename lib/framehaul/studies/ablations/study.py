@@ -13,12 +13,12 @@ from IPython.display import SVG
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from framehaul.bench import statistics, store
+from framehaul.bench.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
-from framehaul.results import statistics, store
-from framehaul.results.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all

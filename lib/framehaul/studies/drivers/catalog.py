@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from framehaul.bench.passes import Ok, Pass, attempt, last_line
 from framehaul.data.documents import no_number
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.passes import Ok, Pass, attempt, last_line
 from framehaul.settings import PROJECT, Settings
 
 SOURCES = PROJECT / "drivers"

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from framehaul.bench import meter, passes
+from framehaul.bench.passes import Pass
+from framehaul.bench.rounds import Rounds, check, in_rounds, never, nothing
+from framehaul.bench.store import Status
 from framehaul.data.equality import Difference, other_shape, same
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError, WrongResultError
-from framehaul.harness import meter, passes
-from framehaul.harness.passes import Pass
-from framehaul.harness.rounds import Rounds, check, in_rounds, never, nothing
-from framehaul.results.store import Status
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings

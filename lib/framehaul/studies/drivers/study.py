@@ -16,10 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from framehaul import servers
-from framehaul.harness.environment import server_versions
-from framehaul.harness.passes import Pass, columns_of
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, interruptible
+from framehaul.bench import ratios, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.passes import Pass, columns_of
+from framehaul.bench.ratios import Ratio, verdicts
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.statistics import medians, never_wrong
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import (
@@ -34,9 +37,6 @@ from framehaul.reporting.tables import (
     thousands,
     words,
 )  # fmt: skip
-from framehaul.results import ratios, store
-from framehaul.results.ratios import Ratio, verdicts
-from framehaul.results.statistics import medians, never_wrong
 from framehaul.servers import Servers
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, runner
 from framehaul.studies.drivers.runner import ClickHouseGround, Ground, Load, Measurement, PostgresGround, Task

@@ -18,8 +18,8 @@ import pandas as pd
 import polars as pl
 
 from framehaul import servers
+from framehaul.bench.meter import Meter
 from framehaul.data.schema import ANALYTICS_METRICS, ColumnType, Table
-from framehaul.harness.meter import Meter
 from framehaul.settings import load_settings
 from framehaul.techniques.clients import CLIENTS, table_by_ibis
 from framehaul.techniques.registry import DRIVERS, Database

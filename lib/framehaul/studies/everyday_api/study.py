@@ -16,20 +16,20 @@ from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 
 from framehaul import servers
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.children import answer_of, context, ended_with_the_block
+from framehaul.bench.environment import server_versions
+from framehaul.bench.passes import Pass, columns_of, right
+from framehaul.bench.ratios import Ratio, verdicts
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness.children import answer_of, context, ended_with_the_block
-from framehaul.harness.environment import server_versions
-from framehaul.harness.passes import Pass, columns_of, right
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
-from framehaul.results import ratios, statistics, store
-from framehaul.results.ratios import Ratio, verdicts
-from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY

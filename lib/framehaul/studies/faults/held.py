@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 import psutil
 
+from framehaul.bench.measure import called, opened
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import Table
-from framehaul.harness.measure import called, opened
 from framehaul.servers import Server
 from framehaul.servers.tables import tables_of
 from framehaul.studies.faults.breakable import BOTH, TABLE, BreakableServers, numbers

@@ -15,13 +15,13 @@ from typing import Any
 import polars as pl
 from IPython.display import SVG, Code, Markdown
 
-from framehaul.harness.environment import server_versions
-from framehaul.harness.rounds import check, interruptible
-from framehaul.harness.trials import chosen_techniques, trials
+from framehaul.bench import store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.rounds import check, interruptible
+from framehaul.bench.trials import chosen_techniques, trials
 from framehaul.reporting.charts import Outcome, outcome_map
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
-from framehaul.results import store
 from framehaul.settings import Settings
 from framehaul.studies.ablations import study as ablations
 from framehaul.studies.faults import STUDY

@@ -17,13 +17,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.bench.measure import attempted, called, opened, quiet_drivers
+from framehaul.bench.passes import describe
+from framehaul.bench.recording import which
+from framehaul.bench.trials import Trials, Tried
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse_text, quote_postgres
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import attempted, called, opened, quiet_drivers
-from framehaul.harness.passes import describe
-from framehaul.harness.recording import which
-from framehaul.harness.trials import Trials, Tried
 from framehaul.servers import Server
 from framehaul.servers.relay import relayed
 from framehaul.servers.tables import tables_of

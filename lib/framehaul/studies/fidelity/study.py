@@ -14,13 +14,13 @@ from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 
 from framehaul import servers
-from framehaul.harness.environment import server_versions
-from framehaul.harness.rounds import interruptible
-from framehaul.harness.trials import chosen_techniques, trials
+from framehaul.bench import statistics, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.rounds import interruptible
+from framehaul.bench.trials import chosen_techniques, trials
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
-from framehaul.results import statistics, store
 from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
 from framehaul.studies.fidelity.cases import CASES, DRIFT

@@ -19,14 +19,14 @@ import pandas as pd
 import polars as pl
 import psycopg
 
+from framehaul.bench.measure import attempted, opened, quiet_drivers
+from framehaul.bench.passes import describe
+from framehaul.bench.recording import which
+from framehaul.bench.store import EXACT
+from framehaul.bench.trials import Trials, Tried
+from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
 from framehaul.errors import AnswerError, ServerError, UnavailableError
-from framehaul.harness.measure import attempted, opened, quiet_drivers
-from framehaul.harness.passes import describe
-from framehaul.harness.recording import which
-from framehaul.harness.trials import Trials, Tried
-from framehaul.harness.verify import dtype_drift, invalid
-from framehaul.results.store import EXACT
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of

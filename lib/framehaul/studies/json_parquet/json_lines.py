@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from framehaul.harness import meter
+from framehaul.bench import meter
 from framehaul.studies.warehouse import buildings
 
 type Convert = Callable[[Path, Path, str], object]

@@ -18,9 +18,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.bench.passes import last_line
+from framehaul.bench.store import EXACT, Status
 from framehaul.errors import WrongResultError
-from framehaul.harness.passes import last_line
-from framehaul.results.store import EXACT, Status
 from framehaul.settings import PROJECT
 from framehaul.studies.json_parquet.catalog import Converter
 from framehaul.studies.parquet import files as parquet_files

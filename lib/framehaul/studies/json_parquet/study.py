@@ -12,9 +12,12 @@ import polars as pl
 from IPython.display import Code
 from matplotlib.figure import Figure
 
-from framehaul.harness.passes import Ok, Pass, attempt, columns_of
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench import store
+from framehaul.bench.passes import Ok, Pass, attempt, columns_of
+from framehaul.bench.ratios import Ratio, ratio
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.statistics import medians
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import (
@@ -28,9 +31,6 @@ from framehaul.reporting.tables import (
     thousands,
     words,
 )
-from framehaul.results import store
-from framehaul.results.ratios import Ratio, ratio
-from framehaul.results.statistics import medians
 from framehaul.studies.drivers.catalog import Commands
 from framehaul.studies.json_parquet import STUDY, json_lines
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter

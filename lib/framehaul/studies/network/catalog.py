@@ -9,9 +9,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.bench import measured
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polars
 from framehaul.data.schema import Table
-from framehaul.results import measured
 from framehaul.servers.network import Link
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow

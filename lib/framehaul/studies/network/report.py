@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
+from framehaul.bench import ratios, statistics
+from framehaul.bench.ratios import Ratio, ratio_of_rows
 from framehaul.reporting import charts
 from framehaul.reporting.tables import (
     Column,
@@ -21,8 +23,6 @@ from framehaul.reporting.tables import (
     where,
     words,
 )
-from framehaul.results import ratios, statistics
-from framehaul.results.ratios import Ratio, ratio_of_rows
 from framehaul.studies.network.catalog import COMPARED, LINKS
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import DATABASES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from framehaul.results import store
+from framehaul.bench import store
 from framehaul.studies.network import STUDY
 
 
@@ -33,7 +33,7 @@ class Result(store.Result):
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """The passes of a results directory, with the road and the codec of each as `results.measured.PLACE` has them.
+    """The passes of a results directory, with the road and the codec of each as `bench.measured.PLACE` has them.
 
     A codec that a technique has of its own is no variant of it: its label names none.
     """

@@ -17,17 +17,16 @@ import psycopg
 from IPython.display import SVG, Markdown
 
 from framehaul import servers
+from framehaul.bench import measure, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.meter import Meter
+from framehaul.bench.passes import Pass, columns_of, describe
+from framehaul.bench.recording import Recording, recording, which
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness import measure
-from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter
-from framehaul.harness.passes import Pass, columns_of, describe
-from framehaul.harness.recording import Recording, recording, which
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting.shown import Shown, view
-from framehaul.results import store
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.network import Certificate, Link, Relaying, certificate, relaying

@@ -1,7 +1,7 @@
 """What notebook 16 calls: the best techniques of each direction, each as it is, once more under another name, and cold.
 
 Where nothing differs, nothing may be told apart: how often it is here, with real noise, is what the rule of all pages
-(`results.ratios`) is worth on this machine. A process in service has its memory already, one that has just started asks
+(`bench.ratios`) is worth on this machine. A process in service has its memory already, one that has just started asks
 the kernel for it: the same function is measured as both.
 """
 
@@ -16,18 +16,17 @@ from typing import Any
 import polars as pl
 
 from framehaul import servers
+from framehaul.bench import measure, ratios, statistics, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.meter import Moved
+from framehaul.bench.passes import Pass
+from framehaul.bench.recording import recording, result
+from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness import measure
-from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Moved
-from framehaul.harness.passes import Pass
-from framehaul.harness.recording import recording, result
-from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, Row, thousands, where, words
-from framehaul.results import ratios, statistics, store
-from framehaul.results.store import Status
 from framehaul.studies.noise import STUDY
 from framehaul.studies.scaling.study import COMPARED
 from framehaul.techniques import Technique, techniques

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from framehaul.bench.measure import Found
 from framehaul.data.schema import FLOATS, Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import Found
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.upsert.found import KEPT
 from framehaul.techniques import Technique, upserts

@@ -12,15 +12,15 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 
+from framehaul.bench import statistics
+from framehaul.bench.measure import Found, record_passes
+from framehaul.bench.race import Heat, leaders
+from framehaul.bench.ratios import tied
+from framehaul.bench.recording import Recording
+from framehaul.bench.rounds import Rounds
+from framehaul.bench.store import EXACT
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
-from framehaul.harness.measure import Found, record_passes
-from framehaul.harness.race import Heat, leaders
-from framehaul.harness.recording import Recording
-from framehaul.harness.rounds import Rounds
-from framehaul.results import statistics
-from framehaul.results.ratios import tied
-from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.studies.own_data import STUDY, modes
 from framehaul.studies.own_data.files import DataError

@@ -15,11 +15,14 @@ import pyarrow as pa
 from IPython.display import HTML, SVG, Code, Markdown, display
 
 from framehaul import servers
+from framehaul.bench import statistics, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.ratios import ratio_at_same_rows, verdicts
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.store import EXACT
 from framehaul.data.frames import arrow_stream
 from framehaul.data.schema import COMMENT, Table, quote_clickhouse_text
-from framehaul.harness.environment import server_versions
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import (
@@ -32,9 +35,6 @@ from framehaul.reporting.tables import (
     where_and_class,
     words,
 )
-from framehaul.results import statistics, store
-from framehaul.results.ratios import ratio_at_same_rows, verdicts
-from framehaul.results.store import EXACT
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
 from framehaul.studies.own_data import STUDY, files, modes

@@ -14,11 +14,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.bench.passes import Ok, Pass, attempt, columns_of
+from framehaul.bench.store import EXACT, Status
 from framehaul.data.equality import content_of, difference_in_any_order, first_difference, other_shape
 from framehaul.data.schema import columns_in
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.passes import Ok, Pass, attempt, columns_of
-from framehaul.results.store import EXACT, Status
 from framehaul.servers import PostgresServer
 from framehaul.studies.parquet.writers import SNAPPY, Codec, Options, Writer
 

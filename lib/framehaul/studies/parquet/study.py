@@ -19,16 +19,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from framehaul import servers
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.passes import Ok, Pass, attempt
+from framehaul.bench.ratios import Ratio
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.errors import ResultsError
-from framehaul.harness.environment import server_versions
-from framehaul.harness.passes import Ok, Pass, attempt
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_text, words
-from framehaul.results import ratios, statistics, store
-from framehaul.results.ratios import Ratio
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.files import PUBLISHED_ROW_GROUP_ROWS, RoundTrip, Task, opened, row_of, tasks_of

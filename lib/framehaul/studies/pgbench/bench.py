@@ -19,9 +19,9 @@ import polars as pl
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from framehaul.bench.meter import Meter
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.meter import Meter
 from framehaul.servers import PostgresServer
 from framehaul.servers.postgres import program
 from framehaul.servers.tables import PostgresTables

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import Rounds, in_rounds, interruptible
+from framehaul.bench.store import Status
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import Rounds, in_rounds, interruptible
-from framehaul.results.store import Status
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import load_settings
 from framehaul.studies.pgbench import STUDY, workloads

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from framehaul import servers
+from framehaul.bench.environment import cores
 from framehaul.errors import ServerError, SettingsError
-from framehaul.harness.environment import cores
 from framehaul.servers import PostgresServer
 from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.embedded import home_of_a_run

@@ -13,11 +13,11 @@ from IPython.display import Code, Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.ratios import Ratio, tied, verdicts
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, bullets, missing, speed_text, spread_text, words
-from framehaul.results import ratios, statistics, store
-from framehaul.results.ratios import Ratio, tied, verdicts
 from framehaul.settings import Settings
 from framehaul.studies.pgbench import STUDY, workloads
 from framehaul.studies.pgbench.runs import Result, measure

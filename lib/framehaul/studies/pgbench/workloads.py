@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from framehaul.harness.environment import cores
+from framehaul.bench.environment import cores
 
 BYTES_PER_SCALE = 15 * 2**20
 """What a unit of pgbench's scale takes: 100,000 accounts with their index."""

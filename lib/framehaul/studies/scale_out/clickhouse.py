@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from framehaul.bench.measure import called, opened
 from framehaul.data.schema import COMMENT, Table, quote_clickhouse, quote_clickhouse_text
 from framehaul.errors import ServerError
-from framehaul.harness.measure import called, opened
 from framehaul.servers import ClickHouseServer
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.studies.scale_out.partitions import Partition, Piece, spread

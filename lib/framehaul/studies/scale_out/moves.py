@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from framehaul.harness.measure import called, opened
+from framehaul.bench.measure import called, opened
 from framehaul.studies.scale_out.cluster import Cluster
 from framehaul.studies.scale_out.partitions import Partition, frame_of
 from framehaul.studies.scale_out.targets import Staged, Target, attempt_name

@@ -10,9 +10,9 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench.measure import called, opened
 from framehaul.data.schema import COMMENT, POSTGRES_NAME_BYTES, Table, quote_postgres, quote_postgres_text
 from framehaul.errors import ServerError
-from framehaul.harness.measure import called, opened
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
 from framehaul.studies.scale_out.partitions import Partition, Piece, spread

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import polars as pl
 from matplotlib.figure import Figure
 
+from framehaul.bench.ratios import Ratio, ratio, verdicts
+from framehaul.bench.statistics import medians
 from framehaul.reporting import charts
 from framehaul.reporting.tables import Column, Listing, Row, bullets, missing, spread_text, thousands, words
-from framehaul.results.ratios import Ratio, ratio, verdicts
-from framehaul.results.statistics import medians
 from framehaul.techniques.registry import DATABASES
 
 COLOURS = {"postgres": "#0072B2", "clickhouse": "#E69F00"}

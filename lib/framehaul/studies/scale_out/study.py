@@ -15,21 +15,21 @@ import polars as pl
 from IPython.display import SVG, Markdown
 
 from framehaul import servers
+from framehaul.bench import store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.meter import Meter
+from framehaul.bench.passes import Pass as Ended
+from framehaul.bench.passes import columns_of, right
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.store import Status
+from framehaul.bench.verify import Expected
 from framehaul.data.equality import content_fingerprint
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter
-from framehaul.harness.passes import Pass as Ended
-from framehaul.harness.passes import columns_of, right
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.harness.verify import Expected
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Listing
-from framehaul.results import store
-from framehaul.results.store import Status
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from framehaul import servers
+from framehaul.bench.meter import Meter
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness.meter import Meter
 from framehaul.settings import load_settings
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.streaming import MOVES

@@ -17,22 +17,22 @@ from IPython.display import SVG
 from matplotlib.figure import Figure
 
 from framehaul import servers
+from framehaul.bench import statistics, store
+from framehaul.bench.children import Child, child, context, ended_with_the_block
+from framehaul.bench.environment import server_versions
+from framehaul.bench.measure import record_passes
+from framehaul.bench.meter import Moved, Usage
+from framehaul.bench.passes import right
+from framehaul.bench.ratios import ratio_of_rows
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness.children import Child, child, context, ended_with_the_block
-from framehaul.harness.environment import server_versions
-from framehaul.harness.measure import record_passes
-from framehaul.harness.meter import Moved, Usage
-from framehaul.harness.passes import right
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.harness.verify import Expected
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, thousands, where, words
-from framehaul.results import statistics, store
-from framehaul.results.ratios import ratio_of_rows
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.scaling import STUDY

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench import store
 from framehaul.reporting.tables import Row, speed_text
-from framehaul.results import store
 from framehaul.studies.network import STUDY
 from framehaul.studies.network.catalog import LOOPBACK
 from framehaul.studies.network.report import as_measured, fastest

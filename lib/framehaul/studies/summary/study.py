@@ -11,6 +11,7 @@ from typing import Any, Self
 import polars as pl
 from IPython.display import SVG, Markdown
 
+from framehaul.bench import statistics, store
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
@@ -29,7 +30,6 @@ from framehaul.reporting.tables import (
     where_and_class,
     words,
 )
-from framehaul.results import statistics, store
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench import store
 from framehaul.reporting.tables import Row, speed_text
-from framehaul.results import store
 from framehaul.studies.upsert import STUDY
 from framehaul.studies.upsert.passes import Row as Pass
 from framehaul.studies.upsert.study import MOSTLY_THERE, advice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from framehaul.harness.passes import Failed, Pass, Skipped
+from framehaul.bench.passes import Failed, Pass, Skipped
 
 LIMITS = {
     "CSV format does not support nested data": "use binary COPY or ADBC (PostgreSQL), Arrow (ClickHouse)",

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from framehaul.harness.meter import Moved
-from framehaul.harness.passes import Ok, Pass
-from framehaul.harness.recording import result
-from framehaul.results import store
+from framehaul.bench import store
+from framehaul.bench.meter import Moved
+from framehaul.bench.passes import Ok, Pass
+from framehaul.bench.recording import result
 from framehaul.studies.table_shapes import STUDY
 from framehaul.studies.table_shapes.shapes import SHAPES
 from framehaul.techniques import Technique
@@ -59,7 +59,7 @@ def percentile(seconds: Iterable[float], percent: float) -> float:
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """Return the passes in a results directory, with their tables as `results.measured.PLACE` has them."""
+    """Return the passes in a results directory, with their tables as `bench.measured.PLACE` has them."""
     labels = {one.name: one.label for one in SHAPES}
     passes = store.read(directory / STUDY.results, Row)
     return passes.with_columns(table=pl.col("shape").replace(labels))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from framehaul.bench import measured
 from framehaul.data import generator
 from framehaul.data.schema import (
     ANALYTICS_METRICS,
@@ -18,7 +19,6 @@ from framehaul.data.schema import (
     list_types,
     struct_types,
 )
-from framehaul.results import measured
 
 type Content = Callable[[Table, int, int], pa.Table]
 """Makes so many rows of a table from a seed."""

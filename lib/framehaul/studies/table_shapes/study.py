@@ -12,17 +12,16 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from framehaul import servers
-from framehaul.harness import measure
-from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Moved
-from framehaul.harness.passes import Pass
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import Rounds, check, interruptible
+from framehaul.bench import measure, ratios, statistics, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.meter import Moved
+from framehaul.bench.passes import Pass
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.store import EXACT
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, milliseconds, thousands, where, words
-from framehaul.results import ratios, statistics, store
-from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.studies.table_shapes import POINTS, STUDY
 from framehaul.studies.table_shapes.limits import within_limits

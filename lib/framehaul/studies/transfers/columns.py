@@ -12,18 +12,18 @@ import polars as pl
 from IPython.display import Markdown
 
 from framehaul import servers
+from framehaul.bench import store
+from framehaul.bench.measure import Passes
+from framehaul.bench.meter import Moved
+from framehaul.bench.passes import Pass
+from framehaul.bench.ratios import Ratio, ratio, verdicts
+from framehaul.bench.recording import result
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import NESTED_METRICS, Column, ColumnType, Table
 from framehaul.errors import ResultsError
-from framehaul.harness.measure import Passes
-from framehaul.harness.meter import Moved
-from framehaul.harness.passes import Pass
-from framehaul.harness.recording import result
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import tables
 from framehaul.reporting.tables import Listing, where, words
-from framehaul.results import store
-from framehaul.results.ratios import Ratio, ratio, verdicts
 from framehaul.settings import load_settings
 from framehaul.studies.transfers.study import study_of
 from framehaul.techniques import Technique

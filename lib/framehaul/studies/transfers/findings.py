@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench import ratios
 from framehaul.reporting.tables import CLASSES, bullets, ratio_text, thousands, where_and_class
-from framehaul.results import ratios
 from framehaul.techniques import DRIVERS, FAMILIES
 
 

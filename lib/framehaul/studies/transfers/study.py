@@ -12,18 +12,18 @@ import polars as pl
 from IPython.display import Markdown
 
 from framehaul import servers
+from framehaul.bench import statistics, store
+from framehaul.bench.measure import record_passes
+from framehaul.bench.race import Heat, beside, climb, heats, in_time, leaders
+from framehaul.bench.ratios import LEAST_ROUNDS
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import TABLES
-from framehaul.harness.measure import record_passes
-from framehaul.harness.race import Heat, beside, climb, heats, in_time, leaders
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, check, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import Column, Listing, words
-from framehaul.results import statistics, store
-from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.transfers import STUDIES, findings

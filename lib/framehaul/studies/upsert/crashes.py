@@ -12,11 +12,11 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench.measure import quiet_drivers
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped, attempt
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import quiet_drivers
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt
 from framehaul.servers.relay import relayed
 from framehaul.studies.faults.breakable import BreakableServers
 from framehaul.studies.upsert.faults import (

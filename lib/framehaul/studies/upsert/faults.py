@@ -11,10 +11,10 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench.measure import quiet_drivers
+from framehaul.bench.passes import right
 from framehaul.data.schema import Table
 from framehaul.errors import UnavailableError
-from framehaul.harness.measure import quiet_drivers
-from framehaul.harness.passes import right
 from framehaul.servers import Server
 from framehaul.studies.faults.wire import BreakingRelay
 from framehaul.studies.upsert.frames import KEY

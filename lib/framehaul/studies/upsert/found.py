@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from framehaul.bench.measure import Found
 from framehaul.data.schema import Table
-from framehaul.harness.measure import Found
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import Tables
 from framehaul.studies.upsert.places import FinalTables

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench.passes import right
 from framehaul.data.schema import Table
-from framehaul.harness.passes import right
 from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, incoming, updated
 from framehaul.studies.upsert.places import Bench, Place, upsert
 from framehaul.studies.upsert.processes import read_seconds, reading

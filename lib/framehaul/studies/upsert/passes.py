@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from framehaul.results import store
-from framehaul.results.store import Status
+from framehaul.bench import store
+from framehaul.bench.store import Status
 from framehaul.studies.upsert import STUDY
 from framehaul.studies.upsert.frames import Case
 from framehaul.techniques import Technique

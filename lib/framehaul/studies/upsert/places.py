@@ -10,13 +10,13 @@ from typing import Any, Protocol, Self
 
 import polars as pl
 
+from framehaul.bench.verify import Expected
 from framehaul.data.frames import from_polars
 from framehaul.data.schema import (
     Table,
     quote_postgres_text,
 )
 from framehaul.errors import ServerError
-from framehaul.harness.verify import Expected
 from framehaul.servers import ClickHouseServer, PostgresServer, Server
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, Tables
 from framehaul.studies.upsert.frames import TABLE

@@ -16,9 +16,9 @@ from statistics import median
 
 import polars as pl
 
+from framehaul.bench.children import context
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError
-from framehaul.harness.children import context
 from framehaul.servers import Server
 from framehaul.studies.upsert.passes import BOTH
 from framehaul.studies.upsert.places import Read, opened, place_of

@@ -12,14 +12,14 @@ from typing import Any
 import polars as pl
 
 from framehaul import servers
+from framehaul.bench.children import ended_with_the_block
+from framehaul.bench.environment import server_versions
+from framehaul.bench.passes import Pass, columns_of
+from framehaul.bench.ratios import LEAST_ROUNDS
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.trials import chosen_techniques
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.children import ended_with_the_block
-from framehaul.harness.environment import server_versions
-from framehaul.harness.passes import Pass, columns_of
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.harness.trials import chosen_techniques
-from framehaul.results.ratios import LEAST_ROUNDS
 from framehaul.servers import Servers
 from framehaul.servers.relay import relayed
 from framehaul.settings import Settings

@@ -14,6 +14,8 @@ import polars as pl
 from IPython.display import HTML, SVG
 from matplotlib.figure import Figure
 
+from framehaul.bench import statistics, store
+from framehaul.bench.ratios import tied
 from framehaul.reporting import charts
 from framehaul.reporting.charts import FAMILY_COLOURS
 from framehaul.reporting.shown import Shown, view
@@ -29,8 +31,6 @@ from framehaul.reporting.tables import (
     thousands,
     words,
 )
-from framehaul.results import statistics, store
-from framehaul.results.ratios import tied
 from framehaul.studies.upsert import STUDY, runs
 from framehaul.studies.upsert.frames import Case
 from framehaul.studies.upsert.passes import BOTH

@@ -19,18 +19,18 @@ from IPython.display import Code
 from matplotlib.figure import Figure
 
 from framehaul import servers
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.environment import server_versions
+from framehaul.bench.meter import Meter
+from framehaul.bench.passes import Ok, Pass, attempt, columns_of, right
+from framehaul.bench.ratios import Ratio
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.store import Status
 from framehaul.data.equality import content_fingerprint
-from framehaul.harness.environment import server_versions
-from framehaul.harness.meter import Meter
-from framehaul.harness.passes import Ok, Pass, attempt, columns_of, right
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, bullets, rivals_text, speed_text, thousands, words
-from framehaul.results import ratios, statistics, store
-from framehaul.results.ratios import Ratio
-from framehaul.results.store import Status
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from framehaul.results import statistics, store
+from framehaul.bench import statistics, store
 
 STANDARD = "the standard 13 columns"
 LOOPBACK = "loopback"

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.store import Result, Writer, columns_of
 from framehaul.errors import ResultsError
-from framehaul.results import ratios, statistics, store
-from framehaul.results.store import Result, Writer, columns_of
 from framehaul.studies.transfers.study import read_all
 
 

@@ -10,11 +10,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from framehaul.bench.passes import PanicError, panics_raised
+from framehaul.bench.store import EXACT
 from framehaul.data.equality import content_of, difference_in_any_order, differs_in, other_shape
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
-from framehaul.harness.passes import PanicError, panics_raised
-from framehaul.results.store import EXACT
 from framehaul.servers.tables import Fingerprint, Tables
 
 ZONE = r":\d\d(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)$"

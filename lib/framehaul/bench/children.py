@@ -11,8 +11,8 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from framehaul.harness.meter import map_libraries
-from framehaul.harness.passes import describe
+from framehaul.bench.meter import map_libraries
+from framehaul.bench.passes import describe
 
 GRACE_SECONDS = 2
 """How long a child may take to end by itself when nobody asks any more."""

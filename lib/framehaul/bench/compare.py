@@ -1,6 +1,6 @@
 """Compare two runs: which techniques became slower or wrong from A to B, and what else differs between the runs.
 
-A technique is slower in B, or faster, where its passes do not overlap and the rule of `results.ratios` shows it: of
+A technique is slower in B, or faster, where its passes do not overlap and the rule of `bench.ratios` shows it: of
 comparisons of runs in which nothing differs, one in twenty at most marks anything.
 """
 
@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 
+from framehaul.bench import ratios, statistics, store
+from framehaul.bench.store import EXACT
 from framehaul.errors import ResultsError
-from framehaul.results import ratios, statistics, store
-from framehaul.results.store import EXACT
 
 KEY = ["notebook", *statistics.NAMES, "rows"]
 """What has to be the same for two sets of passes to be compared; each study runs under conditions of its own."""

@@ -10,8 +10,8 @@ from statistics import median
 
 import polars as pl
 
-from framehaul.harness.rounds import Rounds
-from framehaul.results import ratios, statistics
+from framehaul.bench import ratios, statistics
+from framehaul.bench.rounds import Rounds
 from framehaul.techniques import Technique
 
 LEAST = 4

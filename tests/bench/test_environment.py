@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from framehaul.bench import environment, recording, store
+from framehaul.bench.meter import Cores
 from framehaul.errors import ResultsError
-from framehaul.harness import environment, recording
-from framehaul.harness.meter import Cores
-from framehaul.results import store
 from framehaul.settings import PROJECT, Settings
-from tests.results.test_store import result
+from tests.bench.test_store import result
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_it_names_no_path_host_or_user(settings: Settings) -> None:
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with a commit, in which everything that counts has a file."""
     home = tmp_path / "project"
-    for name in ("lib/framehaul/results/store.py", "notebooks/01.ipynb", "results/a.csv", "figures/a.svg", "README.md",
+    for name in ("lib/framehaul/bench/store.py", "notebooks/01.ipynb", "results/a.csv", "figures/a.svg", "README.md",
                  "docs/a.md", "machines/m/9/results/a.csv", "Makefile", ".gitignore"):  # fmt: skip
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("__pycache__/\n")
@@ -105,7 +104,7 @@ def test_the_answer_in_a_notebook_makes_nothing_dirty_and_its_code_does(checkout
     assert environment._commit(checkout) == f"{clean}-dirty"
 
 
-@pytest.mark.parametrize("name", ["lib/framehaul/results/store.py", "Makefile", "lib/new.py", "notebooks/new/02.ipynb"])
+@pytest.mark.parametrize("name", ["lib/framehaul/bench/store.py", "Makefile", "lib/new.py", "notebooks/new/02.ipynb"])
 def test_code_that_is_not_committed_is_dirty(name: str, checkout: Path) -> None:
     clean = environment._commit(checkout)
     (checkout / name).parent.mkdir(exist_ok=True)

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pytest
 from numba.core.event import trigger_event
 
+from framehaul.bench import measure
+from framehaul.bench.meter import Moved, Usage
+from framehaul.bench.passes import Failed, Ok, Pass
+from framehaul.bench.rounds import Rounds
+from framehaul.bench.times import Times
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.harness import measure
-from framehaul.harness.meter import Moved, Usage
-from framehaul.harness.passes import Failed, Ok, Pass
-from framehaul.harness.rounds import Rounds
-from framehaul.harness.times import Times
 from framehaul.servers import Servers, running
 from framehaul.settings import Settings
 from framehaul.techniques import Technique, techniques

@@ -14,17 +14,17 @@ import polars as pl
 import pytest
 
 from framehaul.__main__ import main
+from framehaul.bench import compare, store
+from framehaul.bench.compare import KEY, ComparisonError, Run
+from framehaul.bench.ratios import LEAST_ROUNDS
+from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError
 from framehaul.reporting import comparison
-from framehaul.results import compare, store
-from framehaul.results.compare import KEY, ComparisonError, Run
-from framehaul.results.ratios import LEAST_ROUNDS
-from framehaul.results.store import Writer
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import read_run
 from framehaul.studies.transfers import STUDIES as TRANSFERS
+from tests.bench.test_store import result
 from tests.conftest import REFERENCE
-from tests.results.test_store import result
 
 STEADY = (1.0, 1.01, 0.99)
 
@@ -357,9 +357,7 @@ def test_make_compare_passes_on_what_it_is_given_and_starts_no_server(tmp_path: 
 
 
 def test_comparing_needs_nothing_of_jupyter() -> None:
-    code = (
-        "import sys, framehaul.__main__, framehaul.results.compare; print({'IPython', 'papermill'} & set(sys.modules))"
-    )
+    code = "import sys, framehaul.__main__, framehaul.bench.compare; print({'IPython', 'papermill'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

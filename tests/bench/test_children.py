@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from framehaul.harness.children import ChildError, answer_of, child, context, ended_with_the_block
+from framehaul.bench.children import ChildError, answer_of, child, context, ended_with_the_block
 
 
 @pytest.fixture(autouse=True)

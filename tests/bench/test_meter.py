@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from framehaul.harness import meter
-from framehaul.harness.meter import Cores, Meter, cores_cpu
+from framehaul.bench import meter
+from framehaul.bench.meter import Cores, Meter, cores_cpu
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="proc(5) is Linux's")
 BURN = """

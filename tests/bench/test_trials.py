@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from framehaul.harness.recording import which
-from framehaul.harness.trials import Tried, all_techniques, chosen_techniques, trials
-from framehaul.results import store
+from framehaul.bench import store
+from framehaul.bench.recording import which
+from framehaul.bench.trials import Tried, all_techniques, chosen_techniques, trials
 
 NOTEBOOK, FILE = "99_outcomes", "outcomes.csv"
 FIRST, SECOND = all_techniques()[:2]

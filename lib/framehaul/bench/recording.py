@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from framehaul.harness import environment
-from framehaul.harness.meter import cores_cpu, settled
-from framehaul.harness.passes import Ok, Pass, Skipped, columns_of
-from framehaul.harness.times import Times
-from framehaul.results import store
+from framehaul.bench import environment, store
+from framehaul.bench.meter import cores_cpu, settled
+from framehaul.bench.passes import Ok, Pass, Skipped, columns_of
+from framehaul.bench.times import Times
 from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from framehaul.harness.meter import Moved
+    from framehaul.bench.meter import Moved
 
 
 def which(technique: Technique) -> dict[str, Any]:

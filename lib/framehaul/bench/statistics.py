@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.results.ratios import ratio_at_same_rows
+from framehaul.bench.ratios import ratio_at_same_rows
 
 NAMES = ["database", "direction", "technique"]
 """What tells the techniques of a run of one size apart."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from framehaul.bench import store
+from framehaul.bench.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
+from framehaul.bench.recording import recording
+from framehaul.bench.rounds import Rounds, in_rounds, interruptible
 from framehaul.errors import ResultsError, ServerError, UnavailableError, WrongResultError
-from framehaul.harness.passes import Failed, Ok, Pass, Skipped, attempt, columns_of
-from framehaul.harness.recording import recording
-from framehaul.harness.rounds import Rounds, in_rounds, interruptible
 from framehaul.reporting.versions import versions_text
-from framehaul.results import store
 
 TASKS = ["a", "b", "c", "d"]
 type Recorded = list[tuple[str, int, Pass[Any]]]

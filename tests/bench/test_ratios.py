@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from framehaul.results import ratios
-from framehaul.results.ratios import Ratio, beyond
+from framehaul.bench import ratios
+from framehaul.bench.ratios import Ratio, beyond
 
 NOISE, UNEVEN, DRIFT, OUTLIERS = 0.06, 0.5, 0.02, 1 / 20
 """Of the logarithm of rows/s: its median over techniques, how far they differ; from round to round; how many."""

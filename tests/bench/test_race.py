@@ -7,12 +7,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from framehaul.harness.meter import Moved, Usage
-from framehaul.harness.passes import Failed, Ok, Pass
-from framehaul.harness.race import Heat, beside, climb, heats, in_time, leaders
-from framehaul.harness.recording import result
-from framehaul.harness.rounds import Rounds
-from framehaul.results import store
+from framehaul.bench import store
+from framehaul.bench.meter import Moved, Usage
+from framehaul.bench.passes import Failed, Ok, Pass
+from framehaul.bench.race import Heat, beside, climb, heats, in_time, leaders
+from framehaul.bench.recording import result
+from framehaul.bench.rounds import Rounds
 from framehaul.techniques import Technique, techniques
 
 ALL = techniques("clickhouse", "write")

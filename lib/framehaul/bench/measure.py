@@ -24,15 +24,15 @@ import polars as pl
 import pyarrow as pa
 from numba.core.event import install_timer
 
+from framehaul.bench.meter import Meter, Moved, Usage
+from framehaul.bench.passes import Failed, PanicError, Pass, describe, panics_raised, right
+from framehaul.bench.rounds import Rounds, in_rounds, never, nothing
+from framehaul.bench.store import EXACT
+from framehaul.bench.times import Part, Times
+from framehaul.bench.verify import Expected, dtype_drift
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.harness.meter import Meter, Moved, Usage
-from framehaul.harness.passes import Failed, PanicError, Pass, describe, panics_raised, right
-from framehaul.harness.rounds import Rounds, in_rounds, never, nothing
-from framehaul.harness.times import Part, Times
-from framehaul.harness.verify import Expected, dtype_drift
-from framehaul.results.store import EXACT
 from framehaul.servers import Server
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
@@ -41,7 +41,7 @@ from framehaul.techniques.clients import CLIENTS, awaited, entered
 from framehaul.techniques.registry import Key
 
 if TYPE_CHECKING:
-    from framehaul.harness.recording import Recording
+    from framehaul.bench.recording import Recording
 
 SERVER_RETURN_SECONDS = 30
 """How long a run waits for a server that died to come back."""

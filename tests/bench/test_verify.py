@@ -13,6 +13,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from framehaul.bench.store import EXACT
+from framehaul.bench.verify import Expected, dtype_drift, invalid
 from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import (
@@ -24,8 +26,6 @@ from framehaul.data.schema import (
     list_types,
 )  # fmt: skip
 from framehaul.errors import ServerError
-from framehaul.harness.verify import Expected, dtype_drift, invalid
-from framehaul.results.store import EXACT
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
 from tests.second_table import SECOND_TABLE

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from framehaul.harness.recording import Recording, recording
-from framehaul.harness.rounds import never
-from framehaul.harness.streams import STREAMS
+from framehaul.bench.recording import Recording, recording
+from framehaul.bench.rounds import never
+from framehaul.bench.streams import STREAMS
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Direction
 

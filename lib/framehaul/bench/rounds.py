@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from framehaul.harness.meter import settle, settled
-from framehaul.harness.passes import Pass, Skipped, attempt
+from framehaul.bench.meter import settle, settled
+from framehaul.bench.passes import Pass, Skipped, attempt
 
 
 def check(**given: tuple[int, int]) -> None:

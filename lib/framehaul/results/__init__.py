@@ -1,1 +1,0 @@
-"""What was measured: files, statistics, and the comparison of two runs."""
