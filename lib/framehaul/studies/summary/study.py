@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Self
 
 import polars as pl
-from IPython.display import SVG, Markdown
+from IPython.display import SVG
 
 from framehaul.bench import statistics, store
 from framehaul.errors import ResultsError
@@ -37,7 +37,6 @@ from framehaul.studies.scaling.study import read_streams
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.across_networks import rows_across_networks
 from framehaul.studies.summary.needs import compiled, needs
-from framehaul.studies.summary.packages import packages_table
 from framehaul.studies.summary.there_already import rows_there_already
 from framehaul.studies.transfers import columns, findings
 from framehaul.studies.transfers.study import read_all
@@ -257,10 +256,6 @@ class Summary(Shown):
         others = [*self._across_networks, *self.there_already]
         return choices_table(self.summary, self._streams, self._fidelity, others)
 
-    def takeaway(self) -> Markdown:
-        """The databases against each other."""
-        return Markdown(findings.takeaway(self.summary))
-
     def chart(self) -> SVG:
         """Published against measured."""
         return self.saved(charts.published_against_measured(self.summary), "published_against_measured")
@@ -276,10 +271,6 @@ class Summary(Shown):
     def ratios(self) -> Listing:
         """Measured over published rows/s, for every technique."""
         return published_table(self.summary)
-
-    def ranking(self) -> Markdown:
-        """The practical ranking."""
-        return Markdown(findings.ranking(self.summary))
 
 
 load = Summary.load
@@ -314,13 +305,11 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
         "answer": f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}",
         "which": str(front_page.which_table(summary.summary, summary.there_already)),
         "headline": f"{made}\n\n{summary.winners()}",
-        "takeaway": summary.takeaway().data,
         "past": str(summary.past_published()),
         "choices": str(summary.choices()),
         "agreement": str(summary.agreement()),
         "matrix": _matrix(summary.summary),
         "columns-cost": str(columns.columns_table(directory)),
-        "packages": str(packages_table(summary.metadata["libraries"])),
     }
 
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from framehaul.reporting.study import PASSES, RACE, ROWS, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
 
-PRECISION = Parameter(
-    "precision", 0.0, "percent to which the ratio of the fastest to the best published is to be known: the two go on, "
-    "beyond PASSES, until it is; 0: they do not",
-)  # fmt: skip
-BUDGET = Parameter("budget", 120, "seconds that PRECISION may take in a notebook", reference=1800)
 PROFILE = Parameter(
     "profile", 0, "1: keep with every pass what ClickHouse counted of it, its ProfileEvents", smoke=1, reference=1
 )
@@ -22,7 +17,7 @@ TABLE = Parameter(
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int, int]) -> Study:
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
-    parameters = [ROWS.at(rows), PASSES, WARMUP.at(1, smoke=1), SEED, RACE, PRECISION, BUDGET, TABLE]
+    parameters = [ROWS.at(rows), PASSES, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
     shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(

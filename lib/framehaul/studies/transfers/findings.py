@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench import ratios
-from framehaul.reporting.tables import CLASSES, bullets, ratio_text, thousands, where_and_class
-from framehaul.techniques import DRIVERS, FAMILIES
+from framehaul.reporting.tables import CLASSES, bullets, ratio_text, thousands
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,6 @@ def of_direction(summary: pl.DataFrame, cores: int | None = None) -> str:
     points = [
         *_winner(timed),
         *_beyond(timed, cores),
-        *_baselines(summary),
-        *_bound(summary, cores),
-        *_cpu(timed),
-        *_families(timed),
-        *_pairs(timed),
-        *_dtypes(timed),
-        *_wire(timed),
         *_trouble(summary),
     ]
     return bullets(points)
@@ -127,32 +118,6 @@ def past_published(summary: pl.DataFrame, cores: int | None = None) -> list[Past
     return past
 
 
-def _known(past: Past) -> tuple[ratios.Ratio, float]:
-    """The ratio of the fastest to the best published, and to how many percent it is known: infinite without one."""
-    one = ratios.ratio_of_rows(past.beyond, past.published)
-    return one, 100 * (math.sqrt(one.high / one.low) - 1) if one.rounds >= ratios.LEAST_ROUNDS else math.inf
-
-
-def known_less_than(summary: pl.DataFrame, percent: float) -> set[str]:
-    """The techniques of whose ratio to the best published, and that one, not so much is known."""
-    loose = [past for past in past_published(summary) if _known(past)[1] > percent]
-    return {row["technique"] for past in loose for row in (past.beyond, past.published)}
-
-
-def reached(summary: pl.DataFrame, percent: float) -> str:
-    """Bullet points: which precision came of what was asked for."""
-    points = []
-    for past in past_published(summary):
-        one, known = _known(past)
-        enough = "" if known <= percent else "; time, or rounds, ran out before"
-        got = f"known to ±{known:.1f}%" if math.isfinite(known) else "without an interval"
-        points.append(
-            f"Asked for ±{percent:g}%: {past.beyond['label']} over {past.published['label']} is {got}, "
-            f"after {one.rounds} rounds{enough}."
-        )
-    return bullets(points)
-
-
 def bound(summary: pl.DataFrame, cores: int | None) -> Bound | None:
     """The bound of a direction or class of writes; None where CPU times, or the machine's cores, are not known."""
     times = raced(summary).select(pl.col("client_cpu_s", "server_cpu_s") / pl.col("rows")).drop_nulls()
@@ -200,46 +165,6 @@ USUAL_DRIVERS = {"psycopg", "http_client", "urllib"}
 """What is there without looking for it: PostgreSQL's usual driver, and Python's own HTTP clients."""
 
 
-def takeaway(summary: pl.DataFrame) -> str:
-    """How far the databases are apart, from their winners; only for directions that both have."""
-    best = {
-        (row["database"], row["direction"]): row
-        for row in winners(summary.filter(pl.col("contract").eq_missing("bulk_load").not_())).to_dicts()
-    }
-    points = []
-    for direction, what, way in (("write", "append", "into"), ("read", "read", "out of")):
-        postgres, clickhouse = best.get(("postgres", direction)), best.get(("clickhouse", direction))
-        if postgres and clickhouse:
-            factor = clickhouse["median_rows_per_s"] / postgres["median_rows_per_s"]
-            points.append(
-                f"- **{direction}**: the fastest {what} {way} ClickHouse moves {factor:.2f}x the rows/s of the fastest "
-                f"one {way} PostgreSQL."
-            )
-    return "\n".join(points)
-
-
-def ranking(summary: pl.DataFrame) -> str:
-    """The practical ranking: techniques in tiers, a tier being all that cannot be told from its first."""
-    parts = []
-    for group in classes(raced(summary)):
-        tiers = [*_tiers(group.to_dicts())]
-        parts.append(f"**{where_and_class(group.row(0, named=True))}**\n")
-        parts += [
-            f"{number}. {'; '.join(row['label'] for row in tier)} ({thousands(tier[0]['median_rows_per_s'])} rows/s)"
-            for number, tier in enumerate(tiers[:5], 1)
-        ]
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _tiers(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    while rows:
-        near = [row["technique"] for row in ratios.tied([row for row in rows if row["rows"] == rows[0]["rows"]])]
-        tier = [rows[0], *itertools.takewhile(lambda row: row["technique"] in near, rows[1:])]  # noqa: B023
-        yield tier
-        rows = rows[len(tier) :]
-
-
 def _winner(timed: pl.DataFrame) -> list[str]:
     if timed.is_empty():
         return ["No technique ran to its end."]
@@ -278,122 +203,6 @@ def _beyond(timed: pl.DataFrame, cores: int | None) -> list[str]:
         if single is not None and single["technique"] != best["technique"]:
             points.append(f"Over a single connection: {single['label']}, {ratio_text(single)}.")
     return points
-
-
-def _baselines(summary: pl.DataFrame) -> list[str]:
-    """What the server does alone, which is no limit: a client may ask it for less work."""
-    timed = raced(summary)
-    if timed.is_empty():
-        return []
-    best = timed["median_rows_per_s"][0]
-    return [
-        f"The server alone, {row['label'].split(': ', 1)[-1]}: {thousands(row['median_rows_per_s'])} rows/s, of which "
-        f"the fastest path reaches {best / row['median_rows_per_s']:.0%}."
-        for row in timed_baselines(summary).to_dicts()
-    ]
-
-
-def _bound(summary: pl.DataFrame, cores: int | None) -> list[str]:
-    """What cannot be passed here, and how near the fastest path is."""
-    points = []
-    for group in classes(raced(summary)):
-        limit, kind = bound(group, cores), CLASSES[group["contract"][0]]
-        if limit is not None:
-            points.append(
-                f"The least CPU time that a row took any server{f', {kind},' if kind else ''} would let all {cores} "
-                f"cores move {thousands(limit.server)} rows/s, the least of any client {thousands(limit.client)}; both "
-                f"perfectly overlapped {thousands(limit.both)}, and no path passes that on this machine. The fastest "
-                f"one reaches {group['median_rows_per_s'][0] / limit.both:.0%} of it."
-            )
-    return points
-
-
-def _cpu(timed: pl.DataFrame) -> list[str]:
-    """What bounds the fastest path: with client and server on one machine, often its cores."""
-    if timed.is_empty():
-        return []
-    row = timed.row(0, named=True)
-    cores = busy_cores(row)
-    if cores is None:
-        return []
-    return [
-        f"During the fastest path client and server together kept {cores:.1f} cores busy: "
-        f"{row['client_cpu_s']:.2f} s of CPU time in the client, {row['server_cpu_s']:.2f} s in the server."
-    ]
-
-
-def _families(timed: pl.DataFrame) -> list[str]:
-    best = timed.group_by("family", maintain_order=True).first()
-    if len(best) < 2:  # noqa: PLR2004  nothing to rank
-        return []
-    ranked = ", ".join(
-        f"{FAMILIES[family]} {thousands(speed)}" for family, speed in best.select("family", "median_rows_per_s").rows()
-    )
-    return [f"Best of each family, in rows/s: {ranked}."]
-
-
-def _pairs(timed: pl.DataFrame) -> list[str]:
-    """The same way with the other frame library: the geometric mean over all such pairs."""
-    ways: dict[tuple[str, str, int], dict[str, float]] = {}
-    for row in timed.to_dicts():
-        ways.setdefault((row["driver"], _method(row), row["rows"]), {})[row["frame"]] = row["median_rows_per_s"]
-    over = [speeds["polars"] / speeds["pandas"] for speeds in ways.values() if {"polars", "pandas"} <= speeds.keys()]
-    points = []
-    if over:
-        mean = math.exp(sum(map(math.log, over)) / len(over))
-        faster = sum(one > 1 for one in over)
-        points.append(
-            f"Polars against pandas on the same path: {mean:.2f}x as a geometric mean of {len(over)} pairs, "
-            f"faster in {faster} of them."
-        )
-    by_method: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in timed.to_dicts():
-        by_method.setdefault((row["frame"], _method(row)), []).append(row)
-    pairs = [
-        (left, right, ratios.ratio_of_rows(left, right))
-        for rows in by_method.values() for left, right in itertools.pairwise(rows) if left["rows"] == right["rows"]
-    ]  # fmt: skip
-    said = ratios.verdicts([(ratio, 1) for *_, ratio in pairs])
-    points += [
-        f"{_method(left).replace('_', ' ')} with {left['frame']}: {DRIVERS[left['driver']]} moves {ratio} the rows/s "
-        f"of {DRIVERS[right['driver']]}."
-        for (left, right, ratio), one in zip(pairs, said, strict=True) if one == "holds"
-    ]  # fmt: skip
-    return points
-
-
-def _method(row: dict[str, Any]) -> str:
-    """What a technique's name says beside its frame and its driver."""
-    name: str = row["technique"]
-    return name.removeprefix(f"{row['frame']}_{row['driver']}_")
-
-
-def _dtypes(timed: pl.DataFrame) -> list[str]:
-    if timed.is_empty() or timed["direction"][0] == "write":
-        return []
-    exact = timed.filter(pl.col("dtypes") == "exact")
-    if len(exact) == len(timed):
-        return ["Every technique gives back exactly the dtypes that were sent."]
-    if exact.is_empty():
-        return [
-            f"Every value arrived, but none of the {len(timed)} techniques gives back the dtypes that were sent: "
-            "UUIDs, dates or integer widths differ (see the column dtypes)."
-        ]
-    return [
-        f"Exact dtypes: {', '.join(exact['label'])}; the other {len(timed) - len(exact)} drift (see the column dtypes)."
-    ]
-
-
-def _wire(timed: pl.DataFrame) -> list[str]:
-    known = timed.filter(pl.col("wire_bytes").is_not_null() & (pl.col("family") != "pg_parquet")).sort("wire_bytes")
-    if len(known) < 2:  # noqa: PLR2004  nothing to compare
-        return []
-    least, most = known.row(0, named=True), known.row(-1, named=True)
-    per_row = [row["wire_bytes"] / row["rows"] for row in (least, most)]
-    return [
-        f"On the wire: from {per_row[0]:.0f} bytes a row ({least['label']}) to {per_row[1]:.0f} ({most['label']}). "
-        "On loopback bytes are nearly free; on a slow network this order counts."
-    ]
 
 
 def _trouble(summary: pl.DataFrame) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +13,6 @@ from framehaul import servers
 from framehaul.bench import statistics, store
 from framehaul.bench.measure import record_passes
 from framehaul.bench.race import Heat, beside, climb, heats, in_time, leaders
-from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.data import generator
@@ -76,9 +73,7 @@ class Transfers(Shown):
 
     def findings(self) -> Markdown:
         """What stands out."""
-        summary, asked = self.summary, self.run_metadata.get("precision", 0)
-        text = findings.of_direction(summary, self.machine_cores)
-        return Markdown(f"{text}\n{findings.reached(summary, asked)}" if asked else text)
+        return Markdown(findings.of_direction(self.summary, self.machine_cores))
 
     @property
     def summary(self) -> pl.DataFrame:
@@ -88,25 +83,22 @@ class Transfers(Shown):
 
 def run(
     database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int, race: int = 0,
-    precision: float = 0, budget: float = 0, profile: int = 0, table: str = "standard",
+    profile: int = 0, table: str = "standard",
 ) -> Transfers:  # fmt: skip
     """Measure every technique of a database and direction, in a `race` if that is 1, and write its results.
 
-    With a `precision`, in percent, the fastest and the best published go on until their ratio is known to it, for
-    `budget` seconds at most. With a `profile`, passes have what ClickHouse counted of them. `table` is in TABLES.
+    With a `profile`, passes have what ClickHouse counted of them. `table` is in TABLES.
 
     Raises ValueError for a parameter that makes no sense, ServerError when a server cannot be had, SettingsError and
     ResultsError for what their names say.
     """
     check(ROWS=(rows, 1), RACE=(race, 0))
-    if not (0 <= precision < math.inf and 0 <= budget < math.inf):
-        raise ValueError(f"PRECISION={precision!r}, BUDGET={budget!r}: give numbers of at least 0")
     if table not in TABLES:
         raise ValueError(f"TABLE={table!r}: choose from {', '.join(TABLES)}")
     moved = TABLES[table]
     rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, "race": race, "profile": profile, "precision": precision, "budget": budget, **vars(rounds)}
+    terms = {"rows": rows, "race": race, "profile": profile, **vars(rounds)}
     terms |= {} if table == "standard" else {"table": table}
     with (
         recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
@@ -138,13 +130,6 @@ def run(
             measure(left, last)
             if race and (behind := [one for one in everyday if one not in climbing]):
                 measure([*behind, *left], beside(rows, rounds))
-            deadline, number = time.monotonic() + budget, rounds.passes
-            while precision and time.monotonic() < deadline:
-                loose = findings.known_less_than(statistics.summary(this_run.so_far()), precision)
-                if not (going := [one for one in left if one.name in loose]):
-                    break
-                number = max(LEAST_ROUNDS, number + number // 2)
-                measure(going, Heat(rows, Rounds(number, 0, seed)))
 
         interruptible(work)
     return load(database, direction, this_run.settings)
