@@ -90,7 +90,7 @@ def check_tool(converter: Converter, codec: str, files: Files, settings: Setting
     assert found["client_cpu_s"] > 0
     assert found["output_bytes"] > ROWS
     assert found["row_groups"] >= 1
-    if sys.platform == "linux":
+    if sys.platform == "linux" and not converter.program:  # of a program of its own memory is not measured
         assert found["peak_rss_bytes"] > 0
     assert not list(files.directory.glob("*.parquet"))
 
