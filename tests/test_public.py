@@ -202,8 +202,9 @@ def test_the_citation_has_what_its_format_asks_for_and_is_of_this_project() -> N
 
 def test_the_version_is_in_one_place_and_the_changelog_begins_with_it() -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
-    first = next(line for line in (PROJECT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
-    assert first == f"## {version}"
+    headings = [line for line in (PROJECT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
+    assert next(one for one in headings[:2] if one != "## Unreleased") == f"## {version}"
+    assert "## Unreleased" not in headings[1:]
     assert "version" not in content(PROJECT / "CITATION.cff")
 
 
