@@ -75,10 +75,10 @@ servers: $(ENVIRONMENT) ## start the servers and leave them running (10 s)
 stop: $(ENVIRONMENT) ## stop them (2 s)
 	@$(FRAMEHAUL) stop $(VARIABLES)
 
-test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own (13 min)
+test: $(ENVIRONMENT) lint ## lint, types and tests, on servers of their own (7 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m "not slow"
 
-test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (25 min)
+test-all: $(ENVIRONMENT) ## beside make test: what is exhaustive or slow (14 min)
 	@$(if $(GIVEN),unset $(GIVEN);) $(PYTHON) -m pytest -n $(TEST_WORKERS) -m slow
 
 lint: $(ENVIRONMENT)
