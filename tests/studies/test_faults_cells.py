@@ -110,8 +110,7 @@ def test_every_technique_met_every_fault(cells: pl.DataFrame, out: Path) -> None
     assert len(cells) == len(cells.unique(["database", "direction", "technique", "fault"]))
 
 
-@WHOLE
-def test_no_path_loses_rows_without_a_word(cells: pl.DataFrame) -> None:
+def check_that_nothing_is_lost_without_a_word(cells: pl.DataFrame) -> None:
     silent = cells.filter(verdict="silent").select("origin", "fault", "technique").rows()
     # Called with Arrow that nobody has validated: bytes that are no text are a ClickHouse String all the same.
     silent = [one for one in silent if one != ("everyday", "source fails", "polars_ibis_insert")]
@@ -120,12 +119,22 @@ def test_no_path_loses_rows_without_a_word(cells: pl.DataFrame) -> None:
     assert all(name.startswith("pandas_") and name.endswith("_tsv") for _, _, name in silent)
 
 
-@WHOLE
-def test_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
+def check_that_postgres_keeps_no_part_of_a_statement(cells: pl.DataFrame) -> None:
     beyond = cells.filter(pl.col("origin") == "beyond", database="postgres", direction="write")
     left = beyond.filter(~pl.col("verdict").is_in(["safe", "unaffected"]) & ~pl.col("rows").is_in(["none", "all"]))
     several = [found.name for found in techniques("postgres", "write") if found.connections > 1]
     assert left.filter(~pl.col("technique").is_in(several)).select("technique", "fault", "rows").rows() == []
+
+
+def test_the_committed_run_lost_no_rows_without_a_word_and_kept_no_part(committed_cells: pl.DataFrame) -> None:
+    check_that_nothing_is_lost_without_a_word(committed_cells)
+    check_that_postgres_keeps_no_part_of_a_statement(committed_cells)
+
+
+@WHOLE
+def test_no_path_loses_rows_without_a_word_or_keeps_a_part(cells: pl.DataFrame) -> None:
+    check_that_nothing_is_lost_without_a_word(cells)
+    check_that_postgres_keeps_no_part_of_a_statement(cells)
 
 
 def test_a_failure_leaves_no_more_than_the_contract_says(committed_cells: pl.DataFrame) -> None:
