@@ -233,3 +233,17 @@ def test_one_round_has_a_ratio_and_no_interval(tmp_path: Path) -> None:
     one = ratios.ratio(frame.filter(technique="new"), frame.filter(technique="base"))
     assert str(one) == "2.00x (one round)"
     assert ratios.verdicts([(one, 1)]) == ["inconclusive"]
+
+
+def test_tables_in_the_library_are_code_that_passes_were_made_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of known losses, which says why a cell lost what it lost."""
+    monkeypatch.setattr(store, "PROJECT", tmp_path)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "study.py").write_text("")
+    digests = {store.code_digest()}
+    for text in ("a", "b"):
+        (tmp_path / "lib" / "losses.tsv").write_text(text)
+        digests.add(store.code_digest())
+    assert len(digests) == 3

@@ -38,7 +38,7 @@ def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(cells: list[Cell], *, interrupt: bool = False) -> list[Cell]:
     """What was tried, of these cells."""
     tried = []
-    with trials(NOTEBOOK, FILE, Cell, "cell", "all") as (_, kept):
+    with trials(NOTEBOOK, FILE, Cell, "cell", all_techniques()) as (_, kept):
         for cell in cells:
             if not kept.finished(cell):
                 kept.record(replace(cell, detail=DETAIL))

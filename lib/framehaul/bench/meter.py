@@ -183,6 +183,12 @@ def cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+def children_cpu_s() -> float:
+    """Return the CPU seconds of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def cores_cpu() -> Cores | None:
     """What the cores that this process may use have done so far, by proc_stat(5); None where there is no such count.
 

@@ -261,45 +261,39 @@ def frame_of(kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -
     return pl.DataFrame([astuple(row) for row in rows], schema_of(kind), orient="row")
 
 
-@contextmanager
-def _at_once(path: Path) -> Iterator[Path]:
-    """Where to write a file that is complete in its place when the block ends: before, the last one stays there.
+def write_frame(path: Path, frame: pl.DataFrame) -> None:
+    """Write a frame as CSV, all at once: before, the last one stays there.
 
     Raises ResultsError when the file cannot be written.
     """
     partial = path.with_suffix(".partial.csv")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
+        frame.write_csv(partial)
         partial.replace(path)
     except OSError as error:
         raise ResultsError(f"cannot write {path}: {error.strerror}; choose a writable OUT") from error
 
 
-def write_frame(path: Path, frame: pl.DataFrame) -> None:
-    """Write rows that are in a frame as CSV, all at once; raises ResultsError when the file cannot be written."""
-    with _at_once(path) as partial:
-        frame.write_csv(partial)
-
-
-def write_cells(path: Path, cells: Sequence[DataclassInstance]) -> None:
-    """Write dataclasses of one kind as CSV, all at once; raises ResultsError when the file cannot be written."""
-    with _at_once(path) as partial, partial.open("w", newline="", encoding="utf8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(cells[0])], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(cell) for cell in cells)
+def read_frame(path: Path) -> pl.DataFrame:
+    """Read what `write_frame` wrote; raises ResultsError when it is not there."""
+    return pl.read_csv(_there(path))
 
 
 def read_cells(path: Path) -> pl.DataFrame:
-    """What `write_cells` wrote, all of it text; raises ResultsError when it is not there."""
+    """Read the cells of a study of outcomes, all of it text; raises ResultsError when they are not there."""
+    return pl.read_csv(_there(path), infer_schema=False, empty_string_is_null=False)
+
+
+def _there(path: Path) -> Path:
     if not path.exists():
         raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
-    return pl.read_csv(path, infer_schema=False, empty_string_is_null=False)
+    return path
 
 
 def code_digest() -> str:
-    """Of the library as it stands: passes of other code are not continued."""
-    files = sorted((PROJECT / "lib").rglob("*.py"))
+    """Of the library as it stands, with its tables: passes of other code are not continued."""
+    files = sorted(path for kind in ("*.py", "*.tsv") for path in (PROJECT / "lib").rglob(kind))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -104,11 +104,11 @@ def chosen_techniques(
 
 @contextmanager
 def trials[C: Tried](
-    notebook: str, file: str, kind: type[C], unit: str, tried: str
+    notebook: str, file: str, kind: type[C], unit: str, chosen: Sequence[Technique]
 ) -> Iterator[tuple[Recording, Trials[C]]]:
-    """As `recording`, for cells of the techniques `tried`, in whose order they are in the end."""
+    """As `recording`, for cells of the techniques `chosen`, in whose order they are in the end."""
     place: dict[tuple[str, ...], int] = {one.key: at for at, one in enumerate(all_techniques())}
-    terms = {"tried": [one.key for one in chosen_techniques(tried)]}  # a tenth is another one after midnight
+    terms = {"tried": [one.key for one in chosen]}  # a tenth is another one after midnight
     with recording(notebook, file, kind, unit, terms, lambda row: place[tuple(row[:3])]) as this_run:
 
         def write(cell: C) -> None:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -272,12 +271,6 @@ def adbc_clickhouse(settings: Settings) -> Path:
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.write_text(text)
     return manifest
-
-
-def adbc_clickhouse_version() -> str:
-    """The version of ClickHouse's ADBC driver that is built."""
-    version: str = tomllib.loads((SOURCES / "adbc_clickhouse" / "Cargo.toml").read_text())["package"]["version"]
-    return version
 
 
 def versions() -> dict[str, str]:

@@ -55,7 +55,7 @@ def run(*, hold: int, tried: str = "all") -> Report:
     check(HOLD=(hold, 1))
     chosen = chosen_techniques(tried)
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "trial", tried) as (this_run, cells),
+        trials(STUDY.notebook, STUDY.results, Cell, "trial", chosen) as (this_run, cells),
         breakable(this_run.settings.postgres_extensions) as broken,
     ):
         this_run.expect(_expected(chosen))

@@ -58,7 +58,7 @@ def run(*, tried: str = "all") -> Matrix:
     """
     chosen = chosen_techniques(tried)
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "cell", tried) as (this_run, cells),
+        trials(STUDY.notebook, STUDY.results, Cell, "cell", chosen) as (this_run, cells),
         servers.running(this_run.settings) as both,
     ):
         this_run.expect(expected(chosen))
@@ -87,11 +87,6 @@ def tried(cells: pl.DataFrame) -> pl.DataFrame:
         cells = cells.with_columns(session=pl.lit(DEFAULT))
     mark = pl.when(pl.col("session") == HOSTILE).then(pl.lit(MARK)).otherwise(pl.lit(""))
     return cells.with_columns(tried=mark + pl.col("case"))
-
-
-def _asking(cells: pl.DataFrame, about: str) -> pl.DataFrame:
-    """The cells that ask this question."""
-    return cells.filter(pl.col("tried").is_in([name for name, asks in TRIED.items() if asks == about]))
 
 
 def matrix_figure(cells: pl.DataFrame, database: str, direction: str) -> Figure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from framehaul.bench.meter import children_cpu_s
 from framehaul.bench.passes import last_line
 from framehaul.bench.store import EXACT, Status
 from framehaul.errors import WrongResultError
@@ -123,7 +123,7 @@ def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
 def _converted(command: list[str], files: Files, *, program: bool) -> dict[str, Any]:
     """What a conversion took: a tool for Python prints it, a program is timed from its start to its end."""
     patience = START_SECONDS + files.expected.num_rows / SLOWEST_ROWS_PER_S
-    before, start = _children_cpu_s(), time.perf_counter()
+    before, start = children_cpu_s(), time.perf_counter()
     try:
         done = subprocess.run(
             command if program else [*command, str(files.few_lines)],
@@ -136,7 +136,7 @@ def _converted(command: list[str], files: Files, *, program: bool) -> dict[str, 
         )
     except subprocess.TimeoutExpired:
         raise WrongResultError(f"it did not end within {patience:.0f} s") from None
-    taken = {"seconds": time.perf_counter() - start, "client_cpu_s": _children_cpu_s() - before}
+    taken = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
     if done.returncode:
         said = last_line(done.stderr.decode(errors="replace"), f"it ended with status {done.returncode} without a word")
         raise WrongResultError(said[:400])
@@ -146,12 +146,6 @@ def _converted(command: list[str], files: Files, *, program: bool) -> dict[str, 
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (IndexError, ValueError):
         raise WrongResultError("it did not print what the conversion took") from None
-
-
-def _children_cpu_s() -> float:
-    """Return the CPU seconds of all processes that were started here and have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str]:

@@ -25,7 +25,6 @@ from framehaul.bench.passes import Ok, Pass, attempt
 from framehaul.bench.ratios import Ratio
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
-from framehaul.errors import ResultsError
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_text, words
@@ -99,19 +98,11 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    passes, chunks = store.read(directory / STUDY.results, RoundTrip), read_chunks(directory)
+    passes, chunks = store.read(directory / STUDY.results, RoundTrip), store.read_frame(directory / CHUNKS)
     return {
         "parquet-writers": str(writers_table(passes, chunks)),
         "parquet-codecs": str(codecs_table(passes.filter(writer=PYARROW.name))),
     }
-
-
-def read_chunks(directory: Path) -> pl.DataFrame:
-    """Return what `files.chunks_of` told of each file, from a results directory; ResultsError when it is not there."""
-    path = directory / CHUNKS
-    if not path.exists():
-        raise ResultsError(f"{path} does not exist; run the notebook that writes it first (make all)")
-    return pl.read_csv(path)
 
 
 def show_source() -> Code:
@@ -350,7 +341,7 @@ class Anatomy(Shown):
         """From the files of the last complete run, without any server; raises ResultsError when there is none."""
         settings = settings or load_settings()
         shown = super().load(settings)
-        shown.chunks = read_chunks(settings.out / "results")
+        shown.chunks = store.read_frame(settings.out / "results" / CHUNKS)
         return shown
 
     columns = chart(columns_figure, "columns", of_frame="chunks")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -19,7 +18,7 @@ import polars as pl
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from framehaul.bench.meter import Meter
+from framehaul.bench.meter import Meter, children_cpu_s
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import PostgresServer
@@ -104,10 +103,10 @@ class Bench:
         meter, disk = Meter(self._server.process_id), self._service.disk
         counters, operations = self._counters(), disk.operations() if disk else None
         meter.start()
-        cpu_s, start = _children_cpu_s(), time.perf_counter()
+        cpu_s, start = children_cpu_s(), time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="framehaul-pgbench-") as name:
             printed = self._pgbench(test.scale, [*test.options(clients), *test.logging()], Path(name))
-            seconds, client_cpu_s = time.perf_counter() - start, _children_cpu_s() - cpu_s
+            seconds, client_cpu_s = time.perf_counter() - start, children_cpu_s() - cpu_s
             operations_after = disk.operations() if disk else None
             figures: dict[str, Any] = _latencies(Path(name).glob(f"{LOG}.*"))
         counters_after = self._counters()
@@ -313,9 +312,3 @@ def _of_server(
         "writes_per_s": spent["writes"] / seconds if "writes" in spent else None,
         "wal_bytes_per_transaction": spent["wal"] / transactions if "wal" in spent and transactions else None,
     }
-
-
-def _children_cpu_s() -> float:
-    """CPU of all processes that this one has started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

@@ -174,11 +174,11 @@ def published_table(passes: pl.DataFrame) -> Listing:
 
 def answer_text(passes: pl.DataFrame) -> str:
     """Say per test which service is the fastest, and what the limit on IOPS costs."""
-    base, points = _base(passes), []
+    base, timed, points = _base(passes), _timed(passes), []
     freed = {test: ratio(passes, test, UNLIMITED, LIMITED) for test in _names(passes, "test")}
     said = dict(zip(freed, verdicts([(one, 1) for one in freed.values()]), strict=True))
     for test, ratio_of_limit in freed.items():
-        rows = _timed(passes).filter(test=test).sort("tps", descending=True, maintain_order=True).to_dicts()
+        rows = timed.filter(test=test).sort("tps", descending=True, maintain_order=True).to_dicts()
         if not rows:
             points.append(f"**{LABELS[test]}**: ran on no service.")
             continue

@@ -30,7 +30,7 @@ from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
 
-type Direct = tuple[Database, Direction]
+type DatabaseDirection = tuple[Database, Direction]
 
 SHAPES_OF = {
     "least": tuple(one for one in SHAPES if one.name in ("standard", "texts", "nested")),
@@ -38,7 +38,7 @@ SHAPES_OF = {
     "few": tuple(one for one in SHAPES if one.name not in ("narrow", "structs")),
     "sizes": SHAPES,
 }
-COMPARED: dict[Direct, tuple[str, ...]] = {
+COMPARED: dict[DatabaseDirection, tuple[str, ...]] = {
     ("postgres", "write"): ("polars_asyncpg_copy_binary", "polars_psycopg_copy_text", "polars_pgpq_presorted"),
     ("postgres", "read"): ("polars_psycopg_copy_text", "polars_adbc_fetch", "polars_psycopg_copy_decoded"),
     ("clickhouse", "write"): (
@@ -49,7 +49,7 @@ COMPARED: dict[Direct, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Per direction the best published technique, one without codecs of ours, and the fastest of all."""
-EVERYDAY: dict[Direct, tuple[str, ...]] = {
+EVERYDAY: dict[DatabaseDirection, tuple[str, ...]] = {
     ("postgres", "write"): ("polars_psycopg_executemany", "polars_psycopg_pipeline", "polars_psycopg_unnest"),
     ("clickhouse", "write"): ("polars_clickhouse_driver_rows", "polars_clickhouse_connect_insert"),
 }  # fmt: skip
@@ -104,7 +104,7 @@ def rows_of(shape: Shape, points: str, rows: int, megabytes: float, seed: int) -
     return sorted({*every[-1::-2], *every[:1]}) if shape is STANDARD else every[-1:]
 
 
-def measured_on(shape: Shape, path: Direct, size: int, calls: int) -> list[Technique]:
+def measured_on(shape: Shape, path: DatabaseDirection, size: int, calls: int) -> list[Technique]:
     """Return the techniques of a direction that move so many rows of a shape."""
     known = {one.name: one for one in techniques(*path)}
     everyday = EVERYDAY.get(path, ()) if shape.name == STANDARD.name and size <= MOST_EVERYDAY_ROWS else ()
@@ -118,7 +118,13 @@ def calls_of(direction: Direction, size: int) -> int:
 
 
 def _measure(
-    this_run: Recording, both: Servers, shape: Shape, size: int, path: Direct, rounds: Rounds, stop: threading.Event
+    this_run: Recording,
+    both: Servers,
+    shape: Shape,
+    size: int,
+    path: DatabaseDirection,
+    rounds: Rounds,
+    stop: threading.Event,
 ) -> None:
     """Measure one direction of one shape, all techniques in shuffled rounds."""
     database, direction = path
@@ -158,9 +164,14 @@ def leaders(passes: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found).sort("database", "direction", descending=True, maintain_order=True) if found else exact
 
 
+def leaders_of_most_rows(passes: pl.DataFrame) -> pl.DataFrame:
+    """Return the `leaders` per direction and shape, at the most rows of the shape."""
+    return leaders(passes).filter(pl.col("rows") == pl.col("rows").max().over("database", "direction", "shape"))
+
+
 def fastest_table(passes: pl.DataFrame) -> Listing:
     """Show the fastest technique per direction and shape, at the most rows of the shape."""
-    return _table(leaders(passes).filter(pl.col("rows") == pl.col("rows").max().over("database", "direction", "shape")))
+    return _table(leaders_of_most_rows(passes))
 
 
 def rows_table(passes: pl.DataFrame) -> Listing:
@@ -207,8 +218,9 @@ def refused_table(passes: pl.DataFrame) -> Listing:
 def answer_text(passes: pl.DataFrame) -> str:
     """Say how often the winner of the standard table also wins or ties on the other shapes."""
     points = []
-    largest = leaders(passes).filter(pl.col("rows") == pl.col("rows").max().over("database", "direction", "shape"))
-    for (database, direction), group in largest.group_by("database", "direction", maintain_order=True):
+    for (database, direction), group in leaders_of_most_rows(passes).group_by(
+        "database", "direction", maintain_order=True
+    ):
         best = group.filter(shape=STANDARD.name)["technique"].to_list()
         if best:
             names = [{row["technique"], *row["tied"].split("; ")} for row in group.to_dicts()]

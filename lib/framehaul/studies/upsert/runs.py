@@ -59,7 +59,8 @@ def run(
     check_sizes({"targets": targets, "incoming": incoming, "shares": shares})
     rounds = Rounds(passes, warmup, seed)
     broken = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    terms = {"tried": tried, "targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
+    terms: dict[str, Any] = {"tried": [one.key for some in broken.values() for one in some]}
+    terms |= {"targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
     with (
         recording(STUDY.notebook, STUDY.results, Row, "upsert", terms) as this_run,
         servers.running(this_run.settings) as both,
