@@ -88,7 +88,13 @@ def test_heats_end_with_all_rows_in_all_rounds(rows: int, sizes: list[int]) -> N
     made = heats(rows, Rounds(3, 1, 7), race=True)
     assert [heat.rows for heat in made] == sizes
     assert made[-1].rounds == Rounds(3, 1, 7)
-    assert heats(rows, Rounds(3, 1, 7), race=False) == made[-1:]
+
+
+def test_without_a_race_everybody_moves_all_rows_twice_and_the_leaders_go_on() -> None:
+    first, second = heats(1_000_000, Rounds(6, 1, 7), race=False)
+    assert (first.rows, second.rows) == (1_000_000, 1_000_000)
+    assert (first.rounds, second.rounds) == (Rounds(2, 1, 7), Rounds(6, 0, 7))
+    assert heats(300, Rounds(1, 0, 7), race=False) == [Heat(300, Rounds(1, 0, 7))]
 
 
 def test_who_loads_in_bulk_races_with_its_own_class() -> None:
@@ -101,13 +107,9 @@ def test_who_loads_in_bulk_races_with_its_own_class() -> None:
 
 def test_who_may_take_minutes_climbs_and_others_do_not() -> None:
     rounds = Rounds(9, 1, 7)
-    assert [(heat.rows, after) for heat, after in climb(100_000, rounds, race=True)] == [(2_500, 12_500)]
-    assert [(heat.rows, after) for heat, after in climb(1_000_000, rounds, race=False)] == [
-        (25_000, 250_000), (250_000, 1_000_000),
-    ]  # fmt: skip
-    assert {heat.rounds for heat, _ in climb(1_000_000, rounds, race=False)} == {Rounds(9, 0, 7)}
+    assert climb(100_000, rounds) == Heat(2_500, Rounds(2, 0, 7))
     assert beside(100_000, rounds) == Heat(2_000, Rounds(3, 0, 7))  # beside the leaders, and other rows than before
-    assert climb(30_000, rounds, race=True) == []  # so few take nobody minutes
+    assert climb(30_000, rounds) is None  # so few take nobody minutes
 
 
 def test_who_would_take_too_long_moves_no_more_rows() -> None:
@@ -115,5 +117,7 @@ def test_who_would_take_too_long_moves_no_more_rows() -> None:
     wrong, *_ = of("pandas", "everyday")
     made = passes({slow.name: [2.0, 1.1], fast.name: [0.9, 3.0], wrong.name: [None, None]}, rows=2_500)
     heat = Heat(2_500, Rounds(2))
-    assert in_time([slow, fast, wrong], made, heat, 500) == [fast]  # 0.22 s and 0.18 s, going by the fastest pass
-    assert in_time([slow, fast, wrong], made, heat, 400) == [slow, fast]
+    # 0.22 s and 0.18 s for an eighth, going by the fastest pass.
+    assert in_time([slow, fast, wrong], made, heat, 4_000, race=True) == [fast]
+    assert in_time([slow, fast, wrong], made, heat, 3_200, race=True) == [slow, fast]
+    assert in_time([slow, fast, wrong], made, heat, 4_000, race=False) == [slow, fast]

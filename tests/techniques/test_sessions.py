@@ -20,7 +20,7 @@ import pytest
 from adbc_driver_postgresql.dbapi import Connection as AdbcConnection
 
 from framehaul.bench.measure import called, opened, quiet_drivers
-from framehaul.data.schema import NATIVE_JSON, Column, Table, quote_postgres_text
+from framehaul.data.schema import Column, Table, quote_postgres_text
 from framehaul.data.schema import ColumnType as T
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
@@ -118,17 +118,6 @@ def case_of(name: str, *columns: tuple[Column, list[Any]]) -> Case:
 PLAIN = case_of("plain", *VALUES[:8])
 MOMENTS_CASE = case_of("moments", *VALUES[8:11])
 CASES = PLAIN, MOMENTS_CASE, case_of("decimal", VALUES[11]), case_of("flag and bytes", *VALUES[12:])
-DOCUMENTS = case_of(
-    "documents of ClickHouse's own type",
-    (
-        Column("document", T.JSON, nullable=True, exactly=NATIVE_JSON),
-        [
-            '{"a": 1, "b": {"c": [1.5, 2]}, "u": 18446744073709551615, "text": "12"}',
-            None,
-            '{"a": 9007199254740993, "f": 0.1, "day": "2026-01-02", "yes": true, "of": [{"x": "/"}], "text": "\u00e9"}',
-        ],
-    ),
-)
 LONG = case_of("long", (Column("value", T.TEXT), ["é"] * LONG_ROWS))
 CASED = case_of("names in two cases", (Column("a", T.INT32), [1, 2]), (Column("A", T.INT32), [3, 4]))
 
@@ -349,7 +338,7 @@ def test_clickhouse_is_exact_in_any_session(
     direction: Direction, servers: Servers, hostile_server: ClickHouseServer
 ) -> None:
     chosen = [found for found in beyond("clickhouse", direction) if (direction, found.name) not in SAY_SO]
-    cases = (*CASES, DOCUMENTS, CASED if direction == "write" else LONG)
+    cases = (*CASES, CASED if direction == "write" else LONG)
     assert everything_wrong(chosen, cases, servers.clickhouse, hostile_server) == []
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from statistics import median
 
 import polars as pl
@@ -20,8 +19,10 @@ FIRST_ROUNDS = ratios.TOLD_FROM
 """Of what everybody moves: who leaves is compared with the others, too."""
 FIRST_SHARE = 8
 """Everybody moves the rows divided by it: so few that who is slow takes no more of a look than who may win."""
-LONGEST_PASS_SECONDS = 0.2
-"""What a pass may take of those that may take minutes, which then move fewer rows: a look is of who may win."""
+LONGEST_PASS_SECONDS = {True: 0.2, False: 1.0}
+"""What a pass may take, in a race or without, of those that may take minutes: else they move fewer rows."""
+SURE_ROUNDS = 2
+"""Without a race: in so many rounds everybody moves all rows, and after them who takes twice as long sits out."""
 LEAST_CLIMB_ROWS = 1000
 """So many take nobody minutes."""
 CLIMB_ROUNDS = 2
@@ -41,16 +42,22 @@ class Heat:
 
 
 def heats(rows: int, rounds: Rounds, *, race: bool) -> list[Heat]:
-    """The heats up to `rows`: everybody on an eighth, the leaders on all; without a race everybody on all."""
+    """The heats up to `rows`: everybody on an eighth, the leaders on all; without a race everybody on all.
+
+    The rounds of a heat on the same rows go on from those of the one before.
+    """
     first = Heat(rows // FIRST_SHARE, Rounds(FIRST_ROUNDS, 0, rounds.seed), share=0.3)
-    return [first, Heat(rows, rounds)] if race and first.rows else [Heat(rows, rounds)]
+    if race:
+        return [first, Heat(rows, rounds)] if first.rows else [Heat(rows, rounds)]
+    if rounds.passes <= SURE_ROUNDS:
+        return [Heat(rows, rounds)]
+    return [Heat(rows, replace(rounds, passes=SURE_ROUNDS), reach=2), Heat(rows, replace(rounds, warmup=0))]
 
 
-def climb(rows: int, rounds: Rounds, *, race: bool) -> list[tuple[Heat, int]]:
-    """For techniques that may take minutes: heats that are smaller, each with the rows that come after it."""
-    sizes = [rows // 40, *([rows // FIRST_SHARE] if race else [rows // 4, rows])]
-    few = Rounds(CLIMB_ROUNDS if race else rounds.passes, 0, rounds.seed)
-    return [(Heat(size, few), after) for size, after in pairwise(sizes) if size >= LEAST_CLIMB_ROWS]
+def climb(rows: int, rounds: Rounds) -> Heat | None:
+    """For techniques that may take minutes: a heat of few rows before all others; None where all are few."""
+    few = rows // 40
+    return Heat(few, Rounds(CLIMB_ROUNDS, 0, rounds.seed)) if few >= LEAST_CLIMB_ROWS else None
 
 
 def beside(rows: int, rounds: Rounds) -> Heat:
@@ -58,10 +65,12 @@ def beside(rows: int, rounds: Rounds) -> Heat:
     return Heat(rows // 50, Rounds(FIRST_ROUNDS, 0, rounds.seed))
 
 
-def in_time(techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat, after: int) -> list[Technique]:
-    """Who would move the rows `after` a heat within `LONGEST_PASS_SECONDS`, going by their fastest pass."""
+def in_time(
+    techniques: Sequence[Technique], passes: pl.DataFrame, heat: Heat, rows: int, *, race: bool
+) -> list[Technique]:
+    """Who would move an eighth of the `rows` within `LONGEST_PASS_SECONDS`, going by their fastest pass of a heat."""
     timed = statistics.statistics(passes.filter(rows=heat.rows)).drop_nulls("median_rows_per_s")
-    soon = timed.filter(after / pl.col("max_rows_per_s") <= LONGEST_PASS_SECONDS)
+    soon = timed.filter(rows // FIRST_SHARE / pl.col("max_rows_per_s") <= LONGEST_PASS_SECONDS[race])
     staying = {tuple(row) for row in soon.select(statistics.NAMES).rows()}
     return [one for one in techniques if one.key in staying]
 

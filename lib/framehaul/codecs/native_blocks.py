@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Buffer, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -39,7 +39,7 @@ from framehaul.codecs.native_format import (
     enum_bytes,
 )
 from framehaul.data.frames import check_enum, enum_values, in_clickhouse_order, text_buffers
-from framehaul.data.schema import NATIVE_JSON, Column, ColumnType, Table
+from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import WORD_SLACK, for_reading, words_of_eight
 
 if TYPE_CHECKING:
@@ -172,8 +172,6 @@ class Values(Protocol):
 
 def values_of(content: pa.Table, partitions: Partitions, column: Column) -> Values:
     """The values of a column of Arrow. Raises ValueError for text that is no UUID."""
-    if column.types == NATIVE_JSON:  # which the server makes of text
-        column = replace(column, exactly=None)
     array, kind = one_piece(content, column.name), column.clickhouse_type
     texts = column.type not in (ColumnType.UUID, ColumnType.ENUM) and array.type in WIDE.values()
     if texts and column.low_cardinality:

@@ -21,7 +21,7 @@ from framehaul.codecs.compiled import (
     uuid_views_of,
 )
 from framehaul.data.frames import enum_values
-from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NATIVE_JSON, NESTED, Column, ColumnType, Table, refuse
+from framehaul.data.schema import ARRAYS, LONG_NUMBERS, NESTED, Column, ColumnType, Table, refuse
 from framehaul.data.text import MOST_BYTES, SLACK, NotTextError, joined, views_of
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ NOT_DECODED = (*ARRAYS, *NESTED, *LONG_NUMBERS, ColumnType.IPV4, ColumnType.IPV6
 SHARED_DICTIONARIES = 1
 INDEX_TYPE, GLOBAL_DICTIONARY, OWN_KEYS = 0xFF, 0x100, 0x200
 INDEX_TYPES = ("<u1", "<u2", "<u4", "<u8")
-AS_TEXT = 1
-"""What stands before JSON that is written as text, also before its NULLs.
-
-https://github.com/ClickHouse/ClickHouse/blob/master/src/DataTypes/Serializations/SerializationObject.h
-"""
 
 
 class Body(Protocol):
@@ -106,10 +101,6 @@ def read_column(source: Source, column: Column, rows: int, first_row: int = 0, *
     """
     if column.low_cardinality:
         return read_dictionary(source, column, rows, first_row)
-    if column.types == NATIVE_JSON and (form := int(source.take(8).view("<u8")[0])) != AS_TEXT:
-        raise ValueError(
-            f"column {column.name} came as JSON of form {form}: ask for output_format_native_write_json_as_string"
-        )
     null = source.take(rows) != 0 if column.nullable else None
     if column.type is ColumnType.ENUM:
         return read_enum(source, column, rows, null)

@@ -21,8 +21,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framehaul.data.documents import maker, no_number
+from framehaul.data.documents import no_number
 from framehaul.data.frames import uuid_text
+from framehaul.data.objects import NOT_OF_THE_TYPE, nested_array
 from framehaul.data.schema import ARRAYS, FLOATS, LONG_NUMBERS, NESTED, Column, ColumnType, TimeUnit
 
 BITS: dict[type[pl.DataType], type[pl.DataType]] = {pl.Float32: pl.Int32, pl.Float64: pl.Int64}
@@ -362,29 +363,24 @@ def _nested(values: Any, column: Column) -> tuple[pl.Series, dict[int, object]]:
         if _is_alike(values.type, kind):
             return _compared(values.cast(kind)), {}
         values = values.to_pylist()
-    make, made, odd = maker(kind), list[Any](), dict[int, object]()
-    for row, value in enumerate(values):
-        try:
-            missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124
-            each = None if missing else make(_parsed(value))
-        except (ValueError, TypeError):
-            odd[row], each = value, None
-        made.append(each)
+    objects = [*values]
     try:
-        return _compared(pa.array(made, kind, from_pandas=False)), odd
-    except (ValueError, TypeError, OverflowError):  # of all, for a number that is too long
-        for row, each in enumerate(made):
-            try:
-                pa.array([each], kind, from_pandas=False)
-            except (ValueError, TypeError, OverflowError):
-                odd[row], made[row] = [*values][row], None
-    return _compared(pa.array(made, kind, from_pandas=False)), odd
+        return _compared(nested_array([_parsed(value) for value in objects], kind, texts=True)), {}
+    except NOT_OF_THE_TYPE:
+        made, odd = list[pa.Array](), dict[int, object]()
+    for row, value in enumerate(objects):
+        try:
+            made.append(nested_array([_parsed(value)], kind, texts=True))
+        except NOT_OF_THE_TYPE:
+            odd[row] = value
+            made.append(pa.nulls(1, kind))
+    return _compared(pa.concat_arrays(made)), odd
 
 
 def _parsed(value: Any) -> Any:
-    """A document as its value, objects as their pairs; a record of numpy by its names; anything else as it is."""
-    if isinstance(value, np.void) and value.dtype.names:
-        return {name: value[name] for name in value.dtype.names}
+    """A document as its value, objects as their pairs; None for what stands for NULL; anything else as it is."""
+    if value is pd.NA or (isinstance(value, float) and value != value):  # noqa: PLR0124
+        return None
     if isinstance(value, str | bytes):
         return json.loads(value, object_pairs_hook=list, parse_constant=no_number)
     return value

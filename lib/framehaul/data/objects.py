@@ -1,4 +1,4 @@
-"""Python's objects in a column of pandas as Arrow's, each value as it is or refused.
+"""Python's objects, of pandas, a driver or JSON, as Arrow's, each value as it is or refused.
 
 Arrow by itself makes an integer of 1.5, a day of a moment and microseconds of nanoseconds without a word, as long as
 they are objects: https://arrow.apache.org/docs/python/generated/pyarrow.array.html
@@ -7,7 +7,8 @@ they are objects: https://arrow.apache.org/docs/python/generated/pyarrow.array.h
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -20,6 +21,10 @@ import pyarrow.compute as pc
 
 FRACTIONS = (float, np.floating, Decimal)
 """Numbers that may be no whole ones."""
+NOT_OF_THE_TYPE = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What is raised for a value that is none of a type."""
+PAST_MICROSECONDS = re.compile(r"\.\d{7}")
+"""In the text of a moment: digits that Python's own would cut off."""
 
 
 def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
@@ -36,43 +41,46 @@ def exact_objects(values: pd.Series[Any], kind: pa.DataType) -> pd.Series[Any]:
     try:
         array = nested_array(objects, kind)
         array.validate()
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+    except NOT_OF_THE_TYPE as error:
         raise ValueError(f"column {values.name} does not fit {kind}: {error}") from error
     return pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([array])), values.index)
 
 
-def nested_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Objects as an array of any type; raises ValueError, or what Arrow raises, for one that is none of it.
+def nested_array(values: list[Any], kind: pa.DataType, *, texts: bool = False) -> pa.Array:
+    """Objects as an array of any type; raises one of `NOT_OF_THE_TYPE` for a value that is none of it.
 
     A struct may be a dictionary, pairs, or a tuple of all fields, and a field that is missing is NULL; a map may be a
-    dictionary, or pairs; a list may be an array of numpy.
+    dictionary, or pairs; a list may be an array of numpy. With `texts` days, moments, decimals and whole numbers that
+    are keys may be text, as they are in JSON.
     """
     if not pa.types.is_nested(kind):
-        return scalar_array(values, kind)
+        return scalar_array(_parsed_texts(values, kind) if texts else values, kind)
     missing = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind):
         found = [{} if value is None else _fields_by_name(value, kind) for value in values]
-        children = [nested_array([value.get(field.name) for value in found], field.type) for field in kind]
+        children = [nested_array([value.get(field.name) for value in found], field.type, texts=texts) for field in kind]
         if not children:
             return pa.array([None if value is None else {} for value in values], kind)
         return pa.StructArray.from_arrays(children, fields=[*kind], mask=missing)
     if pa.types.is_map(kind):
         pairs = [[] if value is None else _key_value_pairs(value, kind) for value in values]
-        keys = nested_array([key for each in pairs for key, _ in each], kind.key_type)
-        items = nested_array([item for each in pairs for _, item in each], kind.item_type)
+        found_keys = [key for each in pairs for key, _ in each]
+        if texts and pa.types.is_integer(kind.key_type):
+            found_keys = [int(key) if isinstance(key, str) else key for key in found_keys]
+        keys = nested_array(found_keys, kind.key_type, texts=texts)
+        items = nested_array([item for each in pairs for _, item in each], kind.item_type, texts=texts)
         if keys.null_count:
             raise ValueError("NULL is no key of a map")
         return pa.MapArray.from_arrays(_list_offsets(pairs), keys, items, kind, mask=missing)
     if pa.types.is_fixed_size_list(kind):
         filler = [None] * kind.list_size
         lists = [filler if value is None else _elements_of(value, kind) for value in values]
-        return pa.FixedSizeListArray.from_arrays(_child_array(lists, kind), type=kind, mask=missing)
-    lists = [[] if value is None else _elements_of(value, kind) for value in values]
-    return pa.ListArray.from_arrays(_list_offsets(lists), _child_array(lists, kind), kind, mask=missing)
-
-
-def _child_array(lists: list[Any], kind: pa.DataType) -> pa.Array:
-    return nested_array([*chain.from_iterable(lists)], kind.value_type)
+    else:
+        lists = [[] if value is None else _elements_of(value, kind) for value in values]
+    elements = nested_array([*chain.from_iterable(lists)], kind.value_type, texts=texts)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(elements, type=kind, mask=missing)
+    return pa.ListArray.from_arrays(_list_offsets(lists), elements, kind, mask=missing)
 
 
 def _list_offsets(parts: list[Any]) -> pa.Array:
@@ -110,8 +118,13 @@ def _key_value_pairs(value: Any, kind: pa.DataType) -> list[tuple[Any, Any]]:
 
 
 def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Objects as an array of scalars; raises ValueError, or what Arrow raises, for one that is another in the type."""
+    """Objects as an array of scalars; raises one of `NOT_OF_THE_TYPE` for one that is another in the type."""
     types = {*map(type, values)} - {type(None)}
+    if type(pd.NA) in types:
+        values = [None if value is pd.NA else value for value in values]
+        types.remove(type(pd.NA))
+    if _has_types(types, (bool, np.bool_)) and not pa.types.is_boolean(kind):
+        raise ValueError(f"a boolean is no {kind}")
     if pa.types.is_integer(kind) and _has_types(types, FRACTIONS):
         given = pa.array([float(value) if isinstance(value, np.floating) else value for value in values])
         return given.cast(kind)
@@ -126,6 +139,25 @@ def scalar_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if kind == pa.string() and UUID in types:
         values = [str(value) if isinstance(value, UUID) else value for value in values]
     return pa.array(values, kind, from_pandas=False)
+
+
+def _parsed_texts(values: list[Any], kind: pa.DataType) -> list[Any]:
+    """Texts of days, moments and decimals as such; other values, and texts in columns of text, as they are."""
+    parse = next((parse for fits, parse in PARSERS if fits(kind)), None)
+    return values if parse is None else [parse(value) if isinstance(value, str) else value for value in values]
+
+
+def _moment_of(text: str) -> dt.datetime:
+    """As pandas has it where it has more digits than Python's own."""
+    return pd.Timestamp(text) if PAST_MICROSECONDS.search(text) else dt.datetime.fromisoformat(text)
+
+
+PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] = (
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_date, dt.date.fromisoformat),
+    (pa.types.is_time, dt.time.fromisoformat),
+    (pa.types.is_timestamp, _moment_of),
+)
 
 
 def _has_types(types: set[type], of: tuple[type, ...]) -> bool:

@@ -257,7 +257,7 @@ class ColumnType(Enum):
     ClickHouse has one type for text and bytes. PostgreSQL keeps microseconds, and of a zone only the moment.
 
     JSON is text in a dataframe. PostgreSQL's `jsonb` keeps the document and not its text; ClickHouse has a String for
-    it, or its own type (`NATIVE_JSON`). Kinds that take parameters, such as lists, stand for all of theirs.
+    it. Kinds that take parameters, such as lists, stand for all of theirs.
     """
 
     UUID = Types("uuid", "UUID", pa.string(), pl.String(), "str", "str", "{0}::text", "toString({0})")
@@ -325,14 +325,6 @@ FIRST_DAY, LAST_DAY = dt.date(1970, 1, 1), dt.date(2149, 6, 6)
 """Of ClickHouse's `Date`: https://clickhouse.com/docs/sql-reference/data-types/date"""
 DATE32 = replace(ColumnType.DATE.value, clickhouse="Date32")
 """Dates that ClickHouse's `Date` does not have: https://clickhouse.com/docs/sql-reference/data-types/date32"""
-NATIVE_JSON = replace(
-    ColumnType.JSON.value, clickhouse="JSON", clickhouse_select="toString({0})",
-    clickhouse_form="JSON: the document, not its text",
-)  # fmt: skip
-"""Documents that ClickHouse's own type keeps: https://clickhouse.com/docs/sql-reference/data-types/newjson
-
-Which these are, `documents.check_native_document` says.
-"""
 
 
 @dataclass(frozen=True)

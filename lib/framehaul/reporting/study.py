@@ -80,8 +80,8 @@ WARMUP = Parameter(
     "warmup", 1, "rounds before them, of which memory and bytes on the wire are kept, and no time", smoke=0
 )
 RACE = Parameter(
-    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all", smoke=0,
-    reference=0,
+    "race", 1, "1: who falls behind on a part of the rows moves no more of them; 0: everybody moves all, and who takes "
+    "twice as long sits out after two rounds", smoke=0, reference=0,
 )  # fmt: skip
 TRIED = Parameter(
     "tried", "directions", "techniques that edge cases and faults are tried with: all, one of each family and origin, "

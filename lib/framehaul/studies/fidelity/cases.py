@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,6 @@ from framehaul.data.frames import to_pandas
 from framehaul.data.schema import (
     DATE32,
     LONG_NUMBERS,
-    NATIVE_JSON,
     Column,
     ColumnType,
     Table,
@@ -213,14 +211,6 @@ def _types(
     types = exactly or column_type.value
     array = pa.array(values, sent_as or types.arrow)
     return Case(name, (Column("value", column_type, nullable, exactly=exactly),), (array,), held_by)
-
-
-def _native(
-    name: str, values: list[str | None], *, nullable: bool = False, held_by: tuple[Database, ...] = BOTH
-) -> Case:
-    """Documents for ClickHouse's own type of them; those that it does not keep are tried nowhere else."""
-    case = _types(f"native json: {name}", T.JSON, values, exactly=NATIVE_JSON, nullable=nullable, held_by=held_by)
-    return case if held_by else replace(case, databases=("clickhouse",))
 
 
 def _identifiers(name: str, *names: str) -> Case:
@@ -489,25 +479,6 @@ _VALUES: tuple[Case, ...] = (
     _types("json: a key twice", T.JSON, ['{"a": 1, "a": 2}'], held_by=("clickhouse",)),
     _types(r"json: \u0000", T.JSON, [r'{"a": "x\u0000y"}'], held_by=("clickhouse",)),
     _types("json: no JSON", T.JSON, ["{"], held_by=()),
-    _native("nested, in another order, NULL",
-            ['{"b": {"c": [1.5, "x\\t\\"é", null], "a": true}, "a": {"": []}}', None, "{}",
-             '{"a": [{"b": 1}, {}], "day": "2026-01-02", "at": "2026-01-02T03:04:05.5Z"}'], nullable=True),
-    _native("whole numbers of 64 bits, floats",
-            ['{"a": 9223372036854775807, "b": -9223372036854775808, "c": 18446744073709551615}',
-             '{"a": 0.30000000000000004, "b": 1e300, "c": [9007199254740992, 5e-324]}']),
-    _native("paths of several types", ['{"a": 1}', '{"a": "x"}', '{"a": {"b": 1}}', '{"a": [1, "x"]}', '{"a": false}']),
-    _native("3,000 keys", [json.dumps({f"k{at}": [at] for at in range(first, 3000, 2)}) for first in (0, 1)]),
-    _native("null under a key", ['{"a": 1, "b": null}'], held_by=()),
-    _native("an empty object under a key", ['{"a": [{"b": {}}]}'], held_by=()),
-    _native("a key with a dot", ['{"a.b": 1}'], held_by=()),
-    _native("a moment without a zone", ['{"a": "2026-01-02T03:04:05"}'], held_by=()),
-    _native("eight digits beside a day", ['{"a": "2026-01-02"}', '{"a": "12345678"}'], held_by=()),
-    _native("a list of floats, then one past 2^53", ['{"a": [0.5]}', '{"a": [9007199254740993]}'], held_by=()),
-    _native("a list of lists, then one of null", ['{"a": [[1]]}', '{"a": [null]}'], held_by=()),
-    _native("a list of booleans and text", ['{"a": [true, "x"]}'], held_by=()),
-    _native("numbers past 64 bits, 20 digits", ['{"a": 18446744073709551616}', '{"a": 0.12345678901234567891}'],
-            held_by=()),
-    _native("no object", ["[]", "7"], held_by=()),
     _types("enum: some of its values", T.ENUM, ["a b", "", None, "it's", "{é}"], nullable=True, exactly=COLOURS),
     _types("enum: a value more", T.ENUM, ["a b", "grey"], exactly=COLOURS, sent_as=pa.large_string(),
            held_by=()),

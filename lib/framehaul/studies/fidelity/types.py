@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from framehaul.data.schema import NATIVE_JSON, ColumnType, Types
+from framehaul.data.schema import ColumnType, Types
 from framehaul.reporting import charts
 from framehaul.reporting.tables import Column, Listing, where, words
 from framehaul.studies.fidelity.cases import CASES, Case
@@ -43,8 +43,6 @@ def _named(case: Case) -> str:
     column = case.columns[-1]
     if case.about != "values" or [each.name for each in case.columns] != ["value"]:
         return ""
-    if column.types == NATIVE_JSON:
-        return "native json"
     if column.type is ColumnType.LIST:
         return f"list of {column.element.type.name.lower().replace('_', ' ')}"
     if column.type is ColumnType.NESTED_LIST and column.element.type is ColumnType.STRUCT:

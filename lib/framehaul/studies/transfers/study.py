@@ -117,18 +117,18 @@ def run(
                     profile=bool(profile),
                 )  # fmt: skip
 
-            climbing = everyday = [one for one in chosen if one.origin == "everyday"]
-            for heat, after in climb(rows, rounds, race=bool(race)):
-                # Without a race those that all of them are compared with move as few rows, too.
-                measure(climbing if race else [one for one in chosen if one not in everyday or one in climbing], heat)
-                climbing = in_time(climbing, this_run.so_far(), heat, after)
-            left = [one for one in chosen if one not in everyday or one in climbing]
+            everyday, behind = [one for one in chosen if one.origin == "everyday"], list[Technique]()
+            if everyday and (heat := climb(rows, rounds)):
+                measure(everyday, heat)
+                climbing = in_time(everyday, this_run.so_far(), heat, rows, race=bool(race))
+                behind = [one for one in everyday if one not in climbing]
+            left = [one for one in chosen if one not in behind]
             *before, last = heats(rows, rounds, race=bool(race))
             for heat in before:
                 measure(left, heat)
                 left = leaders(left, this_run.so_far(), heat)
             measure(left, last)
-            if race and (behind := [one for one in everyday if one not in climbing]):
+            if behind:
                 measure([*behind, *left], beside(rows, rounds))
 
         interruptible(work)

@@ -49,19 +49,12 @@ LARGE_BLOCKS: dict[str, str | int] = {"preferred_block_size_bytes": 16 << 20}
 # from slow disks: a fifth less CPU time of the server. Here the kernel reads ahead.
 # https://clickhouse.com/docs/operations/settings/settings#local_filesystem_read_method
 READ_DIRECTLY: dict[str, str | int] = {"local_filesystem_read_method": "pread"}
-# Documents of ClickHouse's type JSON as text, whose numbers are numbers: a profile may have them in quotes.
-# https://clickhouse.com/docs/operations/settings/formats#output_format_json_quote_64bit_integers
-DOCUMENTS: dict[str, str | int] = {
-    "output_format_json_quote_64bit_integers": 0,
-    "output_format_json_quote_64bit_floats": 0,
-}
 # Text as Arrow strings instead of binary, dates as dates instead of numbers, every row with its own text, and no
 # compression, which on loopback costs more than it saves. The native writer is ClickHouse's own, which a stock server
 # uses by default and this one does not:
 # https://clickhouse.com/docs/operations/settings/formats#output_format_arrow_use_native_writer
 ARROW: dict[str, str | int] = (
     ALL_ROWS
-    | DOCUMENTS
     | LARGE_BLOCKS
     | READ_DIRECTLY
     | {
@@ -75,10 +68,7 @@ ARROW: dict[str, str | int] = (
 # LowCardinality columns travel as Arrow dictionaries: an index for each row, and each text once for each block.
 ARROW_DICTIONARY = ARROW | {"output_format_arrow_low_cardinality_as_dictionary": 1}
 # The types of columns by their names: https://clickhouse.com/docs/interfaces/formats/Native
-NATIVE = ALL_ROWS | DOCUMENTS | READ_DIRECTLY | {
-    "output_format_native_encode_types_in_binary_format": 0,
-    "output_format_native_write_json_as_string": 1,
-}  # fmt: skip
+NATIVE = ALL_ROWS | READ_DIRECTLY | {"output_format_native_encode_types_in_binary_format": 0}
 
 
 def read_arrow(response: http.client.HTTPResponse, *, preallocated: bool = False) -> pa.Table:

@@ -28,7 +28,6 @@ from clickhouse_connect.driver.client import Client as ClickHouseConnectClient
 
 from framehaul.codecs.binary_form import uuid_bytes
 from framehaul.codecs.native_blocks import native_blocks
-from framehaul.data.documents import check_native_document, first_refused
 from framehaul.data.frames import (
     ADDRESSES,
     BATCH_ROWS,
@@ -49,7 +48,6 @@ from framehaul.data.schema import (
     FLOATS,
     LAST_DAY,
     LONG_NUMBERS,
-    NATIVE_JSON,
     NESTED,
     Column,
     ColumnType,
@@ -74,10 +72,6 @@ INSERT: dict[str, str | int] = {
     "async_insert": 0,
     "wait_for_async_insert": 1,
     "input_format_null_as_default": 0,
-    # In documents text is text, as far as a setting says so; where text is cast to JSON, it is as by default.
-    "input_format_try_infer_dates": 0,
-    "input_format_try_infer_datetimes": 0,
-    "input_format_json_try_infer_numbers_from_strings": 0,
 }
 ARROW = INSERT | {
     "input_format_arrow_allow_missing_columns": 0,
@@ -126,22 +120,6 @@ def check_nested(content: pa.Table, table: Table) -> None:
         if column.type in NULL_IS:
             for chunk in content.column(column.name).chunks:
                 check_inside(column, column, chunk)
-
-
-def native_documents(table: Table) -> list[str]:
-    """The columns of ClickHouse's own type for documents."""
-    return [column.name for column in table.columns if column.types == NATIVE_JSON]
-
-
-def check_native_documents(content: pa.Table, table: Table) -> None:
-    """Raises ValueError for a document that ClickHouse's own type for such would refuse or change."""
-    for name in native_documents(table):
-        if found := first_refused(content.column(name).to_pylist(), check_native_document):
-            row, error = found
-            raise ValueError(
-                f"column {name}, row {row:,}: ClickHouse's JSON would not keep the document: {error}; "
-                "make the column a String"
-            ) from error
 
 
 def check_inside(column: Column, part: Column, values: pa.Array) -> None:
@@ -216,7 +194,6 @@ def validate(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     check_dates(frame, table)
     check_nested(frame.select(table.columns_of(*NULL_IS)).to_arrow(), table)
     check_uuids(frame.select(table.columns_within(ColumnType.UUID)).to_arrow(), table)
-    check_native_documents(frame.select(native_documents(table)).to_arrow(), table)
     return frame
 
 
@@ -269,7 +246,6 @@ def check(content: pa.Table, table: Table) -> None:
     assert isinstance(dates, pl.DataFrame)
     check_dates(dates, table)
     check_nested(content, table)
-    check_native_documents(content, table)
 
 
 def insert_arrow(connection: HttpConnection, table: Table, content: pa.Table, **settings: str | int) -> None:
@@ -510,8 +486,6 @@ def without_lost_nulls(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     for column in of.columns:
         check_forms(content.column(column.name), column)
     check_nested(content, table)
-    texts = {name: pa.array(frame[name], from_pandas=True) for name in native_documents(table)}
-    check_native_documents(pa.table(texts), table)
     return frame
 
 
@@ -522,9 +496,6 @@ def insert_df(client: ClickHouseConnectClient, table: Table, frame: pd.DataFrame
         table, {ColumnType.MAP}, "which the driver takes as dictionaries alone: use Arrow", "clickhouse", inside=True
     )
     frame = without_lost_nulls(frame, table)
-    for name in native_documents(table):
-        if frame[name].hasnans:
-            raise ValueError(f"column {name} is JSON, whose NULL the driver sends as the document null: use Arrow")
     client.insert_df(table.clickhouse_name, frame, column_names=table.column_names, settings=NATIVE | own_token())
 
 
