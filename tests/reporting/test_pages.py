@@ -13,12 +13,10 @@ import pytest
 
 from framehaul.bench import statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
-from framehaul.bench.rounds import never
 from framehaul.errors import ReportError
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, dtypes_text, of_techniques, thousands, words
 from framehaul.studies.summary import published
-from framehaul.studies.summary.study import winners_table
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import FAMILIES, techniques
@@ -90,7 +88,6 @@ def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
         *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
         directory=tmp_path,
     )
-    assert "this run is inconclusive: SECOND." in findings.of_direction(statistics.summary(frame))
     assert findings.winners(statistics.summary(frame))["tied"].to_list() == [["SECOND"]]
 
 
@@ -303,14 +300,7 @@ def test_who_loads_in_bulk_is_no_answer_for_who_appends(tmp_path: Path) -> None:
     append, bulk = findings.past_published(summary)
     assert (append.beyond["technique"], bulk.beyond["technique"]) == ("new", "index_last")
     assert append.published["technique"] == bulk.published["technique"] == "old"
-    chosen = {case: row["technique"] for case, row, _ in findings.choices(summary, never)}
-    assert chosen["append, Polars frame"] == "new"
-    assert chosen["bulk load, Polars frame"] == "index_last"
-    assert not [case for case in chosen if case.startswith("bulk load") and "network" in case]
-    text = findings.of_direction(summary)
-    assert "Fastest append: **NEW**" in text
-    assert "Fastest bulk load: **INDEX_LAST**" in text
-    table = str(winners_table(summary))
+    table = str(findings.winners_table(summary))
     assert "PostgreSQL write, append" in table
     assert "PostgreSQL write, bulk load" in table
 
@@ -324,20 +314,6 @@ def test_the_bound_is_the_least_of_both_sides_on_all_cores(tmp_path: Path) -> No
     assert findings.bound(past_and_baselines(tmp_path / "no server's time"), 2) is None
 
 
-def test_what_needs_compiled_loops_is_not_the_usual_way(tmp_path: Path) -> None:
-    summary = statistics.summary(
-        passes(
-            *(result("quick", n, 0.2, origin="beyond") for n in (1, 2, 3)), *(result("plain", n) for n in (1, 2, 3)),
-            directory=tmp_path,
-        )
-    )  # fmt: skip
-    chosen = {
-        case: row["technique"] for case, row, _ in findings.choices(summary, lambda row: row["technique"] == "quick")
-    }
-    assert chosen["Polars frame"] == "quick"
-    assert chosen["no driver but the usual one"] == "plain"
-
-
 def test_nothing_is_past_the_published_that_moved_fewer_rows(tmp_path: Path) -> None:
     summary = statistics.summary(
         passes(
@@ -347,9 +323,3 @@ def test_nothing_is_past_the_published_that_moved_fewer_rows(tmp_path: Path) -> 
         )
     )
     assert findings.past_published(summary) == []
-
-
-def test_what_takes_one_connection_is_recommended_apart(tmp_path: Path) -> None:
-    chosen = {case: row["technique"] for case, row, _ in findings.choices(past_and_baselines(tmp_path), never)}
-    assert chosen["Polars frame"] == "new_two_connections"
-    assert chosen["one connection, Polars"] == "new"

@@ -1,22 +1,16 @@
-"""A direction's run, and what a column of another type costs."""
+"""A direction's run."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from framehaul.bench import store
-from framehaul.errors import ResultsError
 from framehaul.reporting.versions import size_text
 from framehaul.servers import Servers
-from framehaul.servers.tables import ClickHouseTables, PostgresTables
-from framehaul.settings import Settings, load_settings
-from framehaul.studies.transfers import columns, study
+from framehaul.settings import Settings
+from framehaul.studies.transfers import study
 from framehaul.techniques import techniques
-from framehaul.techniques.registry import Database, Direction
 
 CHOSEN = ("polars_psycopg_copy_text", "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text")
 
@@ -40,71 +34,6 @@ def test_without_a_race_nobody_falls_behind(few: Servers, monkeypatch: pytest.Mo
     monkeypatch.setattr(study, "leaders", lambda *_: [])
     found = study.run("postgres", "read", rows=500, passes=2, warmup=0, seed=1)
     assert rounds_of(found) == dict.fromkeys(CHOSEN, 2)
-
-
-@pytest.mark.parametrize(
-    ("database", "direction"),
-    [
-        ("clickhouse", "write"),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("postgres", "read"), ("postgres", "write"), ("clickhouse", "read"))
-        ),
-    ],
-)  # fmt: skip
-def test_what_a_column_costs_is_told_of_transfers_that_are_right(
-    few: Servers, database: Database, direction: Direction
-) -> None:
-    found = columns.cost(database, direction, rows=40, passes=2, warmup=0, seed=3)
-    assert set(found.passes["status"]) == {"ok"}
-    assert set(found.passes["added"]) == {*columns.ADDED}
-    transfers = len(columns.ADDED) - 1 + len(columns.CARRIERS[database, direction])
-    assert len(found.passes) == 2 * transfers
-    said = found.reading().data
-    assert str(found.ratios()[found.carrier, "a list of integers more"]) in said
-    assert f"this path {direction}s" in said
-    assert ("compiled loops" in said) == (len(columns.CARRIERS[database, direction]) > 1)
-    assert len(found.table().cells()) == transfers - 1
-    kept = columns.load(database, direction, load_settings().out / "results")
-    assert kept.passes.equals(found.passes)
-    assert kept.rows == 40
-    assert not [name for name in tables_in(few, database) if name.startswith("framehaul_nested")]
-
-
-def tables_in(servers: Servers, database: Database) -> list[str]:
-    if database == "postgres":
-        return [row[0] for row in PostgresTables(servers.postgres).run("SELECT tablename FROM pg_tables")]
-    return [row[0] for row in ClickHouseTables(servers.clickhouse).rows("SELECT name FROM system.tables")]
-
-
-def test_what_columns_cost_is_a_table_of_all_directions(tmp_path: Path) -> None:
-    for (database, direction), names in columns.CARRIERS.items():
-        with store.Writer(tmp_path / columns.RESULTS.format(database, direction), columns.Costed) as writer:
-            for at, added in enumerate(columns.ADDED):
-                passed = columns.Costed(
-                    run_id="r", notebook="n", database=database, direction=direction, technique=names[0], label="One",
-                    origin="beyond", family="arrow", driver="d", frame="polars", rows=70, pass_=1, seconds=1.0,
-                    rows_per_s=100.0 / (1 + at), connections=1, contract=None, added=added,
-                )  # fmt: skip
-                writer.write(passed if added != "a struct more" else replace(passed, rows_per_s=None, status="failed"))
-    rows = {row[0]: row[1:] for row in columns.columns_table(tmp_path).cells()}
-    assert list(rows) == [added for added in columns.ADDED if added != columns.WITHOUT]
-    assert all(cell.startswith("0.50x") for cell in rows["an integer more"])
-    assert set(rows["a struct more"]) == {""}
-    heads = [column.title for column in columns.columns_table(tmp_path).columns[1:]]
-    assert heads[0] == "PostgreSQL read, 70 rows"
-    (tmp_path / columns.RESULTS.format("postgres", "read")).unlink()
-    with pytest.raises(ResultsError, match=r"postgres_read_columns\.csv has no passes: .*NOTEBOOKS=postgres_read"):
-        columns.columns_table(tmp_path)
-
-
-def test_a_read_that_is_wrong_has_no_ratio() -> None:
-    row = {"technique": "one", "label": "One", "pass": 1, "seconds": 1.0, "rows_per_s": 5.0, "status": "ok"}
-    rows = [row | {"added": added} for added in columns.ADDED]
-    rows[4] |= {"status": "failed", "rows_per_s": None}
-    found = columns.Costs(pl.DataFrame(rows), "one", 5, "read")
-    assert "is not known" in found.reading().data
-    assert "a list of integers more" not in [line[0] for line in found.table().cells()]
 
 
 def test_another_table_is_another_run(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

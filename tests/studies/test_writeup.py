@@ -128,13 +128,13 @@ def test_the_front_page_takes_its_figures_from_the_committed_run() -> None:
 
 def test_who_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
     table = front_page.which_table(statistics.summary(read_all(REFERENCE)))
-    rows = {row["case"]: row for row in table.rows}
+    rows = {row["case"]: front_page.terms_of(row) for row in table.rows}
     assert len(rows) == len(front_page.CASES)
-    assert rows["PostgreSQL write: append, all rows at once or none"]["terms"]["after_failure"] == "nothing"
+    assert rows["PostgreSQL write: append, all rows at once or none"]["after_failure"] == "nothing"
     again = rows["ClickHouse write: append, safe to send again after a failure"]
-    assert "each of them once" in again["terms"]["after_failure"]
-    assert all("bulk load" in case or "replace" in case for case, row in rows.items()
-               if row["terms"].get("kind") == "bulk_load")  # fmt: skip
+    assert "each of them once" in again["after_failure"]
+    assert all("bulk load" in case or "replace" in case for case, terms in rows.items()
+               if terms.get("kind") == "bulk_load")  # fmt: skip
 
 
 def test_committed_figures_of_techniques_are_those_of_their_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from framehaul.bench import store
 from framehaul.reporting import charts
 from framehaul.reporting.study import Study, imported
+from framehaul.reporting.tables import Listing
 from framehaul.reporting.versions import size_text, versions_text
 from framehaul.settings import Settings, load_settings
 
@@ -51,14 +52,16 @@ class Shown:
         cores: int | None = self.metadata.get("machine", {}).get("cores")
         return cores
 
-    def answer(self) -> Markdown:
-        """What the run answers to the study's question, in a few points."""
+    def answer(self) -> Markdown | Listing:
+        """What the run answers to the study's question, in a few points or a table."""
         raise NotImplementedError
 
     def answered(self) -> str:
         """The same with the run that it is of, as Markdown."""
         run, cores = self.run_metadata, f", {self.machine_cores} cores" if self.machine_cores else ""
-        return f"Answer of the run of {run['started'].split()[0]} ({size_text(run)}{cores}):\n\n{self.answer().data}"
+        answer = self.answer()
+        text = answer.data if isinstance(answer, Markdown) else answer
+        return f"Answer of the run of {run['started'].split()[0]} ({size_text(run)}{cores}):\n\n{text}"
 
     def versions(self) -> Markdown:
         """What this was run with, and what could not be."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -14,17 +14,13 @@ from IPython.display import SVG
 from framehaul.bench import statistics, store
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
-from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.shown import Shown
 from framehaul.reporting.tables import (
     Column,
     Listing,
     Row,
-    bullets,
-    dtypes_text,
     passes_text,
     ratio_text,
-    speed_text,
-    spread_text,
     thousands,
     where,
     where_and_class,
@@ -36,48 +32,14 @@ from framehaul.studies.fidelity import counts
 from framehaul.studies.scaling.study import read_streams
 from framehaul.studies.summary import STUDY, front_page, published
 from framehaul.studies.summary.across_networks import rows_across_networks
-from framehaul.studies.summary.needs import compiled, needs
 from framehaul.studies.summary.there_already import rows_there_already
-from framehaul.studies.transfers import columns, findings
+from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
-from framehaul.techniques import techniques, upserts
 from framehaul.techniques.registry import DATABASES
-from framehaul.techniques.streaming import MOVES
 
 ORDER = {
     f"{database} {way}": at for at, (database, way) in enumerate((d, w) for d in DATABASES for w in ("write", "read"))
 }
-
-
-def winners_table(summary: pl.DataFrame, fidelity: pl.DataFrame | None = None) -> Listing:
-    """Winners: median, min to max, bytes, dtypes and, where it was tried, how it does with edge cases.
-
-    Writes that append and those that load in bulk have winners of their own.
-    """
-    columns = [
-        words("direction", where_and_class),
-        words("fastest technique", "label"),
-        Column("median rows/s", lambda row: speed_text(row, "median_rows_per_s", "{:,.0f}".format)),
-        Column("min to max", spread_text),
-        words("not told apart from it", "tied", front_page.few),
-        Column("MB on the wire", "wire_bytes", lambda value: f"{value / 1e6:.1f}"),
-        Column("dtypes", lambda row: "" if row["direction"] == "write" else dtypes_text(row["dtypes"])),
-    ]
-    if fidelity is not None:
-        columns.append(Column("edge cases", lambda row: counts.survival(fidelity, dict(row))))
-    return Listing(columns, findings.winners(summary))
-
-
-def answer_text(summary: pl.DataFrame) -> str:
-    """Bullet points: the fastest of each direction and class of writes."""
-    points = []
-    for row in findings.winners(summary).to_dicts():
-        near = f"; {len(row['tied'])} not told apart from it" if row["tied"] else ""
-        points.append(
-            f"**{where_and_class(row)}**: {row['label']}, {thousands(row['median_rows_per_s'])} rows/s, "
-            f"{ratio_text(row)} the best published{near}."
-        )
-    return bullets(points)
 
 
 def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
@@ -106,57 +68,6 @@ def past_table(summary: pl.DataFrame, cores: int | None = None) -> Listing:
         ],
         map(vars, findings.past_published(summary, cores)),
     )
-
-
-def choices_table(
-    summary: pl.DataFrame, streams: pl.DataFrame, fidelity: pl.DataFrame | None = None,
-    others: Sequence[Row] = (),
-) -> Listing:  # fmt: skip
-    """Which technique to use for which case, and on which terms.
-
-    `streams` are the passes of the streamed moves, `others` rows of cases that studies of their own have measured:
-    networks, upserts.
-    """
-    rows: list[dict[str, Any]] = []
-    for (database, direction), group in summary.group_by("database", "direction", maintain_order=True):
-        for case, row, figure in findings.choices(group, compiled):
-            rows.append(row | {"case": case, "function": row["technique"], "speed": figure})
-        streamed = streams.filter(database=database, direction=direction)
-        largest = streamed.filter(pl.col("rows") == pl.col("rows").max())
-        if not largest.is_empty():
-            speed = thousands(float(median(largest["rows_per_s"].to_list())))
-            first = largest.row(0, named=True)
-            rows.append(
-                first
-                | {"case": "more than fits in memory", "function": f"streaming.{first['technique']}"}
-                | {"speed": f"{speed} rows/s at {first['rows']:,} rows"}
-            )
-        rows += [{**row} for row in others if (row["database"], row["direction"]) == (database, direction)]
-
-    def term(name: str) -> Callable[[Row], str | None]:
-        return lambda row: _terms(row).get(name)
-
-    columns = [
-        words("case", lambda row: f"{where(row)}: {row['case']}"),
-        words("technique", "label"),
-        words("function", "function", "`{}`"),
-        Column("speed", "speed"),
-        words("needs", needs),
-        words("locks", term("locks")),
-        words("others see, while it runs", term("others_see")),
-        words("a failure leaves", term("after_failure")),
-    ]
-    if fidelity is not None:
-        columns.append(words("edge cases", lambda row: counts.survival(fidelity, dict(row))))
-    return Listing(columns, rows)
-
-
-def _terms(row: Row) -> dict[str, str]:
-    """What a write asks of others and leaves; nothing of a read, or of a technique that is there no more."""
-    every = *techniques(row["database"], row["direction"]), *MOVES, *upserts(row["database"])
-    known = {one.key: one for one in every}
-    technique = known.get((row["database"], row["direction"], row["technique"]))
-    return vars(technique.contract) if technique and technique.contract else {}
 
 
 def agreement_table(summary: pl.DataFrame) -> Listing:
@@ -236,7 +147,9 @@ class Summary(Shown):
         """The results of all notebooks' last complete runs, without any server."""
         return cls.of((settings or load_settings()).out / "results")
 
-    answer = view(answer_text, of_frame="summary")
+    def answer(self) -> Listing:
+        """The fastest technique of each direction and class of writes."""
+        return findings.winners_table(self.summary, self.machine_cores)
 
     @property
     def run_metadata(self) -> dict[str, Any]:
@@ -244,8 +157,10 @@ class Summary(Shown):
         return super().run_metadata | {"what": _rows(self.summary)}
 
     def winners(self) -> Listing:
-        """The fastest technique of each database and direction, and what it changes."""
-        return winners_table(self.summary, self._fidelity)
+        """The fastest technique of each database and direction, and how it does with edge cases, if they were tried."""
+        fidelity = self._fidelity
+        tried = Column("edge cases", lambda row: counts.survival(fidelity, dict(row))) if fidelity is not None else None
+        return findings.winners_table(self.summary, self.machine_cores, *([tried] if tried else []))
 
     def past_published(self) -> Listing:
         """How far past the published techniques one gets, and how far that is from what the machine can do."""
@@ -253,8 +168,12 @@ class Summary(Shown):
 
     def choices(self) -> Listing:
         """Which technique to use for which case."""
-        others = [*self._across_networks, *self.there_already]
-        return choices_table(self.summary, self._streams, self._fidelity, others)
+        largest = self._streams.filter(pl.col("rows") == pl.col("rows").max().over(statistics.NAMES))
+        streamed = [
+            row | {"case": f"more than fits in memory ({row['rows']:,} rows)"}
+            for row in statistics.statistics(largest).to_dicts()
+        ]
+        return front_page.which_table(self.summary, [*self._across_networks, *self.there_already, *streamed], "../")
 
     def chart(self) -> SVG:
         """Published against measured."""
@@ -278,7 +197,7 @@ load = Summary.load
 
 def _ties(labels: list[str]) -> str:
     """Who is not told apart from a winner, as small print."""
-    few = html.escape(front_page.few(labels))
+    few = html.escape(findings.few(labels))
     return f"<br><small>not told apart from it: {few}</small>" if labels else ""
 
 
@@ -302,14 +221,13 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     summary = Summary.of(directory)
     made = _made(summary.metadata, summary.summary)
     return {
-        "answer": f"{front_page.answer_table(summary.summary, summary.machine_cores)}\n\n{made}",
+        "answer": f"{summary.answer()}\n\n{made}",
         "which": str(front_page.which_table(summary.summary, summary.there_already)),
         "headline": f"{made}\n\n{summary.winners()}",
         "past": str(summary.past_published()),
         "choices": str(summary.choices()),
         "agreement": str(summary.agreement()),
         "matrix": _matrix(summary.summary),
-        "columns-cost": str(columns.columns_table(directory)),
     }
 
 

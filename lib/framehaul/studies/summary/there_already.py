@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from framehaul.bench import store
-from framehaul.reporting.tables import Row, speed_text
+from framehaul.reporting.tables import Row
 from framehaul.studies.upsert import STUDY
 from framehaul.studies.upsert.passes import Row as Pass
 from framehaul.studies.upsert.study import MOSTLY_THERE, advice
@@ -46,9 +46,5 @@ def best_on_terms(passes: pl.DataFrame) -> Iterator[dict[str, Any]]:
         for row in here.every:
             if row["technique"] in known and all(row in ways for ways in kept):
                 whole = vars(known[row["technique"]]) | row | {"median_rows_per_s": row["rows_per_s"]}
-                speed = f"{speed_text(whole, 'median_rows_per_s')} rows/s"
-                yield whole | {
-                    "terms": vars(contract), "speed": speed, "function": f"upsert.{row['technique']}",
-                    "case": f"rows that may be there already, {gives} ({here.case.label})",
-                }  # fmt: skip
+                yield whole | {"case": f"rows that may be there already, {gives} ({here.case.label})"}
                 break

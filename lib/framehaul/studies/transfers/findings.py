@@ -1,16 +1,28 @@
-"""What stands out in a run, as Markdown sentences computed from its summary: no number here is typed by hand."""
+"""The winners of a run, how far past the published techniques they are, and against which bound."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from framehaul.bench import ratios
-from framehaul.reporting.tables import CLASSES, bullets, ratio_text, thousands
+from framehaul.reporting.tables import (
+    Column,
+    Listing,
+    Row,
+    ratio_text,
+    speed_text,
+    spread_text,
+    where_and_class,
+    words,
+)
+
+FEW_TIES = 2
+"""So many are named; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -40,28 +52,32 @@ class Bound:
     both: float
 
 
-FEW = 3
-"""So many names are listed; the table has them all."""
-
-
-def of_direction(summary: pl.DataFrame, cores: int | None = None) -> str:
-    """Bullet points about one database and direction, from the winner to what went wrong.
+def winners_table(summary: pl.DataFrame, cores: int | None = None, *more: Column) -> Listing:
+    """The fastest technique of each direction and class of writes, over the best published, and against the bound.
 
     `cores` are those of the machine of the run, where they are known.
     """
-    timed = raced(summary)
-    points = [
-        *_winner(timed),
-        *_beyond(timed, cores),
-        *_trouble(summary),
+    bounds = {(past.database, past.direction, past.contract): past.bound for past in past_published(summary, cores)}
+
+    def of_bound(row: Row) -> float | None:
+        bound = bounds.get((row["database"], row["direction"], row["contract"]))
+        return row["median_rows_per_s"] / bound.both if bound else None
+
+    columns = [
+        words("direction", where_and_class),
+        words("fastest technique", "label"),
+        words("not told apart from it", "tied", few),
+        Column("rows/s, median", lambda row: speed_text(row, "median_rows_per_s")),
+        Column("min to max", spread_text),
+        Column("ratio to the best published", ratio_text),
+        Column("share of the bound", of_bound, "{:.0%}"),
     ]
-    return bullets(points)
+    return Listing([*columns, *more], winners(summary))
 
 
-def answer(summary: pl.DataFrame) -> str:
-    """Bullet points: the fastest of a direction, and how far past the published techniques it is."""
-    timed = raced(summary)
-    return bullets([*_winner(timed), *_beyond(timed, None)])
+def few(labels: list[str]) -> str:
+    """Some labels, or how many they are."""
+    return "; ".join(labels) if len(labels) <= FEW_TIES else f"{len(labels)} others"
 
 
 def winners(summary: pl.DataFrame) -> pl.DataFrame:
@@ -137,84 +153,5 @@ def busy_cores(row: dict[str, Any]) -> float | None:
     return busy
 
 
-def choices(
-    summary: pl.DataFrame, compiled: Callable[[dict[str, Any]], bool]
-) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Which technique to use for which case: (case, technique's row, its figure), of one database and direction.
-
-    Only techniques that give back what was sent with exact dtypes are recommended. `compiled` says whether a row's
-    technique needs loops of this project that numba compiles, which nobody has without it.
-    """
-    for group in classes(raced(summary).filter(dtypes="exact")):
-        rows = group.to_dicts()
-        of = CLASSES[rows[0]["contract"]]
-        cases = {f"{library} frame": [row for row in rows if row["frame"] == library.lower()] for library in FRAMES}
-        if rows[0]["contract"] != "bulk_load":
-            cases["one connection, Polars"] = [row for row in cases["Polars frame"] if row["connections"] == 1]
-            # Where all of them need compiled loops, the fastest of them, and what it needs stands beside it.
-            cases["no driver but the usual one"] = sorted(
-                (row for row in rows if row["driver"] in USUAL_DRIVERS), key=compiled
-            )
-        for case, found in cases.items():
-            for row in found[:1]:
-                yield ", ".join(filter(None, (of, case))), row, f"{thousands(row['median_rows_per_s'])} rows/s"
-
-
-FRAMES = ("Polars", "pandas")
 USUAL_DRIVERS = {"psycopg", "http_client", "urllib"}
 """What is there without looking for it: PostgreSQL's usual driver, and Python's own HTTP clients."""
-
-
-def _winner(timed: pl.DataFrame) -> list[str]:
-    if timed.is_empty():
-        return ["No technique ran to its end."]
-    return [_fastest(group.to_dicts(), rivals(group)) for group in classes(timed)]
-
-
-def _fastest(rows: list[dict[str, Any]], near: Sequence[Mapping[str, Any]]) -> str:
-    best, *others = rows
-    of = CLASSES[best["contract"]]
-    text = (
-        f"Fastest{f' {of}' if of else ''}: **{best['label']}**, {thousands(best['median_rows_per_s'])} rows/s (median)."
-    )
-    if near:
-        names = "; ".join(str(row["label"]) for row in near[:FEW])
-        names += f"; {len(near) - FEW} more" if len(near) > FEW else ""
-        return f"{text} Not told apart from it, so that this run is inconclusive: {names}."
-    if others and others[0]["rows"] != best["rows"]:
-        return f"{text} All others fell behind it with fewer rows, {others[0]['label']} last."
-    if others:
-        speed = thousands(others[0]["median_rows_per_s"])
-        return f"{text} Next: {others[0]['label']}, {speed} rows/s, told apart from it."
-    return text
-
-
-def _beyond(timed: pl.DataFrame, cores: int | None) -> list[str]:
-    """How far past the published techniques the others get."""
-    points = []
-    for past in past_published(timed, cores):
-        best = past.beyond
-        of = f", {CLASSES[past.contract]}" if past.contract else ""
-        points.append(
-            f"Past the published comparison{of}: {best['label']} moves **{ratio_text(best)}** the rows/s of the best "
-            f"published technique, {past.published['label']}, with exact dtypes."
-        )
-        single = past.single_connection
-        if single is not None and single["technique"] != best["technique"]:
-            points.append(f"Over a single connection: {single['label']}, {ratio_text(single)}.")
-    return points
-
-
-def _trouble(summary: pl.DataFrame) -> list[str]:
-    points = []
-    unstable = summary.filter(pl.col("unstable") & pl.col("median_rows_per_s").is_not_null())
-    if not unstable.is_empty():
-        points.append(
-            f"Unstable here (variation over 10%), so read with care: {len(unstable)} of {len(summary)} techniques."
-        )
-    for status in ("skipped", "failed"):
-        rows = summary.filter(pl.col("median_rows_per_s").is_null() & (pl.col("status") == status))
-        points += [
-            f"{status.capitalize()}: {label}: {reason}." for label, reason in rows.select("label", "reason").rows()
-        ]
-    return points

@@ -1,4 +1,4 @@
-"""What the notebooks call: run one database and direction, then show its table, chart, findings and code."""
+"""What the notebooks call: run one database and direction, then show its table, chart and terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import cast
 
 import polars as pl
-from IPython.display import Markdown
 
 from framehaul import servers
 from framehaul.bench import statistics, store
@@ -69,11 +68,9 @@ class Transfers(Shown):
         ]  # fmt: skip
         return Listing(columns, self.summary.filter(pl.col("technique").is_in(names)).drop_nulls("median_rows_per_s"))
 
-    answer = view(findings.answer, of_frame="summary")
-
-    def findings(self) -> Markdown:
-        """What stands out."""
-        return Markdown(findings.of_direction(self.summary, self.machine_cores))
+    def answer(self) -> Listing:
+        """The fastest of each class, over the best published, and against the bound of these cores."""
+        return findings.winners_table(self.summary, self.machine_cores)
 
     @property
     def summary(self) -> pl.DataFrame:
