@@ -118,7 +118,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "postgres_write.svg", "postgres_read.svg", "clickhouse_write.svg", "clickhouse_read.svg",
         "summary_at_a_glance.svg", "summary_published_against_measured.svg",
         "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
-        "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg", "ablations_steps.svg",
+        "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg",
         "everyday_api.svg", "fidelity_types.svg",
         *(
             f"{study}_{database}_{direction}.svg"

@@ -383,7 +383,6 @@ def test_a_quantity_that_could_not_be_measured_leaves_its_panel_empty(tmp_path: 
     figure = scaling.growth_figure(scaling.medians(frame), "clickhouse", "read")
     drawn = [bool(axes.lines) for axes in figure.axes]
     assert drawn == [True, False, True, False, False]
-    assert "2k at 10 | 2k at 100 | 1.00x" in str(scaling.growth_table(scaling.medians(frame)))
 
 
 def test_what_was_wrong_once_has_no_speed_at_that_size(tmp_path: Path) -> None:

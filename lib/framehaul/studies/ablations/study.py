@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
-from IPython.display import SVG
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from framehaul.bench import statistics, store
@@ -18,7 +14,7 @@ from framehaul.bench.ratios import Ratio, ratio_at_same_rows, verdicts
 from framehaul.errors import ResultsError
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, Row, interval_text, where, words
+from framehaul.reporting.tables import Column, Listing, interval_text, where, words
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.ablations import STUDY
 from framehaul.studies.transfers.study import read_all
@@ -118,51 +114,6 @@ ABLATIONS = (
 )  # fmt: skip
 """What can be pulled, and the two techniques that show it."""
 
-type Steps = tuple[tuple[str, str], ...]
-"""Techniques, and what each changes of the one before it; the first is a published one."""
-
-WAYS: dict[tuple[str, str, str], Steps] = {
-    ("postgres", "write", "append"): (
-        ("polars_asyncpg_copy_binary", "binary COPY of Python rows"),
-        ("polars_pgpq_copy_binary", "encoded in Rust (pgpq)"),
-        ("polars_pgpq_presorted", "in the order of the primary key"),
-    ),
-    ("postgres", "write", "bulk load"): (
-        ("polars_asyncpg_copy_binary", "binary COPY of Python rows"),
-        ("polars_pgpq_copy_binary", "encoded in Rust (pgpq)"),
-        ("polars_pgpq_key_last", "key built after the rows"),
-    ),
-    ("postgres", "read", ""): (
-        ("polars_psycopg_copy_text", "COPY as CSV, parsed by Polars"),
-        ("polars_adbc_fetch", "binary COPY, decoded in C++ (ADBC)"),
-        ("polars_asyncpg_copy_decoded", "decoded by compiled loops"),
-        ("polars_asyncpg_copy_decoded_two_connections", "over two connections, in one snapshot"),
-    ),
-    ("clickhouse", "write", ""): (
-        ("polars_httpx_parquet", "Parquet over httpx"),
-        ("polars_http_client_parquet_zstd", "over http.client"),
-        ("polars_http_client_arrow_stream", "as an Arrow stream"),
-        ("polars_http_client_arrow_by_partition", "partition after partition, in smaller blocks"),
-        ("polars_http_client_native_presorted", "as sorted Native blocks, a partition each"),
-    ),
-    ("clickhouse", "read", ""): (
-        ("polars_httpx_parquet", "Parquet over httpx"),
-        ("polars_urllib_parquet", "over urllib, without compression"),
-        ("polars_http_client_arrow_file", "as an Arrow file"),
-        ("polars_http_client_arrow_stream", "as a stream, written by ClickHouse itself"),
-        ("polars_http_client_native_decoded", "as Native, decoded by compiled loops"),
-    ),
-}  # fmt: skip
-"""From what was published to the fastest there is, one change a step, for each class of each direction."""
-
-
-type Pair = tuple[str, str, str, str]
-"""Database, direction, the technique with a change and the one without."""
-
-
-def _pair(ablation: Ablation) -> Pair:
-    return ablation.database, ablation.direction, ablation.changed, ablation.base
-
 
 def _measured(passes: pl.DataFrame) -> dict[tuple[Any, ...], pl.DataFrame]:
     """The passes of each technique, by database, direction and name, without those that failed or were skipped."""
@@ -170,47 +121,24 @@ def _measured(passes: pl.DataFrame) -> dict[tuple[Any, ...], pl.DataFrame]:
     return {key: of_it for key, of_it in every.items() if set(of_it["status"]) == {"ok"}}
 
 
-def _ways(measured: Container[tuple[Any, ...]]) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
-    """The steps of each way that were measured; what one that was not changes is the next one's as well."""
-    for (database, direction, contract), way in WAYS.items():
-        present: list[tuple[str, str]] = []
-        changes: list[str] = []
-        for technique, change in way:
-            changes.append(change)
-            if (database, direction, technique) in measured:
-                present.append((technique, ", ".join(changes)))
-                changes = []
-        yield database, direction, contract, present
+def ratios(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row per ablation: its ratio of rows/s, changed over base, and what it shows; largest first in a direction.
 
-
-def judged(passes: pl.DataFrame) -> dict[Pair, dict[str, Any]]:
-    """The ratio of rows/s of each pair, ablations and steps, and what may be said of it: by the rule for all of them.
-
-    Two are compared with the most rows that both moved.
+    Two are compared with the most rows that both moved, and all pairs are judged together.
     """
     measured = _measured(passes)
-    pairs = [_pair(ablation) for ablation in ABLATIONS]
-    for database, direction, _, way in _ways(measured):
-        pairs += [(database, direction, changed, base) for (base, _), (changed, _) in pairwise(way)]
-    found: dict[Pair, Ratio] = {}
-    for database, direction, changed, base in pairs:
-        after, before = (measured.get((database, direction, technique)) for technique in (changed, base))
+    found: list[tuple[Ablation, Ratio]] = []
+    for one in ABLATIONS:
+        after, before = (measured.get((one.database, one.direction, name)) for name in (one.changed, one.base))
         if after is not None and before is not None:
-            found[database, direction, changed, base] = ratio_at_same_rows(after, before)
-    said = verdicts([(one, 1) for one in found.values()], "faster", "slower")
-    return {
-        pair: {
-            "ratio": one.ratio, "ratio_low": one.low, "ratio_high": one.high, "ratio_rounds": one.rounds,
-            "reading": word,
-        }
-        for (pair, one), word in zip(found.items(), said, strict=True)
-    }  # fmt: skip
-
-
-def ratios(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per ablation: its ratio of rows/s, changed over base, and what it shows; largest first in a direction."""
-    found = judged(passes)
-    rows = [asdict(ablation) | found[_pair(ablation)] for ablation in ABLATIONS if _pair(ablation) in found]
+            found.append((one, ratio_at_same_rows(after, before)))
+    said = verdicts([(ratio, 1) for _, ratio in found], "faster", "slower")
+    rows = [
+        asdict(one)
+        | {"ratio": ratio.ratio, "ratio_low": ratio.low, "ratio_high": ratio.high}
+        | {"ratio_rounds": ratio.rounds, "reading": word}
+        for (one, ratio), word in zip(found, said, strict=True)
+    ]
     return pl.DataFrame(rows).sort("database", "direction", "ratio", descending=True) if rows else pl.DataFrame()
 
 
@@ -239,81 +167,6 @@ def first_to_change(ratios: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def steps(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row per step of each way: how many times as fast it is as the step before, and these multiplied so far.
-
-    A technique that was not measured is left out, and what it changes is the next one's as well.
-    """
-    found = judged(passes)
-    rows: list[dict[str, Any]] = []
-    first: dict[str, Any] = {"ratio": None, "ratio_low": None, "ratio_high": None, "ratio_rounds": None, "reading": ""}
-    for database, direction, contract, way in _ways(_measured(passes)):
-        last, before, so_far = "", 0.0, 1.0
-        for technique, change in way:
-            gain = found[database, direction, technique, last] if last else first
-            if last:
-                before, so_far = so_far, so_far * gain["ratio"]
-            rows.append(
-                {
-                    "database": database, "direction": direction, "contract": contract, "technique": technique,
-                    "change": change, "before": before, "so_far": so_far,
-                }
-                | gain
-            )  # fmt: skip
-            last = technique
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _way(row: Row) -> str:
-    return f"{where(row)}{', ' if row['contract'] else ''}{row['contract']}"
-
-
-def steps_table(steps: pl.DataFrame) -> Listing:
-    """What each step gives, and all of them so far."""
-    return Listing(
-        [
-            words("way", _way),
-            words("step", "change"),
-            words("technique", "technique"),
-            Column("rows/s, over the step before", "ratio", "{:.2f}x"),
-            Column("its range or interval", lambda row: interval_text(row) if row["ratio"] else None),
-            words("verdict", "reading"),
-            Column("multiplied so far", "so_far", "{:.2f}x"),
-        ],
-        steps,
-    )
-
-
-def waterfall(steps: pl.DataFrame) -> Figure:
-    """For each step a bar that reaches as far as all so far, its own part of it in colour."""
-    rows = steps.to_dicts()
-    furthest = max((row["so_far"] for row in rows), default=1.0)
-    with charts.panels(1, height=1.2 + 0.3 * len(rows)) as (drawn, [axes]):
-        for at, row in enumerate(rows):
-            ends = sorted((row["before"], row["so_far"]))
-            axes.barh(at, ends[0], color="#dddddd", height=0.7)
-            axes.barh(at, ends[1] - ends[0], left=ends[0], color=COLOURS.get(row["reading"], "#dddddd"), height=0.7)
-            gain = f" ({row['ratio']:.2f}x)" if row["ratio"] else ""
-            charts.note(axes, ends[1] + furthest / 100, at, f"{row['so_far']:.2f}x{gain}")
-        axes.set_xlim(0, furthest * 1.2)
-        _name_ratios(drawn, axes, rows, [_way(row) for row in rows], [f"{_way(row)}: {row['change']}" for row in rows])
-        axes.set_xlabel("rows/s: what all steps so far give, multiplied (in brackets: over the step before)")
-        charts.title(axes, "From what was published to the fastest, a change a step")
-    return drawn
-
-
-def _name_ratios(drawn: Figure, axes: Axes, rows: Sequence[Row], groups: Sequence[str], labels: Sequence[str]) -> None:
-    """What ratios on a panel, one a line, belong to, and what their colours say."""
-    axes.axvline(1, color=charts.INK, linewidth=0.8)
-    charts.part_lines(axes, groups)
-    charts.name_lines(axes, labels)
-    charts.quantities(axes.xaxis, "{:g}x".format)
-    axes.grid(axis="x", color="#eeeeee")
-    told = {row["reading"] for row in rows}
-    colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
-    charts.legend(drawn, colours, loc="outside lower left", ncols=3)
-
-
 def figure(ratios: pl.DataFrame) -> Figure:
     """The ratios with their intervals."""
     rows = ratios.to_dicts()
@@ -323,8 +176,14 @@ def figure(ratios: pl.DataFrame) -> Figure:
             axes.plot([row["ratio_low"], row["ratio_high"]], [at, at], color=colour, linewidth=2)
             axes.scatter(row["ratio"], at, color=colour, s=36, zorder=3)
         axes.set_xscale("log", base=2)
-        labels = [f"{where(row)}, {row['what']}: {row['change']}" for row in rows]
-        _name_ratios(drawn, axes, rows, [where(row) for row in rows], labels)
+        axes.axvline(1, color=charts.INK, linewidth=0.8)
+        charts.part_lines(axes, [where(row) for row in rows])
+        charts.name_lines(axes, [f"{where(row)}, {row['what']}: {row['change']}" for row in rows])
+        charts.quantities(axes.xaxis, "{:g}x".format)
+        axes.grid(axis="x", color="#eeeeee")
+        told = {row["reading"] for row in rows}
+        colours = {reading: colour for reading, colour in COLOURS.items() if reading in told}
+        charts.legend(drawn, colours, loc="outside lower left", ncols=3)
         axes.set_xlabel("rows/s, changed over base, logarithmic (line: range or 95% interval)")
         charts.title(axes, "One change at a time")
     return drawn
@@ -336,12 +195,7 @@ class Ablations(Shown):
     study = STUDY
     as_table = view(lambda passes: ablations_table(ratios(passes)))
     chart = chart(lambda passes: figure(ratios(passes)))
-    steps = view(lambda passes: steps_table(steps(passes)))
-    first = answer = view(lambda passes: first_to_change(ratios(passes)))
-
-    def waterfall(self) -> SVG:
-        """The steps of every way; also saved as a figure."""
-        return self.saved(waterfall(steps(self.passes)), "steps")
+    answer = view(lambda passes: first_to_change(ratios(passes)))
 
     @classmethod
     def load(cls, settings: Settings | None = None) -> Self:
@@ -358,5 +212,4 @@ load = Ablations.load
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, of the run in a results directory."""
-    passes = read_all(directory)
-    return {"ablations": str(ablations_table(ratios(passes))), "steps": str(steps_table(steps(passes)))}
+    return {"ablations": str(ablations_table(ratios(read_all(directory))))}

@@ -98,26 +98,6 @@ def streams_table(by_size: pl.DataFrame) -> Listing:
     return Listing(columns, pl.concat(pairs))
 
 
-def growth_table(by_size: pl.DataFrame) -> Listing:
-    """The speed of each technique at the smallest and at the largest size."""
-    rows = []
-    for (database, direction), names in COMPARED.items():
-        for name in names:
-            sizes_of_one = by_size.filter(database=database, direction=direction, technique=name).to_dicts()
-            rows += [first | {"largest": sizes_of_one[-1]} for first in sizes_of_one[:1]]
-
-    def speed(row: Any) -> str:
-        return f"{thousands(row['rows_per_s'])} at {row['rows']:,}"
-
-    columns = [
-        words("technique", lambda row: f"{where(row)}: {row['label']}"),
-        Column("rows/s, smallest", speed),
-        Column("rows/s, largest", "largest", speed),
-        Column("largest over smallest", lambda row: row["largest"]["rows_per_s"] / row["rows_per_s"], "{:.2f}x"),
-    ]
-    return Listing(columns, rows)
-
-
 def answer_text(by_size: pl.DataFrame) -> str:
     """Bullet points: what the fastest technique gains over the best published one, at every size."""
     points = []
@@ -170,7 +150,6 @@ class Scaling(Shown):
 
     study = STUDY
     answer = view(lambda passes: answer_text(medians(passes)))
-    growth = view(lambda passes: growth_table(medians(passes)))
     streams = view(lambda passes: streams_table(medians(passes)))
 
     def chart(self, database: str, direction: str) -> SVG:
