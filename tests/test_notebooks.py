@@ -119,7 +119,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "summary_at_a_glance.svg", "summary_published_against_measured.svg",
         "scaling_clickhouse_read.svg", "scaling_clickhouse_write.svg",
         "scaling_postgres_read.svg", "scaling_postgres_write.svg", "ablations.svg",
-        "everyday_api.svg", "fidelity_types.svg",
+        "fidelity_types.svg",
         *(
             f"{study}_{database}_{direction}.svg"
             for study in ("fidelity", "faults")

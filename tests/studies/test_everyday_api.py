@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -21,7 +20,7 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.everyday_api import STUDY, batches, study
-from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
+from framehaul.studies.everyday_api.batches import WAYS, sums_of
 from framehaul.studies.everyday_api.study import (
     CALLED_AS_WELL,
     BatchedRead,
@@ -35,7 +34,7 @@ from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.source import source
-from tests.conftest import WHOLE, values_of
+from tests.conftest import WHOLE
 
 ROWS = 20_000
 """Whose sums are past 32 bits."""
@@ -57,7 +56,8 @@ def test_every_everyday_call_was_tried_and_is_right(out: Path) -> None:
 def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change]) -> None:
     called = {(one.call["database"], one.call["direction"], one.call["technique"]) for one in found}
     assert called == {one.key for one in techniques() if one.origin == "everyday" or one.name in CALLED_AS_WELL}
-    assert len({one.key for one in techniques() if one.name in CALLED_AS_WELL}) == len(CALLED_AS_WELL)
+    for names in (CALLED_AS_WELL, study.KNOWN_TO_ALL):
+        assert {*names} <= {one.name for one in techniques()}
     for one in found:
         for other in (one.fast, one.fastest):
             assert other["frame"] == one.call["frame"]
@@ -93,8 +93,7 @@ def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> No
 @WHOLE
 def test_batches_gave_what_was_sent(out: Path) -> None:
     reads = store.read(out / "results" / STUDY.results, BatchedRead)
-    asked = values_of(out, STUDY)["ways"]
-    assert set(reads["way"]) == {way.name for way in WAYS if way.usual or asked == "all"}
+    assert set(reads["way"]) == {way.name for way in WAYS}
     assert reads.filter(pl.col("status") != "ok").select("way", "reason").rows() == []
     assert reads["peak_rss_bytes"].null_count() == 0
 
@@ -117,31 +116,6 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
     assert {way.name for way in WAYS if "cursor" in way.name or "sqlalchemy" in way.client} <= several
     for database in DATABASES:
         tables_of(servers.of(database)).drop(ANALYTICS_METRICS)
-
-
-def test_who_would_take_minutes_reads_fewer_rows(
-    servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    slow, *others = [way for way in WAYS if way.usual]
-
-    def fake(way: Way, rows: int, _: object) -> dict[str, Any]:
-        seconds = study.LONGEST_READ_SECONDS * (1.1 if way is slow else 0.9)
-        return {"seconds": seconds, "rows_per_s": rows / seconds, "frames": 1, "peak_rss_bytes": rows}
-
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setattr(study, "BATCH_ROWS", 10)
-    monkeypatch.setattr(study, "_read", fake)
-    study.run(rows=1000, passes=1, seed=1)
-    rows = store.read(tmp_path / "results" / STUDY.results, BatchedRead)
-    read = {way: sorted(of["rows"]) for (way,), of in rows.group_by("way")}
-    assert read == {slow.name: [10, 100], **{way.name: [100, 1000] for way in others}}
-    assert {row["way"]: row["rows"] for row in grown(rows)}[slow.name] == 100
-
-
-def test_ways_that_are_not_known_are_refused() -> None:
-    with pytest.raises(ValueError, match="WAYS='some': choose from few, further, all"):
-        study.run(rows=10, passes=1, seed=1, ways="some")
 
 
 def test_sums_are_the_same_of_either_kind_of_frame() -> None:
@@ -216,11 +190,6 @@ def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(batches, "sums_of", looking)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     assert batches.taken(frames(), ANALYTICS_METRICS) == {"seconds": 3, "frames": 3, "came": {"rows": 6}}
-
-
-def test_the_answer_says_up_to_how_many_rows_memory_grew() -> None:
-    read = reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
-    assert [*study._bounded(read)] == [f"**Memory grows with the rows**, up to 50,000 of them, with {WAYS[0].label}."]
 
 
 def test_a_frame_of_either_kind_counts_its_rows() -> None:

@@ -5,7 +5,6 @@ Each is measured in a process of its own, whose memory nothing else has used.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import connectorx
 import pandas as pd
 import polars as pl
 
@@ -21,8 +19,8 @@ from framehaul import servers
 from framehaul.bench.meter import Meter
 from framehaul.data.schema import ANALYTICS_METRICS, ColumnType, Table
 from framehaul.settings import load_settings
-from framehaul.techniques.clients import CLIENTS, table_by_ibis
-from framehaul.techniques.registry import DRIVERS, Database
+from framehaul.techniques.clients import CLIENTS
+from framehaul.techniques.registry import Database
 
 BATCH_ROWS = 10_000
 NUMBERS = (ColumnType.INT16, ColumnType.INT32, ColumnType.INT64)
@@ -40,8 +38,6 @@ class Way:
     label: str
     give: Callable[[Any, Table], Iterator[Frame]]
     link: str
-    usual: bool = True
-    """Whether a look has it: the others do the same by another driver."""
 
 
 def _query(table: Table) -> str:
@@ -86,62 +82,10 @@ def psycopg_cursor(connection: Any, table: Table) -> Iterator[Frame]:
             yield pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
-def psycopg_stream(connection: Any, table: Table) -> Iterator[Frame]:
-    """psycopg gives each row as it comes."""
-    with connection.cursor() as cursor:
-        rows = cursor.stream(_query(table))
-        while some := list(itertools.islice(rows, BATCH_ROWS)):
-            yield pl.DataFrame(some, schema=table.column_names, orient="row")
-
-
-def psycopg2_cursor(connection: Any, table: Table) -> Iterator[Frame]:
-    """psycopg2 fetches from a cursor on the server."""
-    with connection, connection.cursor("framehaul_batches") as cursor:
-        cursor.execute(_query(table))
-        while rows := cursor.fetchmany(BATCH_ROWS):
-            yield pl.DataFrame(rows, schema=table.column_names, orient="row")
-
-
-def connectorx_stream(address: str, table: Table) -> Iterator[Frame]:
-    """ConnectorX gives batches of Arrow as they come."""
-    batches: Any = connectorx.read_sql(address, _query(table), return_type="arrow_stream", batch_size=BATCH_ROWS)
-    for batch in batches:
-        yield pl.DataFrame(batch)
-
-
-def clickhouse_chunks(connection: Any, table: Table) -> Iterator[Frame]:
-    """pandas cuts what the dialect gives."""
-    yield from pd.read_sql_query(_clickhouse_query(table), connection, chunksize=BATCH_ROWS)
-
-
-def clickhouse_chunks_streamed(connection: Any, table: Table) -> Iterator[Frame]:
-    """pandas cuts what the dialect gives, which is asked to stream."""
-    yield from clickhouse_chunks(connection.execution_options(stream_results=True), table)
-
-
-def clickhouse_batches_streamed(connection: Any, table: Table) -> Iterator[Frame]:
-    """Polars cuts what the dialect gives, which is asked to stream."""
-    streaming = connection.execution_options(stream_results=True)
-    yield from pl.read_database(_clickhouse_query(table), streaming, iter_batches=True, batch_size=BATCH_ROWS)
-
-
 def connect_stream(client: Any, table: Table) -> Iterator[Frame]:
     """clickhouse-connect makes a frame of each block."""
     with client.query_df_stream(_clickhouse_query(table)) as stream:
         yield from stream
-
-
-def connect_df_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
-    """clickhouse-connect makes a Polars frame of each batch of Arrow."""
-    with client.query_df_arrow_stream(_clickhouse_query(table), dataframe_library="polars") as stream:
-        yield from stream
-
-
-def connect_row_blocks(client: Any, table: Table) -> Iterator[Frame]:
-    """clickhouse-connect makes rows of each block."""
-    with client.query_row_block_stream(_clickhouse_query(table)) as stream:
-        for rows in stream:
-            yield pl.DataFrame(rows, schema=table.column_names, orient="row")
 
 
 def connect_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
@@ -149,12 +93,6 @@ def connect_arrow_stream(client: Any, table: Table) -> Iterator[Frame]:
     with client.query_arrow_stream(_clickhouse_query(table)) as stream:
         for batch in stream:
             yield pl.DataFrame(batch)
-
-
-def ibis_batches(backend: Any, table: Table) -> Iterator[Frame]:
-    """Ibis makes Arrow of so many rows as they come."""
-    for batch in table_by_ibis(backend, table).to_pyarrow_batches(chunk_size=BATCH_ROWS):
-        yield pl.DataFrame(batch)
 
 
 def driver_iterator(client: Any, table: Table) -> Iterator[Frame]:
@@ -165,8 +103,6 @@ def driver_iterator(client: Any, table: Table) -> Iterator[Frame]:
 
 PANDAS = "https://pandas.pydata.org/docs/user_guide/io.html#querying"
 POLARS = "https://docs.pola.rs/api/python/stable/reference/api/polars.read_database.html"
-IBIS = "https://ibis-project.org/reference/expression-tables#ibis.expr.types.relations.Table.to_pyarrow_batches"
-DIALECT = "https://clickhouse-sqlalchemy.readthedocs.io/en/latest/features.html#execution-options"
 CONNECT = "https://clickhouse.com/docs/integrations/language-clients/python/advanced-querying#streaming-queries"
 WAYS = (
     Way("pandas_chunksize", "postgres", "sqlalchemy", "pandas.read_sql(chunksize=)", pandas_chunks, PANDAS),
@@ -188,44 +124,15 @@ WAYS = (
         "psycopg_cursor", "postgres", "psycopg", "psycopg, a named cursor's fetchmany", psycopg_cursor,
         "https://www.psycopg.org/psycopg3/docs/advanced/cursors.html#server-side-cursors",
     ),
-    Way("psycopg_stream", "postgres", "psycopg", "psycopg, a cursor's stream", psycopg_stream,
-        "https://www.psycopg.org/psycopg3/docs/api/cursors.html#psycopg.Cursor.stream", usual=False),
-    Way(
-        "psycopg2_cursor", "postgres", "psycopg2", "psycopg2, a named cursor's fetchmany", psycopg2_cursor,
-        "https://www.psycopg.org/docs/usage.html#server-side-cursors", usual=False,
-    ),
-    Way(
-        "connectorx_stream", "postgres", "address", "ConnectorX, return_type=arrow_stream", connectorx_stream,
-        "https://sfu-db.github.io/connector-x/api.html", usual=False,
-    ),
-    Way("ibis_batches", "postgres", "ibis_postgres", "Ibis to_pyarrow_batches(chunk_size=)", ibis_batches, IBIS,
-        usual=False),
-    Way("ibis_batches_clickhouse", "clickhouse", "ibis_clickhouse", "Ibis to_pyarrow_batches(chunk_size=)",
-        ibis_batches, IBIS, usual=False),
     Way("connect_df_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_df_stream", connect_stream,
         CONNECT),
     Way(
         "connect_arrow_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_arrow_stream",
         connect_arrow_stream, CONNECT,
     ),
-    Way("connect_df_arrow_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_df_arrow_stream",
-        connect_df_arrow_stream, CONNECT, usual=False),
-    Way("connect_row_block_stream", "clickhouse", "clickhouse_connect", "clickhouse-connect query_row_block_stream",
-        connect_row_blocks, CONNECT, usual=False),
     Way(
         "driver_execute_iter", "clickhouse", "clickhouse_driver", "clickhouse-driver execute_iter", driver_iterator,
         "https://clickhouse-driver.readthedocs.io/en/latest/features.html#streaming-results",
-    ),
-    *(
-        Way(f"{name}_{client}", "clickhouse", client, f"{label}, {DRIVERS[client]}", give, DIALECT, usual=False)
-        for client in ("clickhouse_sqlalchemy", "clickhouse_sqlalchemy_http", "clickhouse_connect_sqlalchemy")
-        for name, label, give in (
-            ("pandas_chunksize", "pandas.read_sql(chunksize=)", clickhouse_chunks),
-            ("pandas_chunksize_streamed", "pandas.read_sql(chunksize=), stream_results=True",
-             clickhouse_chunks_streamed),
-            ("polars_iter_batches_streamed", "polars.read_database(iter_batches=True), stream_results=True",
-             clickhouse_batches_streamed),
-        )
     ),
 )  # fmt: skip
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from IPython.display import SVG, Markdown
-from matplotlib.figure import Figure
+from IPython.display import Markdown
 
 from framehaul import servers
 from framehaul.bench import ratios, statistics, store
@@ -27,13 +26,11 @@ from framehaul.bench.store import Status
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Table
-from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
+from framehaul.reporting.tables import Column, Listing, megabytes, speed_text, where, words
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
-from framehaul.studies.everyday_api import WAYS as PARAMETER
 from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, read_once, sums_of
 from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
@@ -48,12 +45,13 @@ LEAST_FURTHER_BYTES = 10_000_000
 """Of further rows as Arrow: less is lost among the memory that any read takes."""
 BUFFERED_BYTES = 100_000_000
 """Memory may grow by so much for buffers that are not full yet, and do not grow when they are."""
-LABELS = {way.name: way.label for way in WAYS}
-"""As they are called today, whatever a run has called them."""
 PART = 10
 """How many times smaller the first of the two tables is."""
-LONGEST_READ_SECONDS = 60.0
-"""Who takes longer for the smaller table would take minutes for the larger, and reads a still smaller one instead."""
+KNOWN_TO_ALL = (
+    "pandas_sqlalchemy_to_sql", "polars_sqlalchemy_write_database", "pandas_sqlalchemy_read_sql_query",
+    "polars_sqlalchemy_read_database", "pandas_clickhouse_connect_insert_df", "pandas_clickhouse_connect_query_df",
+)  # fmt: skip
+"""Calls that most people begin with: they are the answer."""
 CALLED_AS_WELL = (
     "pandas_sqlalchemy_read_sql_query", "polars_sqlalchemy_read_database", "pandas_clickhouse_connect_insert_df",
     "pandas_clickhouse_connect_query_df", "polars_duckdb_insert", "polars_duckdb_scan",
@@ -81,19 +79,14 @@ class BatchedRead:
     reason: str | None = None
 
 
-def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = ANALYTICS_METRICS) -> EverydayApi:
+def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
     """Read a table of a tenth of the rows, and of all, in each way that promises batches, and write the results.
-
-    Ways that are so slow that all of the rows would take them minutes read a hundredth in their place.
 
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
-    if ways not in PARAMETER.choices:
-        raise ValueError(f"WAYS={ways!r}: choose from {', '.join(PARAMETER.choices)}")
-    chosen = [way for way in WAYS if ways == "all" or way.usual == (ways == "few")]
     rounds = Rounds(passes, 0, seed)
-    terms = {"rows": rows, "ways": ways, **vars(rounds)}
+    terms = {"rows": rows, **vars(rounds)}
     with (
         recording(STUDY.notebook, STUDY.results, BatchedRead, "read", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -101,33 +94,22 @@ def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = 
     ):
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
-        less, least = rows // PART, rows // PART**2
         # Fewer rows than fill a batch say nothing about memory.
-        sizes = [less, rows] if less >= BATCH_ROWS else [rows]
-        this_run.expect(len(chosen) * len(sizes) * passes)
+        sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
+        this_run.expect(len(WAYS) * len(sizes) * passes)
 
         def work(stop: threading.Event) -> None:
-            for size in sizes[:-1]:
-                _read_all(this_run, both, chosen, table, size, rounds, stop)
-            slow = too_slow(this_run.so_far(), less) if least >= BATCH_ROWS else set()
-            for size, names in ((least, slow), (rows, {way.name for way in chosen} - slow)):
-                if some := [way for way in chosen if way.name in names]:
-                    _read_all(this_run, both, some, table, size, rounds, stop)
+            for size in sizes:
+                _read_all(this_run, both, table, size, rounds, stop)
 
         interruptible(work)
     return EverydayApi.load(this_run.settings)
 
 
-def too_slow(passes: pl.DataFrame, rows: int) -> set[str]:
-    """Ways that take more than `LONGEST_READ_SECONDS` for so many rows."""
-    here = passes.filter(pl.col("rows") == rows).group_by("way").agg(pl.col("seconds").median())
-    return {*here.filter(pl.col("seconds") > LONGEST_READ_SECONDS)["way"]}
-
-
 def _read_all(
-    this_run: Recording, both: Servers, ways: list[Way], table: Table, size: int, rounds: Rounds, stop: threading.Event
+    this_run: Recording, both: Servers, table: Table, size: int, rounds: Rounds, stop: threading.Event
 ) -> None:
-    """A table of so many rows on both servers, and these ways of reading it in batches."""
+    """A table of so many rows on both servers, and every way of reading it in batches."""
     content = generator.arrow_table(table, size, rounds.seed)
     sent = sums_of(to_polars(content, table), table)
 
@@ -142,7 +124,7 @@ def _read_all(
             tables.load(table, content)
             tables.quiesce()
         in_rounds(
-            ways, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
+            WAYS, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
             stop=stop, progress=lambda way, _: this_run.progress(way.name), finished=finished,
         )  # fmt: skip
     finally:
@@ -224,11 +206,9 @@ def changes_table(found: list[Change]) -> Listing:
         words("direction", lambda row: where(row["call"])),
         words("what is called", "called"),
         Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
-        Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
         words("call instead", _instead),
         Column("gain, what libraries do", "gain"),
-        Column("of rows moved by both", "rows", "{:,}"),
-        words("verdict", "said"),
+        Column("of rows", "rows", "{:,}"),
         words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
         Column("gain, with codecs of ours", "gain_of_fastest"),
     ]
@@ -241,33 +221,6 @@ def _instead(row: Mapping[str, Any]) -> str:
     if row["said"] in ("faster", "not measured"):
         return technique
     return f"nothing for its speed: {technique} is not told to be faster"
-
-
-def gains_figure(found: list[Change]) -> Figure:
-    """How many times as fast what libraries do is, and the fastest."""
-    known = sorted((one for one in found if one.gain.logs), key=lambda one: (where(one.call), -one.gain.ratio))
-    with charts.panels(1, height=1.2 + 0.3 * len(known)) as (drawn, [axes]):
-        for at, one in enumerate(known):
-            for gain, colour, marker in ((one.gain_of_fastest, "#E69F00", "D"), (one.gain, "#0072B2", "o")):
-                axes.plot([gain.low, gain.high], [at, at], color=colour, linewidth=1.5)
-                axes.scatter(gain.ratio, at, color=colour, marker=marker, s=30, zorder=3)
-        axes.set_xscale("log", base=10)
-        axes.axvline(1, color=charts.INK, linewidth=0.8)
-        charts.part_lines(axes, [where(one.call) for one in known])
-        charts.name_lines(axes, [f"{where(one.call)}: {one.call['label']}" for one in known])
-        charts.quantities(axes.xaxis, "{:g}x".format)
-        axes.grid(axis="x", color="#eeeeee")
-        charts.legend(
-            drawn,
-            {"what libraries do": "#0072B2", "the fastest, with codecs of ours": "#E69F00"},
-            loc="outside lower left",
-            ncols=2,
-        )
-        axes.set_xlabel(
-            "rows/s over those of the everyday call, logarithmic (line: range or 95% interval)", loc="right"
-        )
-        charts.title(axes, "What one gains over the everyday call")
-    return drawn
 
 
 def memory_table(passes: pl.DataFrame) -> Listing:
@@ -298,8 +251,8 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
         grows = part >= GROWS
         few = further < LEAST_FURTHER_BYTES or (grows and growth < BUFFERED_BYTES)
         said = "not known here" if None in peaks else "too few rows to say" if few else "no" if grows else "yes"
-        found.append(more | {"less": less, "part": part, "bounded": said, "label": LABELS[more["way"]]})
-    return sorted(found, key=lambda row: [*LABELS].index(row["way"]))
+        found.append(more | {"less": less, "part": part, "bounded": said})
+    return found
 
 
 class EverydayApi(Shown):
@@ -321,35 +274,10 @@ class EverydayApi(Shown):
         """Every everyday call, what to call instead, and what that gains."""
         return changes_table(self.changes) if self.changes else Markdown("Run notebooks 01 to 04 first.")
 
-    def chart(self) -> SVG:
-        """The gains; also saved as a figure."""
-        return self.saved(gains_figure(self.changes))
-
-    def answer(self) -> Markdown:
-        """The largest and the least gain of each direction, and which batches are bounded."""
-        return Markdown(bullets([*_gains(self.changes), *_bounded(self.passes)]))
-
-
-def _gains(found: list[Change]) -> Iterator[str]:
-    by_way: dict[str, list[Change]] = {}
-    for one in found:
-        if one.gain.logs:
-            by_way.setdefault(where(one.call), []).append(one)
-    for way, here in by_way.items():
-        least, most = (of(here, key=lambda one: one.gain.ratio) for of in (min, max))
-        yield (
-            f"**{way}**: what libraries do gives {least.gain} over {least.call['label']}, "
-            f"and {most.gain} over {most.call['label']}."
-        )
-
-
-def _bounded(passes: pl.DataFrame) -> Iterator[str]:
-    rows = grown(passes)
-    for answer, text in (("no", "grows with the rows"), ("yes", "stays bounded")):
-        if here := [row for row in rows if row["bounded"] == answer]:
-            most = max(row["rows"] for row in here)
-            names = (f"{row['label']}{'' if row['rows'] == most else f' ({row["rows"]:,})'}" for row in here)
-            yield f"**Memory {text}**, up to {most:,} of them, with {'; '.join(names)}."
+    def answer(self) -> Listing | Markdown:
+        """What one gains over the calls that most people begin with."""
+        known = [one for one in self.changes if one.call["technique"] in KNOWN_TO_ALL]
+        return changes_table(known) if known else Markdown("Run notebooks 01 to 04 first.")
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
