@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.bench import store
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import Settings
-from framehaul.studies.json_parquet import STUDY, catalog, runner
+from framehaul.studies.json_parquet import catalog, runner
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
-from framehaul.studies.json_parquet.runner import FEW_ROWS, Conversion, Files, Task
+from framehaul.studies.json_parquet.runner import FEW_ROWS, Files, Task
 from framehaul.studies.json_parquet.study import JsonToParquet
 from framehaul.studies.warehouse import buildings
 from tests.conftest import mostly_slow
@@ -53,12 +52,6 @@ def test_lines_say_what_the_table_says(files: Files) -> None:
     assert any(row["from_date"] is None for row in rows)
     assert files.expected.equals(table)
     assert files.few_lines.read_text().splitlines() == files.lines.read_text().splitlines()[:FEW_ROWS]
-
-
-def test_nothing_is_left_of_the_files() -> None:
-    with runner.written(5, SEED) as made:
-        assert len(made.few_lines.read_text().splitlines()) == 5
-    assert not made.directory.exists()
 
 
 # Each tool
@@ -263,13 +256,6 @@ def with_cargo(directory: Path, *, broken: bool = False) -> Path:
     return log
 
 
-def test_without_cargo_it_is_said_what_a_build_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnavailableError, match="there is no cargo on PATH") as raised:
-        catalog.json2parquet_program(Settings(state_dir=tmp_path / "state"), patient=True)
-    assert "https://rustup.rs" in str(raised.value)
-
-
 def test_json2parquet_is_built_once_and_found_after_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = with_cargo(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -281,20 +267,6 @@ def test_json2parquet_is_built_once_and_found_after_that(tmp_path: Path, monkeyp
     assert told.read_text() == (
         f"install json2parquet --version {catalog.JSON2PARQUET_VERSION} --locked --root {root}\n"
     )
-
-
-def test_a_json2parquet_on_path_is_used_when_it_is_this_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = with_cargo(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    mine = tmp_path / "json2parquet"
-    for version, used in (("0.0.1", False), (catalog.JSON2PARQUET_VERSION, True)):
-        mine.write_text(f"#!{sys.executable}\nprint('json2parquet {version}')\n")
-        mine.chmod(0o755)
-        program = catalog.json2parquet_program(Settings(state_dir=tmp_path / "state" / version), patient=True)
-        assert (program == mine) == used
-    assert told.read_text().count("install") == 1
 
 
 def test_a_build_that_fails_says_what_cargo_said(
@@ -346,7 +318,7 @@ def test_tables_and_chart_can_be_made_of_a_run(study: JsonToParquet) -> None:
     assert "| snappy | Missing | skipped |" in table
     assert "| snappy | Wrong | failed |" in table
     assert "| 1.50x |" in next(line for line in table.splitlines() if "| snappy | Awkward Array |" in line)
-    assert "revision: int64; from_date, to_date: string" in str(study.outputs())
+    assert "revision: int64; from_date, to_date: string" in table
     missing = str(study.missing())
     assert "| Missing | skipped | snappy | there is no such tool: make one |" in missing
     assert "| Wrong | failed | snappy | 39 rows instead of 40 |" in missing
@@ -354,13 +326,6 @@ def test_tables_and_chart_can_be_made_of_a_run(study: JsonToParquet) -> None:
     assert "DuckDB" in text
     assert "FAILED: 39 rows instead of 40" in text
     assert "is the fastest with" in study.answer().data
-
-
-def test_a_run_is_read_again_for_the_readme(study: JsonToParquet, tmp_path: Path) -> None:
-    path = tmp_path / STUDY.results
-    study.passes.write_csv(path)
-    assert store.read(path, Conversion).equals(study.passes)
-    assert json_parquet.writeup_blocks(tmp_path) == {"json-to-parquet": str(study.table())}
 
 
 def test_ratios_are_of_time() -> None:

@@ -136,6 +136,11 @@ def times(passes: pl.DataFrame, codec: str, tool: str, base: str) -> Ratio:
     return ratio(here.filter(converter=base), here.filter(converter=tool))
 
 
+def _came_back(row: Row) -> str | None:
+    """Types and row order of a file, where they are not those of the table."""
+    return row["types"] and "; ".join([dtypes_text(row["types"]), *(["rows moved"] * (row["row_order"] != "kept"))])
+
+
 def times_table(passes: pl.DataFrame) -> Listing:
     """Tools and codecs, fastest first; the published ratio stands beside the measured one."""
 
@@ -145,28 +150,14 @@ def times_table(passes: pl.DataFrame) -> Listing:
     columns = [
         words("codec", "codec"),
         words("tool", "label"),
-        Column("seconds", "seconds", "{:.3f}"),
         Column("rows/s", "rows_per_s", thousands),
         Column("time over ClickHouse's", lambda row: times(passes, row["codec"], row["converter"], BASE)),
         Column("published", published, "{:.2f}x"),
-        Column("cores used", "cores_used", "{:.2f}"),
         Column("peak RSS growth", "peak_rss_bytes", megabytes),
+        words("types, row order", _came_back),
+        Column("bytes per row", lambda row: row["output_bytes"] / row["rows"], "{:.1f}"),
     ]
     return Listing(columns, summary(passes))
-
-
-def outputs_table(passes: pl.DataFrame) -> Listing:
-    """Size, row groups, types and row order of the files, smallest first."""
-    columns = [
-        words("tool", "label"),
-        words("codec", "codec"),
-        words("types", "types", dtypes_text),
-        words("row order", "row_order"),
-        Column("MB", lambda row: row["output_bytes"] / 1e6, "{:,.2f}"),
-        Column("bytes per row", lambda row: row["output_bytes"] / row["rows"], "{:.1f}"),
-        Column("row groups", "row_groups", "{:,.0f}"),
-    ]
-    return Listing(columns, summary(passes).filter(status="ok").sort("output_bytes", maintain_order=True))
 
 
 def answer_text(passes: pl.DataFrame) -> str:
@@ -207,6 +198,5 @@ class JsonToParquet(Shown):
     study = STUDY
     table = view(times_table)
     chart = chart(bars)
-    outputs = view(outputs_table)
     answer = view(answer_text)
     missing = view(lambda passes: tables.missing(summary(passes), "tool", "codec"))

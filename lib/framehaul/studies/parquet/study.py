@@ -1,4 +1,4 @@
-"""The study of Parquet files: what is in those of each writer, what each codec costs, and codecs column by column."""
+"""The study of Parquet files: what is in those of each writer, and what each codec costs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import matplotlib as mpl
 import polars as pl
 from IPython.display import Code
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 
 from framehaul import servers
 from framehaul.bench import ratios, statistics, store
@@ -31,7 +29,7 @@ from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_tex
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.files import PUBLISHED_ROW_GROUP_ROWS, RoundTrip, Task, opened, row_of, tasks_of
-from framehaul.studies.parquet.writers import NONE, PYARROW, SNAPPY, WRITERS, Codec
+from framehaul.studies.parquet.writers import PYARROW, SNAPPY, WRITERS, Codec
 from framehaul.studies.warehouse import buildings
 
 CHUNKS = "parquet_chunks.csv"
@@ -238,15 +236,6 @@ def _with_codecs(passes: pl.DataFrame) -> pl.DataFrame:
     return summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]))
 
 
-def _by_column(chunks: pl.DataFrame) -> pl.DataFrame:
-    """Ratio and bytes per row of each column of each trial, over all its row groups."""
-    return chunks.group_by("trial", "label", "column", maintain_order=True).agg(
-        (pl.col("compressed_bytes").sum() / pl.col("uncompressed_bytes").sum()).alias("ratio"),
-        (pl.col("compressed_bytes").sum() / pl.col("rows").sum()).alias("bytes_per_row"),
-        pl.col("codec").first(),
-    )
-
-
 def _labels(chunks: pl.DataFrame) -> list[str]:
     """The writers, in the order of the registry."""
     present = set(chunks["label"])
@@ -273,28 +262,6 @@ def answer_text(passes: pl.DataFrame) -> str:
 
 
 # Charts
-
-
-def columns_figure(chunks: pl.DataFrame) -> Figure:
-    """Compressed over uncompressed bytes: a line for each column, a column for each writer."""
-    chunks = chunks.filter(part="defaults")
-    labels, names = _labels(chunks), chunks["column"].unique(maintain_order=True).to_list()
-    colours = mpl.colormaps["YlOrRd"]
-    with charts.panels(1, width=1.6 + 1.5 * len(labels), height=1.2 + 0.42 * len(names)) as (figure, [axes]):
-        for cell in _by_column(chunks).to_dicts():
-            x, y, bare = labels.index(cell["label"]), names.index(cell["column"]), cell["codec"] == NONE.in_file
-            shade = "#f2f2f2" if bare else colours(min(cell["ratio"], 1) * 0.6)
-            size = f"{cell['bytes_per_row']:.1f} B"
-            axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=shade, linewidth=0))
-            axes.text(x, y, size if bare else f"{cell['ratio']:.2f}  ({size})", ha="center", va="center", fontsize=8)
-        charts.name_lines(axes, names)
-        axes.set_xlim(-0.5, len(labels) - 0.5)
-        axes.set_xticks(range(len(labels)), labels)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        charts.title(axes, "Compressed over uncompressed, and bytes per row")
-        axes.set_xlabel("each writer by its defaults; grey: not compressed")
-    return figure
 
 
 def codecs_figure(passes: pl.DataFrame) -> Figure:
@@ -344,7 +311,6 @@ class Anatomy(Shown):
         shown.chunks = store.read_frame(settings.out / "results" / CHUNKS)
         return shown
 
-    columns = chart(columns_figure, "columns", of_frame="chunks")
     encodings = view(encodings_table, of_frame="chunks")
     codecs_chart = chart(codecs_figure, "codecs")
     codecs = view(codecs_table)
