@@ -34,9 +34,7 @@ KEY_ALONE = Table("framehaul_keys", (Column("id", ColumnType.INT64), Column("lab
 KEY_AND_VALUE = Table("framehaul_value", (Column("id", ColumnType.INT64), Column("value", ColumnType.INT64)), ("id",))
 NO_LISTS = {"polars_psycopg_unnest_on_conflict", "polars_duckdb_on_conflict"}
 THERE, COME, BOTH = 120, 80, 50
-HOSTILE = replace(
-    KEY_AND_VALUE, columns=(Column("{staging}", ColumnType.INT64), Column("{0} %s", ColumnType.INT64)), key=("{staging}",)
-)
+HOSTILE = Table("framehaul", tuple(Column(name, ColumnType.INT64) for name in ("{staging}", "{0} %s")), ("{staging}",))
 NESTED = NESTED_METRICS.renamed("framehaul_upserted")
 
 
@@ -321,13 +319,14 @@ def test_a_server_that_is_killed_before_the_last_step_keeps_its_rows_and_sent_ag
 ) -> None:
     way, (there, come), sent = BY_NAME[name], frames(KEY_AND_VALUE), getattr(kind, method)
     with breakable() as own:
-        tables, killed = tables_of(own.servers.of(way.database)), []
+        tables, killed = tables_of(own.servers.of(way.database)), list[str]()
         tables.create(KEY_AND_VALUE)
         tables.load(KEY_AND_VALUE, from_polars(there, KEY_AND_VALUE))
 
         def send(connection: Any, query: Any, *arguments: Any, **named: Any) -> Any:
             if last in str(query) and not killed:
-                killed.append(own.kill(way.database))
+                killed.append(name)
+                own.kill(way.database)
             return sent(connection, query, *arguments, **named)
 
         monkeypatch.setattr(kind, method, send)

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench.rounds import check
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
 
@@ -24,7 +25,7 @@ TABLE = Table(
 )  # fmt: skip
 """A key of a number and the day that ClickHouse partitions by; `mark` says which frame a row has come with."""
 KEY = list(TABLE.key)
-FIRST_DAY = dt.date(2026, 1, 1)
+FIRST_DAY = (dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days
 DAYS = 120
 """Rows are spread over so many days, which is four partitions."""
 PER_CENT = 100
@@ -59,7 +60,10 @@ class Case:
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raises ValueError for a share that is none."""
+    """Raises ValueError, naming it, for a number that is too small, or a share that is none."""
+    for name, least in (("targets", 1), ("incoming", 1), ("shares", 0)):
+        for one in values[name]:
+            check(**{name.upper(): (one, least)})
     for share in values["shares"]:
         if not 0 <= share <= PER_CENT:
             raise ValueError(f"SHARES={share}: give whole per cent, 0 to 100")
@@ -83,15 +87,9 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
 
 def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:
     """Rows with ids from `first` on, each with a day of its own choosing."""
-    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True).alias("id")
-    frame = generator.polars_frame(TABLE, rows, seed)
-    return frame.with_columns(ids, days_of(ids), pl.lit(mark, pl.Int32).alias("mark"))
-
-
-def days_of(ids: pl.Series) -> pl.Series:
-    """The day of each id."""
-    start = (FIRST_DAY - dt.date(1970, 1, 1)).days
-    return (ids % DAYS + start).cast(pl.Int32).cast(pl.Date).alias("day")
+    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True)
+    day = (ids % DAYS + FIRST_DAY).cast(pl.Int32).cast(pl.Date)
+    return generator.polars_frame(TABLE, rows, seed).with_columns(id=ids, day=day, mark=pl.lit(mark, pl.Int32))
 
 
 def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:

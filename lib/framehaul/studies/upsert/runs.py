@@ -12,7 +12,7 @@ from framehaul.bench.children import ended_with_the_block
 from framehaul.bench.environment import server_versions
 from framehaul.bench.passes import Pass, columns_of
 from framehaul.bench.recording import Recording, recording
-from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.rounds import Rounds, in_rounds, interruptible
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.settings import Settings
@@ -68,24 +68,6 @@ class Trial:
         return True
 
 
-def trials_of(
-    every: Sequence[Case], target: int, share: int, passes: int, ways: list[Technique], tried: list[Technique]
-) -> list[Trial]:
-    """Return all that is measured on one server: of all ways how long they take, of those `tried` what they ask.
-
-    A reader looks at the smallest table, all of whose rows are upserted; writers and faults have a small one.
-    """
-    few = min(target, MOST_ROWS)
-    whole, small = Case(target, target, share), Case(few, max(1, few // 10), share)
-    return [
-        *(Trial("speed", case, ways, passes_of(case, passes), timed) for case in every),
-        Trial("reader", whole, tried, 1, watched),
-        Trial("writers", small, tried, passes, together),
-        Trial("sent twice", small, tried, 1, sent_twice),
-        Trial("client killed", small, tried, 1, killed),
-    ]
-
-
 def run(
     *, targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int], tried: str, passes: int,
     warmup: int, seed: int,
@@ -94,29 +76,32 @@ def run(
 
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
-    for name, given, least in (("TARGETS", targets, 1), ("INCOMING", incoming, 1), ("SHARES", shares, 0)):
-        for one in given:
-            check(**{name: (one, least)})
-    check_sizes({"targets": targets, "incoming": incoming, "shares": shares})
-    rounds = Rounds(passes, warmup, seed)
-    broken = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
-    terms: dict[str, Any] = {"tried": [one.key for some in broken.values() for one in some]}
-    terms |= {"targets": [*targets], "incoming": [*incoming], "shares": [*shares], **vars(rounds)}
+    sizes = {"targets": [*targets], "incoming": [*incoming], "shares": [*shares]}
+    check_sizes(sizes)
+    chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
+    terms: dict[str, Any] = {"tried": [one.key for some in chosen.values() for one in some], **sizes}
+    terms |= vars(Rounds(passes, warmup, seed))
     with (
         recording(STUDY.notebook, STUDY.results, Row, "upsert", terms) as this_run,
         servers.running(this_run.settings) as both,
         ended_with_the_block(),
     ):
-        versions = "; ".join(server_versions(both).values())
         tables = ", ".join(f"{one:,}" for one in sorted(targets))
         this_run.metadata |= terms | {
-            "servers": both.mode, "server": {"version": versions},
+            "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
             "what": f"tables of {tables} rows, {passes} passes after {warmup} warm-up",
         }  # fmt: skip
-        every = cases(targets, incoming, shares)
+        every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
+        whole, small = (Case(rows, max(1, rows // of), max(shares)) for rows, of in ((min(targets), 1), (few, 10)))
         trials = {
-            database: trials_of(every, min(targets), max(shares), passes, upserts(database), broken[database])
-            for database in BOTH
+            database: [
+                *(Trial("speed", case, upserts(database), passes_of(case, passes), timed) for case in every),
+                Trial("reader", whole, tried_here, 1, watched),  # all rows are upserted
+                Trial("writers", small, tried_here, passes, together),
+                Trial("sent twice", small, tried_here, 1, sent_twice),
+                Trial("client killed", small, tried_here, 1, killed),
+            ]
+            for database, tried_here in chosen.items()
         }
         steps = sum(one.passes * len(one.ways) for of in trials.values() for one in of)
         this_run.expect(steps + warmup * sum(len(upserts(database)) for database in BOTH))
