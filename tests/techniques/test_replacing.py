@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,35 +16,18 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables, tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import open_psycopg
-from framehaul.techniques.registry import Database, named
+from framehaul.techniques.registry import named
 from framehaul.techniques.replacing import emptied, making_room, replacing
 from tests.conftest import call, check_each, lacks
 from tests.second_table import SECOND_TABLE as TABLE
 
-WRITERS = [
-    one for one in techniques(direction="write") if one.origin in ("published", "beyond") and not lacks(one)
-]  # fmt: skip
 NOT_AT_ONCE = "polars_pgpq_presorted_two_connections"
+WRITERS = [one for one in techniques(direction="write") if one.origin in ("published", "beyond") and not lacks(one)]
 REPLACING = [one for one in WRITERS if one.name != NOT_AT_ONCE]
 CLIENTS = ("psycopg", "asyncpg", "adbc", "duckdb", "clickhouse_driver", "httpx")
 FIRST = [next(one for one in REPLACING if one.client == client) for client in CLIENTS]
 """One for each way that the rows before it go."""
 BEFORE, AFTER = (generator.arrow_table(TABLE, 60, seed) for seed in (1, 2))
-
-
-@pytest.fixture(scope="module")
-def sent(servers: Servers) -> Iterator[dict[Database, dict[str, Expected]]]:
-    """What may be there, on each server: the rows before, or those after."""
-    found: dict[Database, dict[str, Expected]] = {"postgres": {}, "clickhouse": {}}
-    for database, expected in found.items():
-        for name, content in (("before", BEFORE), ("after", AFTER)):
-            expected[name] = Expected(TABLE, content)
-            expected[name].keep_reference(tables_of(servers.of(database)), TABLE.renamed(f"{TABLE.name}_{name}"))
-    yield found
-    for database in found:
-        for name in ("before", "after"):
-            tables_of(servers.of(database)).drop(TABLE.renamed(f"{TABLE.name}_{name}"))
-        tables_of(servers.of(database)).drop(TABLE)
 
 
 def tables_there(servers: Servers) -> list[str]:
@@ -59,9 +41,7 @@ def tables_there(servers: Servers) -> list[str]:
     "chosen",
     [pytest.param(FIRST, id="one for each way"), pytest.param(REPLACING, id="all", marks=pytest.mark.slow)],
 )
-def test_what_was_there_is_gone_and_stays_where_the_write_fails(
-    chosen: list[Technique], sent: dict[Database, dict[str, Expected]], servers: Servers
-) -> None:
+def test_what_was_there_is_gone_and_stays_where_the_write_fails(chosen: list[Technique], servers: Servers) -> None:
     def check(one: Technique) -> None:
         tables, found = tables_of(servers.of(one.database)), replacing(one)
         assert found.contract is not None
@@ -69,10 +49,9 @@ def test_what_was_there_is_gone_and_stays_where_the_write_fails(
         tables.create(TABLE)
         tables.load(TABLE, BEFORE)
         there = tables_there(servers)
-        call(found, servers, TABLE, IN_FRAMES[one.frame](AFTER, TABLE))
-        assert sent[one.database]["after"].difference_on_server(tables) is None
-        call(found, servers, TABLE, IN_FRAMES[one.frame](BEFORE, TABLE))
-        assert sent[one.database]["before"].difference_on_server(tables) is None
+        for content in (AFTER, BEFORE):
+            call(found, servers, TABLE, IN_FRAMES[one.frame](content, TABLE))
+            assert Expected(TABLE, content).difference(tables.content(TABLE)) is None
 
         async def failing(*arguments: Any) -> None:
             """Writes rows, and fails behind them."""
@@ -81,24 +60,23 @@ def test_what_was_there_is_gone_and_stays_where_the_write_fails(
                 await returned
             raise ValueError("sent, and not well")
 
+        broken, frame = found, IN_FRAMES[one.frame](AFTER, TABLE)
         if making_room(one) is None or one.client == "adbc":  # it exchanges, or commits, what it has written itself
-            broken, frame = found, IN_FRAMES[one.frame](AFTER, TABLE)[["Order"]]
+            frame = frame[["Order"]]
         else:
-            broken, frame = replacing(replace(one, function=failing)), IN_FRAMES[one.frame](AFTER, TABLE)
+            broken = replacing(replace(one, function=failing))
         with pytest.raises(ValueError, match=r"not well|does not have the columns"):
             call(broken, servers, TABLE, frame)
-        assert sent[one.database]["before"].difference_on_server(tables) is None
+        assert Expected(TABLE, BEFORE).difference(tables.content(TABLE)) is None
         assert tables_there(servers) == there
+        tables.drop(TABLE)
 
     check_each(chosen, check)
 
 
-def test_two_connections_are_no_one_transaction() -> None:
+def test_two_connections_are_no_one_transaction_and_what_exchanges_tables_stays_as_it_is() -> None:
     with pytest.raises(UnavailableError, match="no one transaction"):
         replacing(named("postgres", "write", NOT_AT_ONCE))
-
-
-def test_who_exchanges_tables_already_is_left_as_it_is() -> None:
     exchange = named("clickhouse", "write", "polars_http_client_arrow_exchange")
     assert replacing(exchange).function is exchange.function
     assert making_room(exchange) is None

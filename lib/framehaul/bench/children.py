@@ -55,12 +55,26 @@ class Child:
         self._name, self._process, self._connection = name, process, connection
         self._ended: str | None = None
 
-    def ask(self, request: object) -> Any:
-        """What it answers; raises ChildError."""
+    def tell(self, request: object) -> None:
+        """Send a request, for whose answer nobody waits here."""
         if self._ended is None:
             with suppress(BrokenPipeError):  # what it raised is there to be received
                 self._connection.send(request)
+
+    def ask(self, request: object) -> Any:
+        """What it answers; raises ChildError."""
+        self.tell(request)
         return self.receive()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether there is an answer to receive, or it has ended."""
+        return self._connection.poll()
+
+    def kill(self) -> None:
+        """Kill it: it can tidy up nothing."""
+        self._process.kill()
+        self._process.join()
 
     def receive(self) -> Any:
         """What it sends next; raises ChildError, again and again, where it has ended before."""

@@ -9,7 +9,7 @@ from framehaul.bench.measure import Found
 from framehaul.data.schema import Table
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import Tables
-from framehaul.studies.upsert.places import FinalTables
+from framehaul.studies.upsert.places import as_read
 from framehaul.techniques import Technique
 from framehaul.techniques.upsert.rows import target
 
@@ -24,7 +24,7 @@ def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: Postgres
     changed = [(known if name in table.key else moved).column(name) for name in known.column_names]
 
     def read(technique: Technique, tables: Tables) -> Tables:
-        return FinalTables(server) if technique.final and isinstance(server, ClickHouseServer) else tables
+        return as_read(technique, server) if technique.final else tables
 
     there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
     return Found(there, pa.concat_tables([sent, kept]), target, read)

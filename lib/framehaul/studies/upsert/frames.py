@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from framehaul.bench.rounds import check
 from framehaul.data import generator
 from framehaul.data.schema import Column, ColumnType, Table
 
@@ -24,7 +25,7 @@ TABLE = Table(
 )  # fmt: skip
 """A key of a number and the day that ClickHouse partitions by; `mark` says which frame a row has come with."""
 KEY = list(TABLE.key)
-FIRST_DAY = dt.date(2026, 1, 1)
+FIRST_DAY = (dt.date(2026, 1, 1) - dt.date(1970, 1, 1)).days
 DAYS = 120
 """Rows are spread over so many days, which is four partitions."""
 PER_CENT = 100
@@ -34,19 +35,19 @@ PER_CENT = 100
 class Case:
     """How many rows are there, how many come, and how many per cent of these are there already."""
 
-    target: int
+    target_rows: int
     rows: int
     share: int
 
     @property
     def label(self) -> str:
         """As a reader knows it."""
-        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target:,}, {self._there} there"
+        return f"{self.rows:,} row{'s' * (self.rows > 1)} into {self.target_rows:,}, {self._there} there"
 
     @property
     def there_before(self) -> str:
         """The table that they come into."""
-        return f"{self.target:,} rows there before, {self._there} of the keys"
+        return f"{self.target_rows:,} rows there before, {self._there} of the keys"
 
     @property
     def _there(self) -> str:
@@ -55,17 +56,17 @@ class Case:
     @property
     def existing(self) -> int:
         """Rows that come and are there."""
-        return min(self.target, round(self.rows * self.share / PER_CENT))
+        return min(self.target_rows, round(self.rows * self.share / PER_CENT))
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raises ValueError for a share that is none, and for a number that is given twice."""
+    """Raises ValueError, naming it, for a number that is too small, or a share that is none."""
+    for name, least in (("targets", 1), ("incoming", 1), ("shares", 0)):
+        for one in values[name]:
+            check(**{name.upper(): (one, least)})
     for share in values["shares"]:
         if not 0 <= share <= PER_CENT:
             raise ValueError(f"SHARES={share}: give whole per cent, 0 to 100")
-    for name in ("targets", "incoming", "shares"):
-        if len(set(values[name])) != len(values[name]):
-            raise ValueError(f"{name.upper()}={' '.join(map(str, values[name]))}: give each once")
 
 
 def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]) -> list[Case]:
@@ -74,27 +75,21 @@ def cases(targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int]
     Two tables have less: the smallest only the most rows, the largest only the fewest, of the largest share. Where
     there is one table alone it has all. Of shares that are the same work, as of one row, the largest stands for all.
     """
-    *smaller, largest = sorted(targets)
+    *smaller, largest = sorted({*targets})
     every = []
     for target in smaller or [largest]:
-        *fewer, most = [rows for rows in sorted(incoming) if rows <= target] or [min(incoming)]
+        *fewer, most = [rows for rows in sorted({*incoming}) if rows <= target] or [min(incoming)]
         every += [Case(target, rows, max(shares)) for rows in fewer if not smaller or target != smaller[0]]
         every += [Case(target, most, share) for share in sorted(shares)]
     every += [Case(largest, min(incoming), max(shares))] if smaller else []
-    return [*{(one.target, one.rows, one.existing): one for one in every}.values()]
+    return [*{(one.target_rows, one.rows, one.existing): one for one in every}.values()]
 
 
 def base(rows: int, seed: int, first: int = 0, mark: int = 0) -> pl.DataFrame:
     """Rows with ids from `first` on, each with a day of its own choosing."""
-    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True).alias("id")
-    frame = generator.polars_frame(TABLE, rows, seed)
-    return frame.with_columns(ids, days_of(ids), pl.lit(mark, pl.Int32).alias("mark"))
-
-
-def days_of(ids: pl.Series) -> pl.Series:
-    """The day of each id."""
-    start = (FIRST_DAY - dt.date(1970, 1, 1)).days
-    return (ids % DAYS + start).cast(pl.Int32).cast(pl.Date).alias("day")
+    ids = pl.int_range(first, first + rows, dtype=pl.Int64, eager=True)
+    day = (ids % DAYS + FIRST_DAY).cast(pl.Int32).cast(pl.Date)
+    return generator.polars_frame(TABLE, rows, seed).with_columns(id=ids, day=day, mark=pl.lit(mark, pl.Int32))
 
 
 def incoming(there: pl.DataFrame, case: Case, seed: int, *, mark: int = 1, first: int | None = None) -> pl.DataFrame:

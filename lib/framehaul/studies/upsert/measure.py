@@ -1,4 +1,4 @@
-"""How long an upsert takes, what it writes and leaves, what a reader sees meanwhile, and two of them at once."""
+"""How long an upsert takes, what a reader sees meanwhile, two of them at once, one sent twice, one that is killed."""
 
 from __future__ import annotations
 
@@ -6,65 +6,83 @@ import collections
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from statistics import median
 from typing import Any
 
 import polars as pl
 
+from framehaul.bench.children import child, context
 from framehaul.bench.passes import right
 from framehaul.data.schema import Table
-from framehaul.studies.upsert.frames import KEY, TABLE, Case, base, incoming, updated
-from framehaul.studies.upsert.places import Bench, Place, upsert
-from framehaul.studies.upsert.processes import read_seconds, reading
+from framehaul.errors import UnavailableError
+from framehaul.servers import Server
+from framehaul.servers.relay import relayed
+from framehaul.studies.faults.wire import BreakingRelay
+from framehaul.studies.upsert.frames import KEY, TABLE, Case, incoming
+from framehaul.studies.upsert.passes import BOTH
+from framehaul.studies.upsert.places import Bench, as_read, count_beside, count_marks, opened, upsert, wait
 from framehaul.techniques import Technique
+from framehaul.techniques.registry import Database, named
 
 TRIES = 4
 """How often a writer that got an error sends its frame, at most."""
+READS_BEFORE = 3
+"""How often a reader reads before the upsert, to know how long a read takes."""
+HELD_SECONDS = 0.05
+"""How often to look whether a client that is to be held has ended instead."""
 
 
-def bench_of(place: Place, case: Case, seed: int) -> tuple[Bench, pl.DataFrame]:
-    """The rows of a case that are there, what has to be there afterwards, and the rows that come."""
-    there = base(case.target, seed)
-    come = incoming(there, case, seed)
-    return Bench(place, there, updated(there, come)), come
+def processes() -> ForkServerContext:
+    """Return where the processes of other clients come from."""
+    return context(__name__, *(f"framehaul.techniques.upsert.{one}_write" for one in BOTH))
 
 
-def timed(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, Any]:
-    """One pass: the columns of its row; raises WrongResultError when something else is there afterwards."""
-    place, table = bench.place, bench.fresh(technique)
-    place.tables(technique).quiesce()
-    with place.reader(table, final=technique.final) as read:
-        read_before_s = read_seconds(read)
-        before = place.counted(table)
-        seconds = upsert(technique, place.server, table, come)
-        after = place.counted(table)
-        read_s = read_seconds(read)
+def timed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
+    """Return seconds and rows/s of one pass; raises WrongResultError when the table is not as expected afterwards."""
+    seconds = upsert(technique, bench.server, bench.fresh(technique), bench.come)
+    return right({"seconds": seconds, "rows_per_s": len(bench.come) / seconds}, bench.difference(technique))
+
+
+def reads(requests: Connection, server: Server, database: Database, name: str) -> None:
+    """Read the table again and again until there is a request; first sends what a read takes, then what was seen."""
+    tables, seen, longest_s = as_read(named(database, "write", name), server), list[tuple[int, int]](), 0.0
+
+    def read() -> float:
+        begin = time.perf_counter()
+        seen.append(count_marks(tables))
+        return time.perf_counter() - begin
+
+    with tables.kept():
+        requests.send(median(read() for _ in range(READS_BEFORE)))
+        while not requests.poll():
+            longest_s = max(longest_s, read())
+    requests.recv()  # raises EOFError where whoever asked is gone
+    requests.send((seen[READS_BEFORE:], longest_s))
+
+
+def watched(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
+    """Return what another process sees that counts the rows for as long as an upsert runs.
+
+    Raises ChildError where that process ends before its time, and WrongResultError as `timed` does.
+    """
+    table = bench.fresh(technique)
+    with child(processes(), "a reader", reads, bench.server, technique.database, technique.name) as reader:
+        read_before_s = reader.receive()
+        seconds = upsert(technique, bench.server, table, bench.come)
+        found, longest_read_s = reader.ask(None)
+    old, new = (len(bench.there), 0), (len(bench.expected), len(bench.come))
+    seen = collections.Counter(what_was_seen(one, old, new) for one in found)
     values = {
-        "seconds": seconds, "rows_per_s": len(come) / seconds, "read_before_s": read_before_s, "read_s": read_s,
-        **{name: after[name] - before[name] for name in after}, **place.excess(table, len(bench.expected)),
-    }  # fmt: skip
-    return right(values, bench.difference(technique))
-
-
-def watched(bench: Bench, technique: Technique, come: pl.DataFrame) -> dict[str, Any]:
-    """What another process sees that counts the rows for as long as an upsert runs."""
-    place, table = bench.place, bench.fresh(technique)
-    old = (len(bench.there), 0)
-    new = (len(bench.expected), len(come))
-    with reading(place.server, table, final=technique.final) as found:
-        seconds = upsert(technique, place.server, table, come)
-    (looks,) = found
-    seen: collections.Counter[str] = collections.Counter()
-    for one, times in looks.found.items():
-        seen[_state(one, old, new)] += times
-    values = {
-        "seconds": seconds, "read_before_s": looks.before_s, "longest_read_s": looks.longest_s, "reads": seen.total(),
+        "seconds": seconds, "read_before_s": read_before_s, "longest_read_s": longest_read_s,
         "seen": "; ".join(f"{what} {count}" for what, count in seen.most_common()),
     }  # fmt: skip
     return right(values, bench.difference(technique))
 
 
-def _state(found: tuple[int, int], old: tuple[int, int], new: tuple[int, int]) -> str:
-    """What a reader saw, by the rows that it counted and the sum of their marks, of which new ones have 1."""
+def what_was_seen(found: tuple[int, int], old: tuple[int, int], new: tuple[int, int]) -> str:
+    """Name what a reader saw, by the rows that it counted and the sum of their marks, of which new ones have 1."""
     if found in (old, new):
         return "old" if found == old else "new"
     if found[0] < old[0]:
@@ -73,7 +91,7 @@ def _state(found: tuple[int, int], old: tuple[int, int], new: tuple[int, int]) -
 
 
 def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Frames of two writers: of each a third is its own, and the rest has the other's keys, in another order."""
+    """Return frames of two writers: of each a third is its own, and the rest has the other's keys, in another order."""
     first = incoming(there, case, seed, mark=1)
     known = there.join(first, on=KEY, how="anti")
     case = Case(len(known), case.rows // 3, case.share)
@@ -84,38 +102,37 @@ def two_frames(there: pl.DataFrame, case: Case, seed: int) -> tuple[pl.DataFrame
     return first, pl.concat([own, shared]).reverse()
 
 
-def together(bench: Bench, technique: Technique, frames: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, Any]:
-    """Two writers at once: what each was told, and what is there when both were told that all is well."""
-    place, table = bench.place, bench.fresh(technique)
+def together(bench: Bench, technique: Technique, number: int) -> dict[str, Any]:
+    """Two writers at once: return their errors, and what the table has when both have succeeded in the end."""
+    table, frames = bench.fresh(technique), two_frames(bench.there, bench.case, bench.seed + number)
     errors: collections.Counter[str] = collections.Counter()
     barrier = threading.Barrier(len(frames))
 
-    def write(frame: pl.DataFrame) -> int:
-        for retries in range(TRIES):
+    def write(frame: pl.DataFrame) -> None:
+        for tried in range(1, TRIES + 1):
             try:
-                if not retries:
+                if tried == 1:
                     barrier.wait()
-                upsert(technique, place.server, table, frame)
-            except Exception as error:  # noqa: BLE001  whatever a driver raises is what this is about
+                upsert(technique, bench.server, table, frame)
+            except Exception as error:
                 errors[f"{type(error).__module__.partition('.')[0].strip('_')}.{type(error).__name__}"] += 1
-                last = error
+                if tried == TRIES:
+                    raise
             else:
-                return retries
-        raise last
+                return
 
     begin = time.perf_counter()
     with ThreadPoolExecutor(len(frames)) as pool:
-        retries = sum(pool.map(write, frames))
+        list(pool.map(write, frames))
     seconds = time.perf_counter() - begin
     return {
-        "seconds": seconds, "retries": retries,
-        "errors": ", ".join(f"{name} {count}" for name, count in sorted(errors.items())),
-        **outcome(place.tables(technique).content(table), bench.there, frames),
+        "seconds": seconds, "errors": ", ".join(f"{name} {count}" for name, count in sorted(errors.items())),
+        **outcome(as_read(technique, bench.server).content(table), bench.there, frames),
     }  # fmt: skip
 
 
 def outcome(found: pl.DataFrame, there: pl.DataFrame, frames: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, int]:
-    """Of what two writers left: rows that neither would have left so, keys that are there twice, and the mixture."""
+    """Count what two writers left: rows that neither would have left so, keys that are there twice, and the mixture."""
     columns = TABLE.column_names
     first, second = frames
     kept = there.join(pl.concat([first, second]), on=KEY, how="anti")
@@ -132,10 +149,96 @@ def outcome(found: pl.DataFrame, there: pl.DataFrame, frames: tuple[pl.DataFrame
     }
 
 
-def again(bench: Bench, technique: Technique, table: Table, come: pl.DataFrame) -> str:
-    """What comes of sending it again: `right`, or what is wrong then."""
-    try:
-        upsert(technique, bench.place.server, table, come)
-    except Exception as error:  # noqa: BLE001  whatever a driver raises is what this is about
-        return f"refused: {type(error).__name__}"
-    return bench.difference(technique) or "right"
+def sent_twice(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
+    """Send the same frame a second time; raises WrongResultError where the table is then another."""
+    upsert(technique, bench.server, bench.fresh(technique), bench.come, bench.come)
+    return right({}, bench.difference(technique))
+
+
+class TurnsRelay(BreakingRelay):
+    """A relay that also keeps where each message of the client begins: the bytes sent when the server had answered."""
+
+    def __init__(self, *targets: tuple[str, int]) -> None:
+        super().__init__(*targets)
+        self.turns: list[int] = []
+        self._answered = True
+
+    def count(self) -> None:
+        """Count from here."""
+        super().count()
+        self._answered = True
+        self.turns.clear()
+
+    def _lets_through(self, count: int, *, from_client: bool) -> bool:
+        if from_client and self._answered:
+            self.turns.append(self.from_client_bytes)
+        self._answered = not from_client
+        return super()._lets_through(count, from_client=from_client)
+
+    @property
+    def before_the_end(self) -> int:
+        """After how many bytes the last message but one has begun; in their midst where there is one message."""
+        return next((turn + 1 for turn in self.turns[-2:] if turn), self.from_client_bytes // 2)
+
+
+def writes(
+    requests: Connection, server: Server, database: Database, name: str, table: Table, come: pl.DataFrame
+) -> None:
+    """A client that sends a message when it is connected, and another when its upsert is over; begins when asked."""
+    technique = named(database, "write", name)
+    with opened(technique, server) as client:
+        requests.send(None)
+        requests.recv()
+        technique.function(client, table, come)
+    requests.send(None)
+
+
+def killed(bench: Bench, technique: Technique, _: int) -> dict[str, Any]:
+    """Kill the client's process while it sends the last message but one: it can tidy up nothing. Then send it again.
+
+    Returns what was left, and how many tables beside. Raises UnavailableError for a connection that no relay can be put
+    before, RuntimeError where the client was over before it could be killed, and WrongResultError where sending it
+    again does not leave what it should.
+    """
+    with relayed(bench.server, TurnsRelay) as (through, relay):
+        if relay is None:
+            raise UnavailableError("nothing can break a connection that is encrypted, or a socket: connect plainly")
+        table = bench.fresh(technique)
+        with opened(technique, through) as undisturbed:
+            relay.count()
+            technique.function(undisturbed, table, bench.come)
+            after = relay.before_the_end
+        table, held, until = bench.fresh(technique), threading.Event(), threading.Event()
+        arguments = through, technique.database, technique.name, table, bench.come
+        with child(processes(), technique.name, writes, *arguments) as client:
+            client.receive()
+            relay.hold(after, in_client_bytes=True, held=held, until=until)
+            client.tell(None)
+            try:
+                while not held.wait(HELD_SECONDS):
+                    if client.has_answered:
+                        client.receive()
+                        raise RuntimeError(f"{technique.name} was over before it could be killed")
+            finally:
+                client.kill()
+                until.set()
+    wait(bench.tables, table)
+    values = {
+        "left": state_of(as_read(technique, bench.server).content(table), bench.there, bench.expected),
+        "beside": count_beside(bench.tables),
+    }
+    upsert(technique, bench.server, table, bench.come)
+    return right(values, bench.difference(technique))
+
+
+def state_of(found: pl.DataFrame, there: pl.DataFrame, expected: pl.DataFrame) -> str:
+    """Return `nothing` of the frame, `all`, `rows missing`, `rows twice`, or `a part` of it."""
+    columns = found.columns
+    here, before, after = (frame.select(columns).sort(columns) for frame in (found, there, expected))
+    if here.equals(after):
+        return "all"
+    if here.equals(before):
+        return "nothing"
+    if here.select(KEY).n_unique() < len(here):
+        return "rows twice"
+    return "rows missing" if len(before.join(here, on=KEY, how="anti")) else "a part"

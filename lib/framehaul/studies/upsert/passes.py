@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
@@ -12,11 +12,10 @@ from framehaul.bench import store
 from framehaul.bench.store import Status
 from framehaul.studies.upsert import STUDY
 from framehaul.studies.upsert.frames import Case
-from framehaul.techniques import Technique
 from framehaul.techniques.registry import Database, frame_and_driver
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
-type Part = Literal["speed", "reader", "writers", "sent twice", "connection cut", "client killed", "server killed"]
+type Part = Literal["speed", "reader", "writers", "sent twice", "client killed"]
 
 
 @dataclass(frozen=True)
@@ -34,24 +33,11 @@ class Row:
     pass_: int
     seconds: float | None = None
     rows_per_s: float | None = None
-    written_bytes: int | None = None
-    """Of PostgreSQL its log, of ClickHouse all that the server wrote into files."""
-    grown_bytes: int | None = None
-    """By how much the table with its indexes takes more than before."""
-    dead_rows: int | None = None
-    """Of PostgreSQL, what VACUUM would remove; of ClickHouse, rows stored that no reader is to see."""
-    parts: int | None = None
-    """Of ClickHouse: how many parts more than before."""
     read_before_s: float | None = None
-    read_s: float | None = None
-    """A query over the whole table, right after it."""
-    surplus_rows: int | None = None
-    """Of ClickHouse: rows more than there are, for who reads without FINAL."""
-    reads: int | None = None
-    seen: str | None = None
-    """What readers saw meanwhile."""
+    """A reader's query over the whole table, before the upsert."""
     longest_read_s: float | None = None
-    retries: int | None = None
+    seen: str | None = None
+    """What the reader saw meanwhile, each with how often."""
     errors: str | None = None
     lost_rows: int | None = None
     doubled_rows: int | None = None
@@ -61,22 +47,12 @@ class Row:
     """What was there after a failure."""
     beside: int | None = None
     """Tables left beside."""
-    again: str | None = None
-    """What came of sending it again."""
     status: Status = "ok"
     reason: str | None = None
 
 
-def identity_of(run_id: str, part: Part, technique: Technique, case: Case, number: int) -> dict[str, Any]:
-    """The columns that say which pass a row is about."""
-    return {
-        "run_id": run_id, "part": part, "database": technique.database, "technique": technique.name,
-        "label": technique.label, "target_rows": case.target, "rows": case.rows, "share": case.share, "pass_": number,
-    }  # fmt: skip
-
-
 def placed(directory: Path) -> pl.DataFrame:
-    """The timed passes of a results directory as those of techniques, with their tables and what came into them."""
+    """Return the timed passes of a results directory as those of techniques, with their tables and incoming rows."""
     timed = store.read(directory / STUDY.results, Row).filter(part="speed")
     names = {name: frame_and_driver(name) for name in timed["technique"].unique()}
     lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
