@@ -17,7 +17,7 @@ import pytest
 
 from framehaul.servers import relay as relays
 from framehaul.servers.relay import Relay
-from framehaul.studies.faults.wire import BreakingRelay
+from framehaul.studies.faults.wire import Break, BreakingRelay
 
 SECONDS = 10
 """What must come comes sooner."""
@@ -167,21 +167,10 @@ def test_clients_that_say_nothing_and_servers_that_take_nothing_end_with_the_rel
         until.set()
 
 
-def test_a_connection_that_is_held_ends_with_the_relay() -> None:
-    held, never = threading.Event(), threading.Event()
+@pytest.mark.parametrize("kind", ["cut", "swallow", "hold"])
+def test_what_breaks_a_connection_leaves_nothing_when_the_relay_ends_before(kind: Break) -> None:
     with target(echo) as address, BreakingRelay(address) as relay:
-        relay.hold(1, in_client_bytes=True, held=held, until=never)
-        with connected(relay) as client:
-            client.sendall(b"x")
-            assert held.wait(SECONDS)
-    assert relay.struck
-    assert relay.from_server_bytes == 0
-
-
-@pytest.mark.parametrize("kind", ["cut", "swallow"])
-def test_what_breaks_a_connection_leaves_nothing_when_the_relay_ends_before(kind: str) -> None:
-    with target(echo) as address, BreakingRelay(address) as relay:
-        relay.strike("cut" if kind == "cut" else "swallow", 1, in_client_bytes=True)
+        relay.strike(kind, 1, in_client_bytes=True)
         with connected(relay) as client:
             client.sendall(b"x")
             while not relay.struck or (kind == "swallow" and not relay.from_server_bytes):

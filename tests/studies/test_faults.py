@@ -19,7 +19,7 @@ from framehaul.errors import ServerError
 from framehaul.studies.faults import STUDY
 from framehaul.studies.faults.breakable import BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, Fault, kill_under, run_cells, verdict_of
+from framehaul.studies.faults.trial import FAULTS, Cell, Fault, kill_under, run_cells
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database
 from framehaul.techniques.registry import named as technique_named
@@ -190,14 +190,6 @@ def test_a_query_that_fails_midway_raises_and_otherwise_gives_all_rows(
     reading = (Fault("", "read", ""), *faults("query fails"))
     found = verdicts(broken, reader, faults=reading, rows=MANY)
     assert [cell.verdict for cell in found.values()] == ["unaffected", "safe"] or lacks(reader)
-
-
-def test_what_a_fault_comes_to() -> None:
-    write = FAULTS[0]
-    assert verdict_of(write, "part", reported=False) == verdict_of(write, "none", reported=False) == "silent"
-    assert verdict_of(write, "doubled", reported=True) == "doubled"
-    assert verdict_of(write, "none", reported=True) == "safe"
-    assert verdict_of(write, "all", reported=False) == "unaffected"
 
 
 def test_a_path_that_says_nothing_is_found(broken: BreakableServers) -> None:

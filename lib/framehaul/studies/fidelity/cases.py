@@ -240,43 +240,39 @@ def _utc(*texts: str) -> list[dt.datetime]:
     return [dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) for text in texts]
 
 
+def _written(
+    name: str, about: About, content: Mapping[Column, list[Any]], shapes: Mapping[str, Shape], **more: Any
+) -> Case:
+    """A table with these columns and values, and a frame of it in another shape; only writes are tried."""
+    sent = tuple(pa.array(values, column.types.arrow) for column, values in content.items())
+    return Case(name, tuple(content), sent, about=about, directions=("write",), shapes=shapes, **more)
+
+
 def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
     """An ordinary table, and a frame of it that is shaped otherwise."""
-    content: dict[Column, pa.Array] = {
-        Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"]),
-        Column("family", T.TEXT): pa.array(["Ek", "Lund", "Ruiz", "Ek", "Ito"]),
-        Column("amount", T.INT64): pa.array([10, 20, 30, 40, 50], pa.int64()),
-        Column("ratio", T.FLOAT64): pa.array([1.0, 2.0, 3.0, 4.0, 5.0]),
-        Column("flag", T.BOOL, nullable=True): pa.array([True, None, False, True, None]),
-        Column("day", T.DATE): pa.array(_days(*["2026-01-02"] * 3, *["2026-03-29"] * 2)),
-        Column("moment", T.TIMESTAMP): pa.array(_timestamps(*["2026-01-02T03:04:05.678901"] * 5), pa.timestamp("us")),
+    content: dict[Column, list[Any]] = {
+        Column("given", T.TEXT): ["Ana", "Bo", "Ana", "Cy", "Bo"],
+        Column("family", T.TEXT): ["Ek", "Lund", "Ruiz", "Ek", "Ito"],
+        Column("amount", T.INT64): [10, 20, 30, 40, 50],
+        Column("ratio", T.FLOAT64): [1.0, 2.0, 3.0, 4.0, 5.0],
+        Column("flag", T.BOOL, nullable=True): [True, None, False, True, None],
+        Column("day", T.DATE): _days(*["2026-01-02"] * 3, *["2026-03-29"] * 2),
+        Column("moment", T.TIMESTAMP): _timestamps(*["2026-01-02T03:04:05.678901"] * 5),
     }
-    return Case(
-        f"frame: {name}", tuple(content), tuple(content.values()), () if unfit else BOTH,
-        about="frames", directions=("write",), shapes=shapes, unfit=unfit,
-    )  # fmt: skip
+    return _written(f"frame: {name}", "frames", content, shapes, held_by=() if unfit else BOTH, unfit=unfit)
 
 
 def _nested_people(name: str, shapes: Mapping[str, Shape]) -> Case:
     """A table with nested columns, and a frame of it that is shaped otherwise."""
-    numbers = [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]]
-    words = [["a", None], ['{"'], [], [""], ["b", "a"]]
-    places = [{"a": at, "b": text} for at, text in enumerate(["x", None, "'", "", "x"])]
-    pairs = [[("k", 1)], [], [("", None), ("l", 2**63 - 1)], [], [("k", 5)]]
-    deep = [[[1], []], [], [[None]], [[7, 8]], [[], []]]
-    content = {Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"])} | {
-        column: pa.array(values, column.types.arrow)
-        for column, values in zip(NESTED_COLUMNS, (numbers, words, places, pairs, deep), strict=True)
-    }
-    return Case(
-        f"frame: {name}", tuple(content), tuple(content.values()), about="frames", directions=("write",), shapes=shapes
+    values: tuple[list[Any], ...] = (
+        [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]],
+        [["a", None], ['{"'], [], [""], ["b", "a"]],
+        [{"a": at, "b": text} for at, text in enumerate(["x", None, "'", "", "x"])],
+        [[("k", 1)], [], [("", None), ("l", 2**63 - 1)], [], [("k", 5)]],
+        [[[1], []], [], [[None]], [[7, 8]], [[], []]],
     )
-
-
-def _values_of_arrow(name: str, column: Column, values: list[Any], shapes: Mapping[str, Shape]) -> Case:
-    """Values, and a frame that they came into through Arrow."""
-    sent = pa.array(values, column.types.arrow)
-    return Case(f"frame: {name}", (column,), (sent,), about="frames", directions=("write",), shapes=shapes)
+    given = {Column("given", T.TEXT): ["Ana", "Bo", "Ana", "Cy", "Bo"]}
+    return _written(f"frame: {name}", "frames", given | dict(zip(NESTED_COLUMNS, values, strict=True)), shapes)
 
 
 def _appended(
@@ -284,13 +280,11 @@ def _appended(
     numbers: bool = False, missing: bool = False, databases: tuple[Database, ...] = BOTH,
 ) -> Case:  # fmt: skip
     """Rows for a table that fills a column by itself, of which techniques are told where something is `sent` for it."""
-    content: dict[Column, pa.Array] = {} if sent is None else {column: pa.array(sent, column.types.arrow)}
-    content[Column("amount", T.INT32)] = pa.array([10, 20, 30], pa.int32())
-    content[Column("remark", T.TEXT, nullable=True)] = pa.array(["a", None, "c"])
-    return Case(
-        f"append: {name}", tuple(content), tuple(content.values()), about="append", directions=("write",),
-        databases=databases, shapes=without(column.name) if missing else SHAPES["as the table is"],
-        filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
+    content: dict[Column, list[Any]] = {} if sent is None else {column: sent}
+    content |= {Column("amount", T.INT32): [10, 20, 30], Column("remark", T.TEXT, nullable=True): ["a", None, "c"]}
+    return _written(
+        f"append: {name}", "append", content, without(column.name) if missing else SHAPES["as the table is"],
+        databases=databases, filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
     )  # fmt: skip
 
 
@@ -613,11 +607,13 @@ CASES: tuple[Case, ...] = (
          directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
     *(_people(name, shapes) for name, shapes in SHAPES.items()),
     *(_nested_people(name, shapes) for name, shapes in NESTED_SHAPES.items()),
-    *(_values_of_arrow(name, Column("value", T.TEXT, nullable=True), SHORT_AND_LONG, shapes)
+    *(_written(f"frame: {name}", "frames", {Column("value", T.TEXT, nullable=True): SHORT_AND_LONG}, shapes)
       for name, shapes in FROM_ARROW.items()),
-    _values_of_arrow("UUIDs of Arrow", Column("value", T.UUID, nullable=True), [UUID_TEXT, None, UUID_OF_TEXT], UUIDS),
-    _values_of_arrow("lists of UUIDs of Arrow", Column("value", T.LIST, exactly=list_types(T.UUID.value)),
-                     [[UUID_TEXT, None], [], [UUID_OF_TEXT]], UUID_LISTS),
+    _written("frame: UUIDs of Arrow", "frames",
+             {Column("value", T.UUID, nullable=True): [UUID_TEXT, None, UUID_OF_TEXT]}, UUIDS),
+    _written("frame: lists of UUIDs of Arrow", "frames",
+             {Column("value", T.LIST, exactly=list_types(T.UUID.value)): [[UUID_TEXT, None], [], [UUID_OF_TEXT]]},
+             UUID_LISTS),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_APPENDED,
     *_texts_that_are_none(),

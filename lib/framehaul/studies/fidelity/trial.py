@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -209,7 +209,7 @@ class _OfServer:
             ]
             if not left:
                 continue
-            with relayed(place.server, Relay) as (server, relay):
+            with relayed(place.server, _EndingRelay) as (server, relay):
                 path = _Path(technique, server, relay, opens=place.server is self._server)
                 try:
                     for case, cell in left:
@@ -270,10 +270,33 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str
     return "exact", ""
 
 
+class _EndingRelay(Relay):
+    """A relay that ends its connections when nothing comes through them."""
+
+    @contextmanager
+    def patience(self) -> Iterator[threading.Event]:
+        """End connections, while the block lasts, when no byte has come for a while; the event is set then."""
+        silent = threading.Event()
+
+        async def watch() -> None:
+            seen = -1
+            while seen != self.total_bytes:
+                seen = self.total_bytes
+                await asyncio.sleep(PATIENCE_SECONDS)
+            silent.set()
+            self._shut(socket.SHUT_RDWR)
+
+        watching = asyncio.run_coroutine_threadsafe(watch(), self._loop)
+        try:
+            yield silent
+        finally:
+            watching.cancel()
+
+
 class _Path:
     """A technique and its client, which is not used again after an error."""
 
-    def __init__(self, technique: Technique, server: Server, relay: Relay | None, *, opens: bool) -> None:
+    def __init__(self, technique: Technique, server: Server, relay: _EndingRelay | None, *, opens: bool) -> None:
         """`opens` says that its client opens there, and that the server is gone when it does not."""
         self.technique = technique
         self._server, self._relay, self._opens = server, relay, opens
@@ -291,7 +314,7 @@ class _Path:
                 if self._opens:
                     raise
                 return None, f"the client does not open: {describe(error)}"
-        with _ended_when_silent(self._relay) as silent:
+        with self._relay.patience() if self._relay else nullcontext(threading.Event()) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
         if self._relay and raised is not None and raised.startswith("panic"):
             # It came through the driver in the middle of a COPY, for whose end asyncpg's close waits half a minute.
@@ -308,29 +331,6 @@ class _Path:
         with contextlib.suppress(Exception):  # whatever a driver says to that
             async with asyncio.timeout(CLOSING_SECONDS):
                 await self._stack.aclose()
-
-
-@contextmanager
-def _ended_when_silent(relay: Relay | None) -> Iterator[threading.Event]:
-    """End the relay's connections when no byte has come for a while; the event tells that it happened."""
-    over, silent = threading.Event(), threading.Event()
-
-    def watch(relay: Relay) -> None:
-        seen, since = relay.total_bytes, time.monotonic()
-        while not over.wait(0.1):
-            if relay.total_bytes != seen:
-                seen, since = relay.total_bytes, time.monotonic()
-            elif time.monotonic() > since + PATIENCE_SECONDS:
-                silent.set()
-                relay.end_connections()
-
-    with ThreadPoolExecutor(1) as pool:
-        if relay:
-            pool.submit(watch, relay)
-        try:
-            yield silent
-        finally:
-            over.set()
 
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:
