@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 from typing import Any, Literal
 
 import pandas as pd
@@ -38,7 +38,7 @@ from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Direction
 
-type Sent = pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]
+type Sent = Literal["good", "failing", "duplicate"]
 type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent"]
 
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
@@ -47,7 +47,7 @@ FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwI
 SLOW_SECONDS = 2.5
 """For all rows, where the target is to be slow: more than the time-out, less than ClickHouse's limit for one block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
-"""A row as `Frames` makes it."""
+"""A row as `content` makes it."""
 WAITING = 8
 """How many may wait at once."""
 BATCH_ROWS = 1_000
@@ -63,8 +63,8 @@ class Fault:
     name: str
     direction: Direction
     how: str
-    sends: Literal["good", "failing", "duplicate"] = "good"
-    """Which of `Frames` is written."""
+    sends: Sent = "good"
+    """What is written: see `sent`."""
     postgres: str = ""
     clickhouse: str = ""
     """What is done to the target: a statement about `{table}`, and the `{last}` or `{middle}` id."""
@@ -138,52 +138,39 @@ class Unreadable:
     __repr__ = __str__
 
 
-class Frames:
-    """What is sent: rows with ascending ids, made once."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    @cached_property
-    def content(self) -> pa.Table:
-        """All rows, as Arrow."""
-        ids = range(self.rows)
-        arrays = [pa.array(ids, pa.int64()), pa.array([f"row number {at} of many" for at in ids]),
-                  pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
-        return pa.Table.from_arrays(arrays, schema=TABLE.arrow_schema)
-
-    def good(self, kind: str) -> Sent:
-        """All rows."""
-        return _frame(self.content, kind)
-
-    def duplicate(self, kind: str) -> Sent:
-        """The last row has the first one's key."""
-        content = pa.concat_tables([self.content.slice(0, self.rows - 1), self.content.slice(0, 1)])
-        return _frame(content.combine_chunks(), kind)
-
-    def failing(self, kind: str) -> Sent:
-        """Text as Python objects, one of which is unreadable; of batches those before one that does not come."""
-        if kind == "batches":
-            return self._failing_batches()
-        texts: list[object] = self.content.column("label").to_pylist()
-        texts[self.rows * 2 // 3] = Unreadable()
-        frame = _frame(self.content, kind)
-        if isinstance(frame, pl.DataFrame):
-            return frame.with_columns(pl.Series("label", texts, dtype=pl.Object))
-        assert isinstance(frame, pd.DataFrame)
-        return frame.assign(label=pd.Series(texts, dtype=object))
-
-    def _failing_batches(self) -> Iterator[pa.RecordBatch]:
-        """Two thirds of the batches."""
-        yield from self.content.slice(0, self.rows * 2 // 3).to_batches(max_chunksize=BATCH_ROWS)
-        raise SourceError("the source of the data failed")
+@cache
+def content(rows: int) -> pa.Table:
+    """So many rows with ascending ids, as Arrow."""
+    ids = range(rows)
+    arrays = [pa.array(ids, pa.int64()), pa.array([f"row number {at} of many" for at in ids]),
+              pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
+    return pa.Table.from_arrays(arrays, schema=TABLE.arrow_schema)
 
 
-def _frame(content: pa.Table, kind: str) -> Sent:
+def sent(rows: int, kind: str, what: Sent) -> pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]:
+    """A frame of `good` rows, one whose last row has the key of the first, or one that fails two thirds down.
+
+    It fails in a text that is a Python object, and unreadable; of batches with one that does not come.
+    """
+    table, fails_at = content(rows), rows * 2 // 3
+    if what == "duplicate":
+        table = pa.concat_tables([table.slice(0, rows - 1), table.slice(0, 1)]).combine_chunks()
     if kind == "batches":
-        batches: list[pa.RecordBatch] = content.to_batches(max_chunksize=BATCH_ROWS)
-        return batches
-    return to_pandas(content, TABLE) if kind == "pandas" else to_polars(content, TABLE)
+        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=BATCH_ROWS)
+        return _failing(batches[: fails_at // BATCH_ROWS]) if what == "failing" else batches
+    texts: list[object] = table.column("label").to_pylist()
+    texts[fails_at] = Unreadable()
+    if kind == "pandas":
+        rows_of_pandas = to_pandas(table, TABLE)
+        failing = {"label": pd.Series(texts, dtype=object)} if what == "failing" else {}
+        return rows_of_pandas.assign(**failing)
+    failing_texts = [pl.Series("label", texts, dtype=pl.Object)] if what == "failing" else []
+    return to_polars(table, TABLE).with_columns(failing_texts)
+
+
+def _failing(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    raise SourceError("the source of the data failed")
 
 
 def run_cells(
@@ -192,10 +179,9 @@ def run_cells(
 ) -> None:  # fmt: skip
     """Try every technique with every fault of its direction; what an interrupted run has left is not tried again."""
     fill_what_is_read(broken, rows)
-    frames = {database: Frames(number) for database, number in rows.items()}
     paths = []
     for at, technique in enumerate(chosen):
-        path = Path(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), frames[technique.database], trials)
+        path = Path(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), rows[technique.database], trials)
         try:
             path.measure_bytes()
         except UnavailableError as error:
@@ -272,13 +258,13 @@ class Path:
     """One technique, its table, and what happens to it."""
 
     def __init__(
-        self, broken: BreakableServers, technique: Technique, table: Table, frames: Frames, trials: Trials[Cell]
+        self, broken: BreakableServers, technique: Technique, table: Table, rows: int, trials: Trials[Cell]
     ) -> None:
         self.technique = technique
         self.held = threading.Event()
         """Set when the transfer is held, for the server to be killed."""
         self.server_is_back = threading.Event()
-        self._broken, self._table, self._frames, self._trials = broken, table, frames, trials
+        self._broken, self._table, self._rows, self._trials = broken, table, rows, trials
         self._another = table.renamed(f"{table.name}_another")
         self._client_bytes = self._server_bytes = 0
 
@@ -341,7 +327,7 @@ class Path:
         if self.technique.direction == "write":
             rows = self._stored()
         else:
-            rows = "none" if returned is None else "all" if len(returned) == self._frames.rows else "part"
+            rows = "none" if returned is None else "all" if len(returned) == self._rows else "part"
         return replace(
             self._cell(fault), rows=rows, detail=detail, verdict=verdict_of(fault, rows, reported=error is not None)
         )
@@ -358,8 +344,8 @@ class Path:
         """What is written, if anything is; of batches as many rows together as ClickHouse has in a block here."""
         if self.technique.direction == "read":
             return []
-        sent = [getattr(self._frames, fault.sends)(self.technique.frame)]
-        return [*sent, BLOCK_ROWS] if self.technique.frame == "batches" else sent
+        frame = sent(self._rows, self.technique.frame, fault.sends)
+        return [frame, BLOCK_ROWS] if self.technique.frame == "batches" else [frame]
 
     @contextlib.contextmanager
     def _relayed(self) -> Iterator[tuple[Server, BreakingRelay]]:
@@ -375,7 +361,7 @@ class Path:
         """What is read, or the table that is written, made anew with what is wrong with it."""
         if self.technique.direction == "read":
             return FAILING if fault.name == "query fails" else WHOLE
-        table, rows = table or self._table, self._frames.rows
+        table, rows = table or self._table, self._rows
         tables_of(self._server).create(table)
         if change := fault.postgres if self.technique.database == "postgres" else fault.clickhouse:
             name = table.postgres_name  # ClickHouse knows these quotes as well
@@ -394,7 +380,7 @@ class Path:
             return "doubled"
         if right < rows:
             return "changed"
-        return "none" if not rows else "all" if rows == self._frames.rows else "part"
+        return "none" if not rows else "all" if rows == self._rows else "part"
 
 
 def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
@@ -417,7 +403,7 @@ def fill_what_is_read(broken: BreakableServers, rows: dict[str, int]) -> None:
         run_on(server, f"DROP VIEW IF EXISTS {FAILING.postgres_name}")
         tables = tables_of(server)
         tables.create(WHOLE)
-        tables.load(WHOLE, Frames(rows[database]).content)
+        tables.load(WHOLE, content(rows[database]))
         columns, condition = ", ".join(TABLE.column_names), FAILS_IN_LAST_ROW[database].format(last=rows[database] - 1)
         run_on(
             server,
