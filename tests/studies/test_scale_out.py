@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime as dt
 import os
@@ -9,7 +10,9 @@ import pickle
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -151,33 +154,31 @@ class Holding(Relay):
         super().__init__(*targets)
         self.from_client = True
         self.held, self.go_on = threading.Event(), threading.Event()
-        self._here = threading.local()
-        self._once = threading.Lock()
+        self._client: ContextVar[int] = ContextVar("client")
+        self._bytes: Counter[asyncio.Task[Any] | None] = Counter()
         self.process_id = 0
 
     def __exit__(self, *error: Any) -> None:
         self.go_on.set()  # a test that failed meanwhile ends
         super().__exit__(*error)
 
-    def _forward(self, source: Any, sink: Any, *, from_client: bool = False) -> None:
-        self._here.bytes, self._here.port = 0, (source if from_client else sink).getpeername()[1]
-        super()._forward(source, sink, from_client=from_client)
+    async def _serve(self, target: Any, client: Any, to_client: Any) -> None:
+        self._client.set(to_client.get_extra_info("peername")[1])
+        await super()._serve(target, client, to_client)
 
-    def _ends(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The ports of the connection of this thread, as its client has them."""
-        return [((self._here.port,), (port,)) for port in self.ports]
-
-    def _lets_through(self, count: int, *, from_client: bool) -> bool:
-        self._here.bytes += count
-        full = self._here.bytes > HELD_AFTER_BYTES and from_client == self.from_client
-        if full and self._once.acquire(blocking=False):
+    async def _lets_through(self, count: int, *, from_client: bool) -> bool:
+        way = asyncio.current_task()
+        self._bytes[way] += count
+        if self._bytes[way] > HELD_AFTER_BYTES and from_client == self.from_client and not self.process_id:
+            ends = [((self._client.get(),), (port,)) for port in self.ports]
             self.process_id = next(
                 found.pid
                 for found in psutil.net_connections("tcp")
-                if found.pid and (found.laddr[1:], found.raddr[1:]) in self._ends()
+                if found.pid and (found.laddr[1:], found.raddr[1:]) in ends
             )
             self.held.set()
-            self.go_on.wait()
+            while not self.go_on.is_set():  # noqa: ASYNC110  set in another thread
+                await asyncio.sleep(0.01)
         return True
 
 

@@ -30,7 +30,7 @@ CONFIGURATION = """<clickhouse>
   <http_port>{http_port}</http_port>
   <tcp_port>{native_port}</tcp_port>
   <users_config>users.xml</users_config>
-  <default_profile>default</default_profile>{disks}
+  <default_profile>default</default_profile>
 </clickhouse>
 """
 
@@ -95,14 +95,13 @@ NO_SUCH_FLAG = (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno
 class EmbeddedClickHouse:
     """One ClickHouse under `state_dir`; start, watch and stop it.
 
-    `profile` holds further settings of its user; below `disks`, tables may have disks of their own.
+    `profile` holds further settings of its user.
     """
 
     state_dir: Path
     http_port: int
     native_port: int
     profile: Mapping[str, str | int] = field(default_factory=dict)
-    disks: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ClickHouseServer:
@@ -110,14 +109,8 @@ class EmbeddedClickHouse:
         home = self.state_dir / "clickhouse"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         password = password_in(home / "password")
-        write_private(
-            home / "config.xml",
-            CONFIGURATION.format(
-                http_port=self.http_port, native_port=self.native_port,
-                disks=f"<custom_local_disks_base_directory>{self.disks}/</custom_local_disks_base_directory>"
-                if self.disks else "",
-            ),
-        )  # fmt: skip
+        ports = CONFIGURATION.format(http_port=self.http_port, native_port=self.native_port)
+        write_private(home / "config.xml", ports)
         digest = hashlib.sha256(password.encode()).hexdigest()
         users = USERS.format(
             user=USER, password_sha256=digest, profile=_elements(self.profile), hostile=HOSTILE,

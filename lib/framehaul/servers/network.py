@@ -20,10 +20,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from framehaul.errors import ServerError, UnavailableError
+from framehaul.servers.relay import Relay
 from framehaul.servers.secret import write_private
 
 PIECE_BYTES = 1 << 16
@@ -116,32 +116,31 @@ def relaying(*ports: int, made: Certificate | None = None, postgres: int | None 
         yield Relaying(process, dict(zip(ports, listening, strict=True)))
 
 
-class _Relay:
-    """Forwards connections, in the process."""
+class _Network(Relay):
+    """A relay with a delay and a rate, before which its clients may speak TLS."""
 
-    def __init__(self) -> None:
+    def __init__(self, ports: list[int], tls: ssl.SSLContext | None, postgres: int | None) -> None:
+        super().__init__(*(("127.0.0.1", port) for port in ports))
         self.delay_s = self.bytes_per_s = 0.0
-        self.carried_bytes = 0
+        self._tls, self._postgres = tls, postgres
         self._free_at = {True: 0.0, False: 0.0}
 
-    async def serve(
-        self, port: int, tls: ssl.SSLContext | None, client: asyncio.StreamReader, to_client: asyncio.StreamWriter
+    def _tls_of(self, target: tuple[str, int]) -> ssl.SSLContext | None:
+        return None if target[1] == self._postgres else self._tls
+
+    async def _serve(
+        self, target: tuple[str, int], client: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
-        """Forward one connection until it ends; with `tls` its client asks for that in PostgreSQL's way first."""
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, EOFError, ExceptionGroup):
-            stack.callback(to_client.transport.abort)
-            if tls is not None:
+        if self._tls is not None and target[1] == self._postgres:  # its client asks for TLS first
+            try:
                 if await client.readexactly(len(TLS_WANTED)) != TLS_WANTED:
-                    return
+                    raise ConnectionAbortedError
                 to_client.write(TLS_THERE)
-                await to_client.start_tls(tls, ssl_handshake_timeout=HANDSHAKE_SECONDS)
-            server, to_server = await asyncio.open_connection("127.0.0.1", port)
-            stack.callback(to_server.transport.abort)
-            async with asyncio.TaskGroup() as ways:  # where one fails, so does the other
-                ways.create_task(self._forward(client, to_server, from_client=True))
-                ways.create_task(self._forward(server, to_client, from_client=False))
-            to_client.close()
-            await to_client.wait_closed()
+                await to_client.start_tls(self._tls, ssl_handshake_timeout=HANDSHAKE_SECONDS)
+            except (OSError, EOFError):
+                to_client.transport.abort()
+                return
+        await super()._serve(target, client, to_client)
 
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, from_client: bool) -> None:
         on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(WINDOW_BYTES // PIECE_BYTES)
@@ -155,9 +154,7 @@ class _Relay:
                     break
                 sink.write(piece)
                 await sink.drain()
-            if not sink.can_write_eof():  # TLS has no half of a connection: its end is the end
-                raise ConnectionResetError
-            sink.write_eof()
+            self._pass_end(sink)
 
         async with asyncio.TaskGroup() as both:
             both.create_task(send())
@@ -168,7 +165,7 @@ class _Relay:
 
     def _due(self, count: int, *, from_client: bool) -> float:
         """When so many bytes that have just come are on the other side."""
-        self.carried_bytes += count
+        self.total_bytes += count
         leaves = time.perf_counter()
         if self.bytes_per_s:
             leaves = max(leaves, self._free_at[from_client]) + count / self.bytes_per_s
@@ -177,22 +174,19 @@ class _Relay:
 
 
 async def _main(options: str) -> None:
-    relay, wanted, context = _Relay(), json.loads(options), None
+    wanted, context = json.loads(options), None
     if wanted["certificate"]:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(wanted["certificate"])
-    listening = []
-    for port in wanted["ports"]:
-        asks = port == wanted["postgres"]
-        serve = partial(relay.serve, port, context if asks else None)
-        listening.append(await asyncio.start_server(serve, "127.0.0.1", 0, ssl=None if asks else context))
-    print(*(server.sockets[0].getsockname()[1] for server in listening), flush=True)
+    relay = _Network(wanted["ports"], context, wanted["postgres"])
+    await relay.listen()
+    print(*relay.ports, flush=True)
 
     def obey() -> None:
         for line in sys.stdin:
             if line.strip():
                 relay.delay_s, relay.bytes_per_s = map(float, line.split())
-            print(relay.carried_bytes, flush=True)
+            print(relay.total_bytes, flush=True)
 
     await asyncio.to_thread(obey)
     os._exit(0)  # whatever its connections do

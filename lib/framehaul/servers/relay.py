@@ -5,14 +5,16 @@ Wire bytes are counted on the discarded warm-up pass, whose connections run thro
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from framehaul.servers import ClickHouseServer, PostgresServer
 
@@ -21,140 +23,131 @@ CONNECT_SECONDS = 10
 """How long a target may take to accept a connection."""
 GRACE_SECONDS = 1
 """How long what has arrived may take to be passed on when the relay ends."""
-POLL_SECONDS = 0.5
-"""How often a listener looks whether the relay is over: not every system lets it be woken."""
+POLL_SECONDS = 0.05
 
 
 class Relay:
     """Listens on a loopback port of its own for each target `(host, port)` and forwards every connection there.
 
-    When the block ends, what has arrived is counted and passed on; after it no thread and no socket is left.
+    As a context manager it runs in a thread of its own. When the block ends, what has arrived is counted and passed on;
+    after it no thread and no socket is left.
     """
 
     def __init__(self, *targets: tuple[str, int]) -> None:
-        self._listeners = {socket.create_server(("127.0.0.1", 0)): target for target in targets}
-        self.ports: list[int] = [listener.getsockname()[1] for listener in self._listeners]
+        self.ports: list[int] = []
         self.total_bytes = 0
         self.connections = 0
         """How many were accepted so far."""
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._over = threading.Event()
-        self._accepting = [
-            threading.Thread(target=self._accept, args=pair, daemon=True) for pair in self._listeners.items()
-        ]
-        self._serving: list[threading.Thread] = []
+        self._targets = targets
+        self._listeners: list[asyncio.Server] = []
+        self._open: set[asyncio.StreamWriter] = set()
 
     def __enter__(self) -> Self:
-        for thread in self._accepting:
-            thread.start()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._run(self.listen())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        for listener in self._listeners:
-            _end(listener)
-        for thread in self._accepting:
-            thread.join()
+        self._run(self._finish())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the relay's thread, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def end_connections(self) -> None:
+        """End every connection that is open; further ones are forwarded as before."""
+
+        async def end() -> None:
+            self._shut(socket.SHUT_RDWR)
+
+        self._run(end())
+
+    async def listen(self) -> None:
+        """Begin to listen, in the event loop that runs."""
+        for target in self._targets:
+            serve = partial(self._serve, target)
+            listener = await asyncio.start_server(serve, "127.0.0.1", 0, limit=CHUNK_BYTES, ssl=self._tls_of(target))
+            self._listeners.append(listener)
+            self.ports.append(listener.sockets[0].getsockname()[1])
+
+    async def _finish(self) -> None:
+        for listener in self._listeners:  # which is closed when all that it has accepted is served
+            for sock in listener.sockets:
+                self._loop.remove_reader(sock)
+        left, deadline = self._working(), self._loop.time() + GRACE_SECONDS
+        while left and self._loop.time() < deadline:
+            self._shut(socket.SHUT_RD)  # also of what was accepted just now
+            await asyncio.wait(left, timeout=POLL_SECONDS)
+            left = self._working()
+        for task in left:  # of those whose other side takes nothing any more
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
-        self.end_connections(socket.SHUT_RD)
-        deadline = time.monotonic() + GRACE_SECONDS
-        for thread in self._serving:
-            thread.join(max(0, deadline - time.monotonic()))
-        self.end_connections()  # of those whose other side takes nothing any more
-        for thread in self._serving:
-            thread.join()
+        await asyncio.sleep(0)  # for sockets to be closed
 
-    def _listener_of(self, client: socket.socket) -> int:
-        """Which of the targets a client came for."""
-        return self.ports.index(client.getsockname()[1])
+    @staticmethod
+    def _working() -> set[asyncio.Task[Any]]:
+        return asyncio.all_tasks() - {asyncio.current_task()}
 
-    def end_connections(self, how: int = socket.SHUT_RDWR) -> None:
-        """End every connection that is open; further ones are forwarded as before."""
-        with self._lock:  # none of them is closed meanwhile, and its number given to another
-            for connection in self._open:
-                _end(connection, how)
+    def _shut(self, how: int) -> None:
+        for connection in self._open:
+            with contextlib.suppress(OSError):  # it has ended already
+                connection.get_extra_info("socket").shutdown(how)
 
-    def _accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
-        listener.settimeout(POLL_SECONDS)
-        while not self._over.is_set():
-            try:
-                client, _ = listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:  # the relay is over; or there is no file descriptor left, for now
-                self._over.wait(POLL_SECONDS)
-                continue
-            with self._lock:
-                self.connections += 1  # before anybody is answered
-            thread = threading.Thread(target=self._serve, args=(client, target), daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads are to be had
-                client.close()
-                continue
-            with self._lock:
-                self._serving = [*filter(threading.Thread.is_alive, self._serving), thread]
+    def _tls_of(self, target: tuple[str, int]) -> ssl.SSLContext | None:  # noqa: ARG002  for relays that have TLS
+        """With what clients of a target speak TLS from their first byte on."""
+        return None
 
-    def _serve(self, client: socket.socket, target: tuple[str, int]) -> None:
+    async def _serve(
+        self, target: tuple[str, int], client: asyncio.StreamReader, to_client: asyncio.StreamWriter
+    ) -> None:
         """Forward both ways until both have ended; the client of a target that is not there sees its own end."""
-        with (
-            self._kept(client),
-            contextlib.suppress(OSError),
-            self._kept(socket.create_connection(target, CONNECT_SECONDS)) as server,
-        ):
-            server.settimeout(None)
-            for connection in (client, server):
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._over.is_set():  # and nobody ends what was opened after that
-                return
-            back = threading.Thread(target=self._forward, args=(server, client), daemon=True)
-            back.start()
-            try:
-                self._forward(client, server, from_client=True)
-            finally:
-                back.join()
+        self.connections += 1  # before anybody is answered
+        with self._kept(to_client), contextlib.suppress(OSError, asyncio.CancelledError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                server, to_server = await asyncio.open_connection(*target, limit=CHUNK_BYTES)
+            with self._kept(to_server):
+                async with asyncio.TaskGroup() as ways:  # where one fails, so does the other
+                    ways.create_task(self._forward(client, to_server, from_client=True))
+                    ways.create_task(self._forward(server, to_client, from_client=False))
+                for sink in (to_client, to_server):
+                    sink.close()
+                    await sink.wait_closed()
 
     @contextmanager
-    def _kept(self, connection: socket.socket) -> Iterator[socket.socket]:
-        """The connection among those that are open, for as long as the block lasts; then it is closed."""
-        with connection:
-            with self._lock:
-                self._open.add(connection)
-            try:
-                yield connection
-            finally:
-                with self._lock:
-                    self._open.remove(connection)
-
-    def _forward(self, source: socket.socket, sink: socket.socket, *, from_client: bool = False) -> None:
+    def _kept(self, connection: asyncio.StreamWriter) -> Iterator[None]:
+        """The connection is among those that are open, for as long as the block lasts; then it is closed."""
+        self._open.add(connection)
         try:
-            buffer = memoryview(bytearray(CHUNK_BYTES))
-            while count := self._receive(source, buffer, from_client=from_client):
-                with self._lock:
-                    self.total_bytes += count
-                if self._lets_through(count, from_client=from_client):
-                    sink.sendall(buffer[:count])
-            self._pass_end(sink)
-        except BaseException as error:
-            _end(source)  # either side is gone: so is the connection
-            _end(sink)
-            if not isinstance(error, OSError):
-                raise
+            yield
+        finally:
+            self._open.discard(connection)
+            connection.transport.abort()
 
-    def _receive(self, source: socket.socket, buffer: memoryview, *, from_client: bool) -> int:  # noqa: ARG002  as below
-        """How many bytes have come into the buffer; none where one side has sent its last."""
-        return source.recv_into(buffer)
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, from_client: bool) -> None:
+        while piece := await source.read(CHUNK_BYTES):
+            self.total_bytes += len(piece)
+            if await self._lets_through(len(piece), from_client=from_client):
+                sink.write(piece)
+                await sink.drain()
+        self._pass_end(sink)
 
-    def _pass_end(self, sink: socket.socket) -> None:
+    def _pass_end(self, sink: asyncio.StreamWriter) -> None:
         """Tell one side that the other has sent its last."""
-        sink.shutdown(socket.SHUT_WR)
+        if not sink.can_write_eof():  # TLS has no half of a connection: its end is the end
+            raise ConnectionResetError
+        sink.write_eof()
 
-    def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  for relays that interfere
-        """Whether these bytes go on; raises OSError to cut the connection."""
+    async def _lets_through(self, count: int, *, from_client: bool) -> bool:  # noqa: ARG002  for relays that interfere
+        """Whether so many bytes go on; raises OSError to cut the connection."""
         return True
 
 
@@ -177,9 +170,3 @@ def relayed[R: Relay](
     else:
         with kind((server.host, server.http_port), (server.host, server.native_port)) as relay:
             yield server.through(*relay.ports), relay
-
-
-def _end(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
-    """Wake whoever waits on the connection; its owner closes it."""
-    with contextlib.suppress(OSError):  # it has ended already, or is a listener, which not every system shuts down
-        connection.shutdown(how)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +14,6 @@ import psutil
 import psycopg
 
 from framehaul.data.schema import Column, ColumnType, Table
-from framehaul.errors import ServerError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.clickhouse import EmbeddedClickHouse
 from framehaul.servers.ports import choose_port
@@ -41,11 +37,6 @@ SMALL_BLOCKS = {
     "max_block_size": BLOCK_ROWS, "max_threads": 1,
 }  # fmt: skip
 TIMEOUT_SECONDS = 2
-SMALL_TABLESPACE = "framehaul_small"
-"""On the small file system."""
-FULL_DISK_KIB = 384
-UNMOUNT = 'read -r _; umount -l "$0"'
-"""For a shell that reads until whoever started it closes its input, or is gone."""
 
 
 @dataclass
@@ -55,8 +46,6 @@ class BreakableServers:
     postgres_process: EmbeddedPostgres
     clickhouse_process: EmbeddedClickHouse
     servers: Servers
-    small_disk: Path | None
-    """A file system with room for less than the study's rows, where this machine lets us make one."""
 
     def kill(self, *databases: str) -> None:
         """Kill the servers as a crash would: nobody is told, nothing is written."""
@@ -92,36 +81,15 @@ def breakable(extensions: Path | None = None) -> Iterator[BreakableServers]:
     home = Path(tempfile.mkdtemp(prefix="framehaul-faults-"))
     home.chmod(0o711)  # PostgreSQL's own account passes through
     try:
-        with _small_disk(home / "small") as disk:
-            postgres = EmbeddedPostgres(home, choose_port(None, ""), extensions)
-            clickhouse = EmbeddedClickHouse(
-                home, choose_port(None, ""), choose_port(None, ""), profile=SMALL_BLOCKS, disks=disk
-            )
-            try:
-                servers = Servers(postgres.start(), clickhouse.start(), "embedded")
-                yield BreakableServers(postgres, clickhouse, servers, disk)
-            finally:
-                postgres.stop()
-                clickhouse.stop()
+        postgres = EmbeddedPostgres(home, choose_port(None, ""), extensions)
+        clickhouse = EmbeddedClickHouse(home, choose_port(None, ""), choose_port(None, ""), profile=SMALL_BLOCKS)
+        try:
+            yield BreakableServers(postgres, clickhouse, Servers(postgres.start(), clickhouse.start(), "embedded"))
+        finally:
+            postgres.stop()
+            clickhouse.stop()
     finally:
         remove(home)
-
-
-@contextmanager
-def _small_disk(directory: Path) -> Iterator[Path | None]:
-    """A small file system there; None where that is not allowed. It goes when this process does, however that ends."""
-    directory.mkdir(mode=0o711)
-    options = f"size={FULL_DISK_KIB}k,mode=0711"
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
-        yield None
-        return
-    with subprocess.Popen(
-        ["/bin/sh", "-c", UNMOUNT, directory], stdin=subprocess.PIPE, start_new_session=True
-    ) as watchdog:  # leaving the block closes its input and waits for it
-        yield directory
-    if watchdog.returncode:
-        raise ServerError(f"cannot unmount {directory}; run umount {directory} by hand")
 
 
 def run_on(server: Server, *statements: str) -> list[Any]:

@@ -7,13 +7,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from inspect import getsource
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import polars as pl
-from IPython.display import SVG, Code, Markdown
+from IPython.display import SVG
 
 from framehaul.bench import store
 from framehaul.bench.environment import server_versions
@@ -23,12 +21,10 @@ from framehaul.reporting.charts import Outcome, outcome_map
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
 from framehaul.settings import Settings
-from framehaul.studies.ablations import study as ablations
 from framehaul.studies.faults import STUDY
-from framehaul.studies.faults.breakable import BOTH, BreakableServers, breakable
+from framehaul.studies.faults.breakable import BOTH, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
-from framehaul.studies.faults.trial import FAULTS, Cell, kill_under, run_cells
-from framehaul.studies.transfers.study import read_all
+from framehaul.studies.faults.trial import FAULTS, Cell, run_cells
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES
 
@@ -39,10 +35,7 @@ VERDICTS = {
     "partial": Outcome("#E69F00", "p", "error reported, a part committed"),
     "doubled": Outcome("#D55E00", "d", "rows are there twice"),
     "silent": Outcome("#882255", "!", "no error, and rows are missing or changed"),
-    "hangs": Outcome("#332288", "h", "waits for an answer that does not come"),
 }
-SAFE_WAYS = ("all or nothing", "idempotent")
-"""Of the ablations: what each safe way changes."""
 
 
 def run(*, hold: int, tried: str = "all") -> Report:
@@ -97,45 +90,14 @@ def answer_text(cells: pl.DataFrame) -> str:
     return bullets(points)
 
 
-def usable_table(cells: pl.DataFrame) -> Listing:
-    """After which errors the same client could go on, and who could not."""
-    lost = pl.col("technique").filter(usable="no")
-    after = cells.filter(pl.col("usable") != "").group_by("database", "direction", "fault", maintain_order=True)
-    columns = [
-        words("after", of_fault),
-        words("client could go on", lambda row: f"{row['tried'] - len(row['lost'])} of {row['tried']}"),
-        words("a new one is needed by", lambda row: ", ".join(f"`{name}`" for name in row["lost"])),
-    ]
-    return Listing(columns, after.agg(tried=pl.len(), lost=lost))
-
-
-def recovery_table(recovery: Mapping[str, list[int]]) -> Listing:
-    """Acknowledged rows before, and rows after both servers were killed."""
-    rows = [{"database": name, "before": before, "after": after} for name, (before, after) in recovery.items()]
-    return Listing(
-        [
-            words("server", lambda row: DATABASES[row["database"]]),
-            Column("rows acknowledged", "before", "{:,}"),
-            Column("of them there after kill and recovery", "after", "{:,}"),
-        ],
-        rows,
-    )
-
-
 def held_table(held: list[dict[str, Any]]) -> Listing:
     """What came of the loads."""
     columns = [
-        words("server", lambda row: DATABASES[row["database"]]),
-        words("load", lambda row: "{seconds:.0f} s, {writers} writers, {readers} readers".format(**row)),
-        words("written", lambda row: "{frames_written:,} frames, {rows_written:,} rows".format(**row)),
-        Column("rows found beyond those", lambda row: row["rows_found"] - row["rows_written"], "{:+,}"),
-        Column("doubled", lambda row: row["rows_found"] - row["ids_found"], "{:,}"),
-        words("sum of ids", lambda row: "equal" if row["sum_found_is_sum_sent"] else "different"),
-        words("frames read", lambda row: "{frames_read:,}, {frames_read_wrong:,} of them wrong".format(**row)),
-        words(
-            "client memory", lambda row: f"{row['first_rss_bytes'] / 1e6:.0f} to {row['last_rss_bytes'] / 1e6:.0f} MB"
-        ),
-    ]
+        words("server", lambda row: DATABASES[row["database"]]), Column("seconds", "seconds", "{:.0f}"),
+        Column("frames written", "frames_written", "{:,}"), Column("rows written", "rows_written", "{:,}"),
+        Column("rows lost", "rows_lost", "{:,}"), Column("rows too many", "rows_more", "{:,}"),
+        Column("frames read", "frames_read", "{:,}"), Column("of them wrong", "frames_read_wrong", "{:,}"),
+    ]  # fmt: skip
     return Listing(columns, held)
 
 
@@ -143,7 +105,7 @@ def details_table(cells: pl.DataFrame, database: str, direction: str) -> Listing
     """Every cell of a direction: verdict, rows, what was said."""
     columns = [
         words("technique", "label"), words("fault", "fault"), words("verdict", "verdict"),
-        words("rows afterwards", "rows"), words("client usable", "usable"), words("what was said", "detail"),
+        words("rows afterwards", "rows"), words("what was said", "detail"),
     ]  # fmt: skip
     return Listing(columns, cells.filter(database=database, direction=direction))
 
@@ -154,7 +116,6 @@ class Report(Shown):
     study = STUDY
     answer = view(answer_text)
     counts = view(counts_table)
-    usable = view(usable_table)
     details = view(details_table)
 
     def chart(self, database: str, direction: str) -> SVG:
@@ -170,22 +131,15 @@ class Report(Shown):
         columns = [words("direction", "direction"), words("fault", "name"), words("how it is made", "how")]
         return Listing(columns, map(vars, FAULTS))
 
-    def code(self) -> Code:
-        """How one of them is made: the servers are killed under every transfer."""
-        parts = kill_under, BreakableServers.kill
-        return Code("\n\n".join(dedent(getsource(part)) for part in parts), language="python")
-
-    def price(self) -> Listing | Markdown:
-        """What the safe ways into ClickHouse cost in speed, from the results of the notebook that measures it."""
-        ratios = ablations.ratios(read_all(self.figures.with_name("results")))
-        safe = ratios.filter(pl.col("what").is_in(SAFE_WAYS)) if len(ratios) else ratios
-        if safe.is_empty():
-            return Markdown("Notebook 03 measures what the safe ways cost; it was not run here yet.")
-        return ablations.ablations_table(safe)
-
     def recovery(self) -> Listing:
-        """Whether acknowledged rows outlived the death of both servers."""
-        return recovery_table(self.run_metadata["recovery"])
+        """The rows that were acknowledged before both servers were killed, and those that are there afterwards."""
+        columns = [
+            words("server", lambda row: DATABASES[row["database"]]),
+            Column("rows acknowledged", "before", "{:,}"),
+            Column("of them there after kill and recovery", "after", "{:,}"),
+        ]
+        found = self.run_metadata["recovery"].items()
+        return Listing(columns, [{"database": name, "before": rows[0], "after": rows[1]} for name, rows in found])
 
     def held(self) -> Listing:
         """What came of the load that was held."""
@@ -208,4 +162,4 @@ def _expected(chosen: Sequence[Technique]) -> int:
 
 def patience(values: Mapping[str, Any]) -> int:
     """For how many seconds more a cell may take: the load is held, and servers that were killed start anew."""
-    return int(values.get("hold", 0)) + 3 * _expected(chosen_techniques(values.get("tried", "all")))
+    return int(values.get("hold", 0)) + 4 * _expected(chosen_techniques(values.get("tried", "all")))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 from typing import Any, Literal
 
 import pandas as pd
@@ -18,11 +17,10 @@ import polars as pl
 import pyarrow as pa
 
 from framehaul.bench.measure import attempted, called, opened, quiet_drivers
-from framehaul.bench.passes import describe
 from framehaul.bench.recording import which
 from framehaul.bench.trials import Trials, Tried
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import Column, ColumnType, Table, quote_clickhouse_text, quote_postgres
+from framehaul.data.schema import Table, quote_postgres
 from framehaul.errors import UnavailableError
 from framehaul.servers import Server
 from framehaul.servers.relay import relayed
@@ -30,41 +28,30 @@ from framehaul.servers.tables import tables_of
 from framehaul.studies.faults.breakable import (
     BLOCK_ROWS,
     BOTH,
-    SMALL_TABLESPACE,
     TABLE,
     TIMEOUT_SECONDS,
     BreakableServers,
     numbers,
     run_on,
 )
-from framehaul.studies.faults.wire import Break, BreakingRelay, Forget
+from framehaul.studies.faults.wire import Break, BreakingRelay
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import Direction
 
-type Sent = pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]
-type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent", "hangs"]
+type Sent = Literal["good", "failing", "duplicate"]
+type Verdict = Literal["safe", "unaffected", "stored", "partial", "doubled", "silent"]
 
-CHANGING = replace(TABLE, columns=(*TABLE.columns, Column("note", ColumnType.TEXT, nullable=True)))
-"""What record batches are written to: in their last one comes the first NULL."""
 WHOLE, FAILING = TABLE.renamed("framehaul_faults_whole"), TABLE.renamed("framehaul_faults_failing")
 FAILS_IN_LAST_ROW = {"postgres": "1 / ({last} - id) >= 0", "clickhouse": "throwIf(id = {last}) = 0"}
 """A condition that holds for every row but the last, where it raises an error."""
 SLOW_SECONDS = 2.5
 """For all rows, where the target is to be slow: more than the time-out, less than ClickHouse's limit for one block."""
 AS_SENT = "label = concat('row number ', id, ' of many') AND value = id / 8.0"
-"""A row as `Frames` makes it."""
-NOTE_AS_SENT = "coalesce(note = concat('note ', id % 7), id >= {first_null})"
-"""The same of the column that record batches have beside the others."""
+"""A row as `content` makes it."""
 WAITING = 8
 """How many may wait at once."""
 BATCH_ROWS = 1_000
 """Of a record batch, where those are sent."""
-IDLE_SECONDS = 0.2
-"""After so long a connection is given up on the way. Load balancers wait for minutes; what follows is the same."""
-NOTICE_SECONDS = 0.05
-"""For the event loop of a client to see that its connection has ended."""
-HANG_SECONDS = 2
-"""How long nothing may come before a client is said to wait for an answer that does not come."""
 ROWS = {"postgres": 6_000, "clickhouse": 200_000}
 """Rows of a trial: for ClickHouse, several of its blocks, and of the batches of any client: half as many look safe."""
 
@@ -76,33 +63,23 @@ class Fault:
     name: str
     direction: Direction
     how: str
-    sends: Literal["good", "failing", "duplicate"] = "good"
-    """Which of `Frames` is written."""
+    sends: Sent = "good"
+    """What is written: see `sent`."""
     postgres: str = ""
     clickhouse: str = ""
-    """What is done to the target: a statement about `{table}`, its `{key}`, and the `{last}` or `{middle}` id."""
+    """What is done to the target: a statement about `{table}`, and the `{last}` or `{middle}` id."""
     strikes: Break | None = None
     """What happens to the connection,"""
     after: tuple[float, ...] = (0.0,)
     """after this share of the bytes; after the next, where a pass turns out to have fewer bytes."""
-    idles: Forget | None = None
-    """What happens to a connection that is used, idle, and used again."""
+    idles: bool = False
+    """Whether the connection is used, reset while it is idle, and used again."""
     waits: bool = False
     """Most of what happens is waiting."""
 
 
 NO_FAULT = Fault("", "write", "")
-
-
-def _idle(direction: Direction) -> tuple[Fault, Fault]:
-    how = f"between two transfers the connection is idle for {IDLE_SECONDS} s, and a load balancer "
-    return (
-        Fault("idle, then reset", direction, f"{how}resets it", idles="reset", waits=True),
-        Fault("idle, then dropped", direction, f"{how}drops it: it leads nowhere, and nobody is told", idles="drop",
-              waits=True),
-    )  # fmt: skip
-
-
+IDLE_RESET = "between two transfers the connection is idle, and a load balancer resets it"
 FAULTS = (
     Fault("source fails", "write", sends="failing",
           how="a value of the frame, two thirds down, cannot be turned into text; or the batch there does not come"),
@@ -114,9 +91,6 @@ FAULTS = (
           postgres="CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW WHEN (NEW.id = {middle}) "
                    "EXECUTE FUNCTION framehaul_wait()",
           clickhouse="ALTER TABLE {table} ADD CONSTRAINT slow CHECK sleepEachRow({seconds:.9f}) = 0"),
-    Fault("disk full", "write", "the target lies on a file system that has room for a part of the rows",
-          postgres=f"ALTER TABLE {{table}} SET TABLESPACE {SMALL_TABLESPACE}; "
-                   f"ALTER INDEX {{key}} SET TABLESPACE {SMALL_TABLESPACE}"),
     Fault("connection cut", "write", "the connection ends after nine tenths of the bytes",
           strikes="cut", after=(0.9, 0.7), waits=True),
     Fault("server killed", "write", "the server is killed after nine tenths of the bytes, and started again",
@@ -125,13 +99,13 @@ FAULTS = (
     Fault("answer lost, tried again", "write",
           "the server has everything, its answer is lost, it is written again",
           strikes="swallow", after=(0.99, 0.9, 0.7), waits=True),
-    *_idle("write"),
+    Fault("idle, then reset", "write", IDLE_RESET, idles=True, waits=True),
     Fault("query fails", "read", "the last row raises an error on the server"),
     Fault("connection cut", "read", "the connection ends after half of the bytes",
           strikes="cut", after=(0.5, 0.3), waits=True),
     Fault("server killed", "read", "the server is killed when half of the bytes have gone out",
           strikes="hold", after=(0.5,)),
-    *_idle("read"),
+    Fault("idle, then reset", "read", IDLE_RESET, idles=True, waits=True),
 )  # fmt: skip
 
 
@@ -143,8 +117,6 @@ class Cell(Tried):
     verdict: Verdict | Literal[""] = ""
     rows: str = ""
     """Afterwards: `none`, `all`, `part`, `doubled` or `changed`; for a read, of the frame."""
-    usable: str = ""
-    """Whether the same client could do its work afterwards: `yes` or `no`; empty when there was no error."""
     detail: str = ""
 
     @property
@@ -166,82 +138,39 @@ class Unreadable:
     __repr__ = __str__
 
 
-class Frames:
-    """What is sent: rows with ascending ids, made once."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    @cached_property
-    def content(self) -> pa.Table:
-        """All rows, as Arrow."""
-        ids = range(self.rows)
-        arrays = [pa.array(ids, pa.int64()), pa.array([f"row number {at} of many" for at in ids]),
-                  pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
-        return pa.Table.from_arrays(arrays, schema=TABLE.arrow_schema)
-
-    def good(self, kind: str) -> Sent:
-        """All rows."""
-        return _frame(self.content, kind)
-
-    def duplicate(self, kind: str) -> Sent:
-        """The last row has the first one's key."""
-        content = pa.concat_tables([self.content.slice(0, self.rows - 1), self.content.slice(0, 1)])
-        return _frame(content.combine_chunks(), kind)
-
-    def failing(self, kind: str) -> Sent:
-        """Text as Python objects, one of which is unreadable; of batches those before one that does not come."""
-        if kind == "batches":
-            return self._failing_batches()
-        texts: list[object] = self.content.column("label").to_pylist()
-        texts[self.rows * 2 // 3] = Unreadable()
-        frame = _frame(self.content, kind)
-        if isinstance(frame, pl.DataFrame):
-            return frame.with_columns(pl.Series("label", texts, dtype=pl.Object))
-        assert isinstance(frame, pd.DataFrame)
-        return frame.assign(label=pd.Series(texts, dtype=object))
-
-    def _failing_batches(self) -> Iterator[pa.RecordBatch]:
-        """Two thirds of the batches."""
-        yield from changing_batches(self.content.slice(0, self.rows * 2 // 3), first_null=self.rows - BATCH_ROWS)
-        raise SourceError("the source of the data failed")
+@cache
+def content(rows: int) -> pa.Table:
+    """So many rows with ascending ids, as Arrow."""
+    ids = range(rows)
+    arrays = [pa.array(ids, pa.int64()), pa.array([f"row number {at} of many" for at in ids]),
+              pa.array([at / 8 for at in ids], pa.float64())]  # fmt: skip
+    return pa.Table.from_arrays(arrays, schema=TABLE.arrow_schema)
 
 
-def _frame(content: pa.Table, kind: str) -> Sent:
-    if kind == "batches":
-        return changing_batches(content, first_null=content.num_rows - BATCH_ROWS)
-    return to_pandas(content, TABLE) if kind == "pandas" else to_polars(content, TABLE)
+def sent(rows: int, kind: str, what: Sent) -> pl.DataFrame | pd.DataFrame | Iterable[pa.RecordBatch]:
+    """A frame of `good` rows, one whose last row has the key of the first, or one that fails two thirds down.
 
-
-TEXTS: tuple[pa.DataType, ...] = (
-    pa.string(), pa.dictionary(pa.int8(), pa.string()), pa.large_string(), pa.dictionary(pa.int32(), pa.large_string()),
-    pa.string_view(),
-)  # fmt: skip
-"""How text is laid out in one batch after the other."""
-
-
-def changing_batches(content: pa.Table, first_null: int) -> list[pa.RecordBatch]:
-    """Rows as record batches, whose texts are laid out otherwise in each, with dictionaries of its own; one is empty.
-
-    Notes are NULL from the id `first_null` on, which is that of the last batch.
+    It fails in a text that is a Python object, and unreadable; of batches with one that does not come.
     """
-    batches = []
-    for at, batch in enumerate(content.to_batches(max_chunksize=BATCH_ROWS)):
-        ids = batch.column("id").to_pylist()
-        notes = pa.array([None if one >= first_null else f"note {one % 7}" for one in ids], pa.string())
-        columns = [batch.column("id"), _laid_out(batch.column("label"), at), batch.column("value"),
-                   _laid_out(notes, at + 1)]  # fmt: skip
-        batches.append(pa.RecordBatch.from_arrays(columns, CHANGING.column_names))
-    return [*batches[:1], batches[0].slice(0, 0), *batches[1:]]
+    table, fails_at = content(rows), rows * 2 // 3
+    if what == "duplicate":
+        table = pa.concat_tables([table.slice(0, rows - 1), table.slice(0, 1)]).combine_chunks()
+    if kind == "batches":
+        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=BATCH_ROWS)
+        return _failing(batches[: fails_at // BATCH_ROWS]) if what == "failing" else batches
+    texts: list[object] = table.column("label").to_pylist()
+    texts[fails_at] = Unreadable()
+    if kind == "pandas":
+        rows_of_pandas = to_pandas(table, TABLE)
+        failing = {"label": pd.Series(texts, dtype=object)} if what == "failing" else {}
+        return rows_of_pandas.assign(**failing)
+    failing_texts = [pl.Series("label", texts, dtype=pl.Object)] if what == "failing" else []
+    return to_polars(table, TABLE).with_columns(failing_texts)
 
 
-def _laid_out(texts: pa.Array, at: int) -> pa.Array:
-    kind = TEXTS[at % len(TEXTS)]
-    if not pa.types.is_dictionary(kind):
-        return texts.cast(kind)
-    whole = texts.cast(kind.value_type).dictionary_encode()
-    fits = len(whole.dictionary) <= 2 ** (kind.index_type.bit_width - 1)
-    return pa.DictionaryArray.from_arrays(whole.indices.cast(kind.index_type if fits else pa.int32()), whole.dictionary)
+def _failing(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    raise SourceError("the source of the data failed")
 
 
 def run_cells(
@@ -250,11 +179,9 @@ def run_cells(
 ) -> None:  # fmt: skip
     """Try every technique with every fault of its direction; what an interrupted run has left is not tried again."""
     fill_what_is_read(broken, rows)
-    frames = {database: Frames(number) for database, number in rows.items()}
     paths = []
     for at, technique in enumerate(chosen):
-        written = CHANGING if technique.frame == "batches" else TABLE
-        path = Path(broken, technique, written.renamed(f"{TABLE.name}_{at}"), frames[technique.database], trials)
+        path = Path(broken, technique, TABLE.renamed(f"{TABLE.name}_{at}"), rows[technique.database], trials)
         try:
             path.measure_bytes()
         except UnavailableError as error:
@@ -262,10 +189,7 @@ def run_cells(
         else:
             paths.append(path)
     for fault in faults:
-        affected = [path for path in paths if path.is_left(fault)]
-        if fault.name == "disk full" and broken.small_disk is None:
-            trials.unavailable[fault.name] = "making a file system takes root"
-        elif affected:
+        if affected := [path for path in paths if path.is_left(fault)]:
             with prepared(broken, fault), quiet_drivers():
                 if fault.strikes == "hold":
                     kill_under(broken, affected, fault)
@@ -274,20 +198,19 @@ def run_cells(
 
 
 def strike_each(paths: list[Path], fault: Fault, stop: threading.Event) -> None:
-    """Let the fault happen to one technique after the other, on both servers at once: they do not meet."""
+    """Let the fault happen to one technique after the other on each server, to several where all of them wait."""
+    of_servers = [[path for path in paths if path.technique.database == database] for database in BOTH]
+    lines = [[path] for path in paths] if fault.waits else of_servers
 
-    def run(path: Path) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        path.meet(fault)
+    def run(line: list[Path]) -> None:
+        for path in line:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            path.meet(fault)
 
-    # Where most of what happens is waiting, several may wait at once.
-    workers = WAITING if fault.waits else 1
-    with ThreadPoolExecutor(workers) as postgres, ThreadPoolExecutor(workers) as clickhouse:
-        pools = {"postgres": postgres, "clickhouse": clickhouse}
-        running = [pools[path.technique.database].submit(run, path) for path in paths]
-        done, _ = wait(running, return_when=FIRST_EXCEPTION)
-        for future in running:
+    with ThreadPoolExecutor(WAITING) as pool:
+        done, left = wait([pool.submit(run, line) for line in lines], return_when=FIRST_EXCEPTION)
+        for future in left:
             future.cancel()  # where one has failed
     for future in done:
         future.result()
@@ -296,30 +219,22 @@ def strike_each(paths: list[Path], fault: Fault, stop: threading.Event) -> None:
 @contextlib.contextmanager
 def prepared(broken: BreakableServers, fault: Fault) -> Iterator[None]:
     """The servers with what a fault needs of them."""
-    postgres = broken.servers.postgres
-    if fault.name == "time-out":
-        broken.start("clickhouse", max_execution_time=TIMEOUT_SECONDS)
-        role = quote_postgres(postgres.user)
-        run_on(
-            postgres,
-            "CREATE OR REPLACE FUNCTION framehaul_wait() RETURNS trigger LANGUAGE plpgsql AS "
-            "'BEGIN PERFORM pg_sleep(600); RETURN NEW; END'",
-            f"ALTER ROLE {role} SET statement_timeout = '{TIMEOUT_SECONDS}s'",
-        )
-        try:
-            yield
-        finally:
-            run_on(postgres, f"ALTER ROLE {role} RESET statement_timeout")
-            broken.start("clickhouse")
-    elif fault.name == "disk full":
-        assert broken.small_disk is not None
-        tablespace = broken.small_disk / "postgres"
-        broken.postgres_process.own(tablespace)
-        run_on(postgres, f"CREATE TABLESPACE {SMALL_TABLESPACE} LOCATION '{tablespace}'")
+    if fault.name != "time-out":
         yield
-        run_on(postgres, f"DROP TABLESPACE {SMALL_TABLESPACE}")
-    else:
+        return
+    postgres, role = broken.servers.postgres, quote_postgres(broken.servers.postgres.user)
+    broken.start("clickhouse", max_execution_time=TIMEOUT_SECONDS)
+    run_on(
+        postgres,
+        "CREATE OR REPLACE FUNCTION framehaul_wait() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_sleep(600); RETURN NEW; END'",
+        f"ALTER ROLE {role} SET statement_timeout = '{TIMEOUT_SECONDS}s'",
+    )
+    try:
         yield
+    finally:
+        run_on(postgres, f"ALTER ROLE {role} RESET statement_timeout")
+        broken.start("clickhouse")
 
 
 def kill_under(broken: BreakableServers, paths: list[Path], fault: Fault) -> None:
@@ -343,13 +258,13 @@ class Path:
     """One technique, its table, and what happens to it."""
 
     def __init__(
-        self, broken: BreakableServers, technique: Technique, table: Table, frames: Frames, trials: Trials[Cell]
+        self, broken: BreakableServers, technique: Technique, table: Table, rows: int, trials: Trials[Cell]
     ) -> None:
         self.technique = technique
         self.held = threading.Event()
         """Set when the transfer is held, for the server to be killed."""
         self.server_is_back = threading.Event()
-        self._broken, self._table, self._frames, self._trials = broken, table, frames, trials
+        self._broken, self._table, self._rows, self._trials = broken, table, rows, trials
         self._another = table.renamed(f"{table.name}_another")
         self._client_bytes = self._server_bytes = 0
 
@@ -362,10 +277,15 @@ class Path:
 
     def measure_bytes(self) -> None:
         """Make a pass without any fault, to know how many bytes there are. Raises what the technique raises."""
-        target = self._target(NO_FAULT)
         with self._relayed() as (server, relay):
-            asyncio.run(self._pass(server, relay, target))
+            asyncio.run(self._pass(server, relay))
             self._client_bytes, self._server_bytes = relay.from_client_bytes, relay.from_server_bytes
+
+    async def _pass(self, server: Server, relay: BreakingRelay) -> None:
+        target = self._target(NO_FAULT)
+        async with opened(self.technique, server) as client:
+            relay.count()
+            await called(self.technique, client, target, *self._sent(NO_FAULT))
 
     def meet(self, fault: Fault) -> None:
         """Let the fault happen, and record what became of it."""
@@ -377,54 +297,40 @@ class Path:
                 break
         else:
             raise RuntimeError(f"{fault.name}: {self.technique.name} was over before it could happen")
-        for table in (self._table, self._another):  # the small disk is for the next
+        for table in (self._table, self._another):
             tables_of(self._server).drop(table)
         self._trials.record(cell)
 
     async def _outcome(self, server: Server, relay: BreakingRelay, fault: Fault, target: Table, share: float) -> Cell:
+        said = ""
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(opened(self.technique, server))
-            self._arm(relay, fault, share)
-            hung, said = False, ""
             if fault.idles:
-                returned, error, hung, said = await self._after_idling(client, relay, target, fault)
-            else:
-                returned, error = await self._try(client, target, fault)
+                await called(self.technique, client, self._target(NO_FAULT, self._another), *self._sent(NO_FAULT))
+                await asyncio.to_thread(relay.reset)
+            self._arm(relay, fault, share)
+            before = relay.connections
+            returned, error = await attempted(self.technique, client, target, *self._sent(fault))
+            if fault.idles and (more := relay.connections - before):
+                said = f"{more} new connection{'s' if more > 1 else ''}: "
             if fault.strikes == "hold":
                 self.held.set()  # or it was over before
                 self.server_is_back.wait()
             relay.mend()
             detail = f"{said}{error or ('no error' if said else '')}"
-            if fault.strikes == "swallow":
-                detail = f"{error or 'no error'}; then: {await self._error_of_another(target) or 'no error'}"
-            usable = ""
-            if error is not None:  # on another table: a client may still hold locks on this one
-                _, still_wrong = await self._try(client, self._target(NO_FAULT, self._another), NO_FAULT)
-                usable = "no" if still_wrong else "yes"
+            if fault.strikes == "swallow":  # another client does the same
+                async with opened(self.technique, self._server) as another:
+                    _, again = await attempted(self.technique, another, target, *self._sent(NO_FAULT))
+                detail = f"{error or 'no error'}; then: {again or 'no error'}"
             with contextlib.suppress(Exception):  # closing what is broken says nothing new
                 await stack.aclose()
         if self.technique.direction == "write":
             rows = self._stored()
         else:
-            rows = "none" if returned is None else "all" if len(returned) == self._frames.rows else "part"
-        verdict = verdict_of(fault, rows, reported=error is not None, hung=hung)
-        return replace(self._cell(fault), verdict=verdict, rows=rows, usable=usable, detail=detail)
-
-    async def _after_idling(
-        self, client: object, relay: BreakingRelay, target: Table, fault: Fault
-    ) -> tuple[Any, str | None, bool, str]:
-        """A transfer, then nothing for a while: what the next gave, or raised, whether it hung, and when it ended."""
-        assert fault.idles is not None
-        await called(self.technique, client, self._target(NO_FAULT, self._another), *self._sent(NO_FAULT))
-        await asyncio.to_thread(relay.forget, fault.idles, IDLE_SECONDS)
-        await asyncio.sleep(NOTICE_SECONDS)
-        connections, start = relay.connections, time.monotonic()
-        with relay.patience(HANG_SECONDS) as hung:
-            returned, error = await self._try(client, target, fault)
-        seconds, more = time.monotonic() - start, relay.connections - connections
-        over = f", {more} new connection{'s' if more > 1 else ''}" if more else ""
-        when = f"when that was ended after {HANG_SECONDS} s" if hung.is_set() else f"after {seconds:.1f} s"
-        return returned, error, hung.is_set(), f"{when}{over}: "
+            rows = "none" if returned is None else "all" if len(returned) == self._rows else "part"
+        return replace(
+            self._cell(fault), rows=rows, detail=detail, verdict=verdict_of(fault, rows, reported=error is not None)
+        )
 
     def _arm(self, relay: BreakingRelay, fault: Fault, share: float) -> None:
         write = fault.direction == "write"
@@ -434,30 +340,12 @@ class Path:
         elif fault.strikes:
             relay.strike(fault.strikes, after, in_client_bytes=write)
 
-    async def _try(self, client: object, target: Table, fault: Fault) -> tuple[Any, str | None]:
-        """What the technique returned, or what it raised."""
-        return await attempted(self.technique, client, target, *self._sent(fault))
-
-    async def _pass(self, server: Server, relay: BreakingRelay | None, target: Table) -> None:
-        async with opened(self.technique, server) as client:
-            if relay:
-                relay.count()
-            await called(self.technique, client, target, *self._sent(NO_FAULT))
-
-    async def _error_of_another(self, target: Table) -> str | None:
-        """What is raised when another client does the same."""
-        try:
-            await self._pass(self._server, None, target)
-        except Exception as error:  # noqa: BLE001  whatever a path raises is what this is about
-            return describe(error)
-        return None
-
     def _sent(self, fault: Fault) -> list[Any]:
         """What is written, if anything is; of batches as many rows together as ClickHouse has in a block here."""
         if self.technique.direction == "read":
             return []
-        sent = [getattr(self._frames, fault.sends)(self.technique.frame)]
-        return [*sent, BLOCK_ROWS] if self.technique.frame == "batches" else sent
+        frame = sent(self._rows, self.technique.frame, fault.sends)
+        return [frame, BLOCK_ROWS] if self.technique.frame == "batches" else [frame]
 
     @contextlib.contextmanager
     def _relayed(self) -> Iterator[tuple[Server, BreakingRelay]]:
@@ -473,40 +361,30 @@ class Path:
         """What is read, or the table that is written, made anew with what is wrong with it."""
         if self.technique.direction == "read":
             return FAILING if fault.name == "query fails" else WHOLE
-        table, rows = table or self._table, self._frames.rows
-        tables, name = tables_of(self._server), table.postgres_name  # ClickHouse knows these quotes as well
-        tables.create(table)
-        change = fault.postgres if self.technique.database == "postgres" else fault.clickhouse
-        key = quote_postgres(f"{table.name}_pkey")
-        if change:
-            change = change.format(table=name, key=key, last=rows - 1, middle=rows // 2, seconds=SLOW_SECONDS / rows)
-            run_on(self._server, change)
-        elif fault.name == "disk full":  # a table of ClickHouse has its disk from the beginning
-            disk = quote_clickhouse_text(f"{self._broken.small_disk}/clickhouse/")
-            settings = f"\nSETTINGS disk = disk(type = local, path = {disk})\nCOMMENT"
-            tables.drop(table)
-            run_on(self._server, table.clickhouse_ddl.replace("\nCOMMENT", settings))
+        table, rows = table or self._table, self._rows
+        tables_of(self._server).create(table)
+        if change := fault.postgres if self.technique.database == "postgres" else fault.clickhouse:
+            name = table.postgres_name  # ClickHouse knows these quotes as well
+            run_on(
+                self._server,
+                change.format(table=name, last=rows - 1, middle=rows // 2, seconds=SLOW_SECONDS / rows),
+            )
         return table
 
     def _stored(self) -> str:
         """Which rows there are: none, all, part; doubled where an id is there twice, changed where one differs."""
         name = self._table.postgres_name
-        as_sent = AS_SENT
-        if "note" in self._table.column_names:
-            as_sent += f" AND {NOTE_AS_SENT.format(first_null=self._frames.rows - BATCH_ROWS)}"
-        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {as_sent} THEN 1 END) FROM {name}"
+        query = f"SELECT count(*), count(DISTINCT id), count(CASE WHEN {AS_SENT} THEN 1 END) FROM {name}"
         rows, ids, right = numbers(self._server, query)
         if rows > ids:
             return "doubled"
         if right < rows:
             return "changed"
-        return "none" if not rows else "all" if rows == self._frames.rows else "part"
+        return "none" if not rows else "all" if rows == self._rows else "part"
 
 
-def verdict_of(fault: Fault, rows: str, *, reported: bool, hung: bool = False) -> Verdict:
+def verdict_of(fault: Fault, rows: str, *, reported: bool) -> Verdict:
     """What it comes to, for who only knows whether there was an error, or nothing."""
-    if hung and rows in ("none", "all"):
-        return "hangs"
     if fault.direction == "read":
         return "safe" if reported else "unaffected" if rows == "all" else "silent"
     verdicts: dict[str, Verdict] = {"all": "unaffected", "doubled": "doubled"}
@@ -525,7 +403,7 @@ def fill_what_is_read(broken: BreakableServers, rows: dict[str, int]) -> None:
         run_on(server, f"DROP VIEW IF EXISTS {FAILING.postgres_name}")
         tables = tables_of(server)
         tables.create(WHOLE)
-        tables.load(WHOLE, Frames(rows[database]).content)
+        tables.load(WHOLE, content(rows[database]))
         columns, condition = ", ".join(TABLE.column_names), FAILS_IN_LAST_ROW[database].format(last=rows[database] - 1)
         run_on(
             server,

@@ -52,7 +52,15 @@ from framehaul.techniques.registry import Database, Direction
 
 BOTH: tuple[Database, ...] = ("postgres", "clickhouse")
 KEY = Column("id", ColumnType.INT32)
-UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
+UUID_TEXT, UUID_OF_TEXT = "01234567-89ab-cdef-0123-456789abcdef", "61626364-6566-6768-696a-6b6c6d6e6f70"
+SHORT_AND_LONG = [
+    "a text of more than twelve bytes",
+    "short",
+    None,
+    "",
+    "another text that no view holds itself",
+    "short",
+]
 
 About = Literal["values", "frames", "not text", "append"]
 """What a case asks: what becomes of values, of frames as users have them, of bytes that are not text, or of rows that
@@ -189,27 +197,13 @@ def _case(
     column_type: ColumnType,
     values: list[Any],
     *,
-    nullable: bool = False,
-    sent_as: pa.DataType | None = None,
-    held_by: tuple[Database, ...] = BOTH,
-) -> Case:
-    array = pa.array(values, sent_as or column_type.value.arrow)
-    return Case(name, (Column("value", column_type, nullable),), (array,), held_by)
-
-
-def _types(
-    name: str,
-    column_type: ColumnType,
-    values: list[Any],
-    *,
     exactly: Types | None = None,
     nullable: bool = False,
     sent_as: pa.DataType | None = None,
     held_by: tuple[Database, ...] = BOTH,
 ) -> Case:
-    """As `_case`, of a type with parameters, or one that not every path has heard of."""
-    types = exactly or column_type.value
-    array = pa.array(values, sent_as or types.arrow)
+    """Values of one type, `exactly` where that has parameters."""
+    array = pa.array(values, sent_as or (exactly or column_type.value).arrow)
     return Case(name, (Column("value", column_type, nullable, exactly=exactly),), (array,), held_by)
 
 
@@ -236,59 +230,39 @@ def _utc(*texts: str) -> list[dt.datetime]:
     return [dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) for text in texts]
 
 
+def _written(
+    name: str, about: About, content: Mapping[Column, list[Any]], shapes: Mapping[str, Shape], **more: Any
+) -> Case:
+    """A table with these columns and values, and a frame of it in another shape; only writes are tried."""
+    sent = tuple(pa.array(values, column.types.arrow) for column, values in content.items())
+    return Case(name, tuple(content), sent, about=about, directions=("write",), shapes=shapes, **more)
+
+
 def _people(name: str, shapes: Mapping[str, Shape], unfit: str = "") -> Case:
     """An ordinary table, and a frame of it that is shaped otherwise."""
-    content: dict[Column, pa.Array] = {
-        Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"]),
-        Column("family", T.TEXT): pa.array(["Ek", "Lund", "Ruiz", "Ek", "Ito"]),
-        Column("amount", T.INT64): pa.array([10, 20, 30, 40, 50], pa.int64()),
-        Column("ratio", T.FLOAT64): pa.array([1.0, 2.0, 3.0, 4.0, 5.0]),
-        Column("flag", T.BOOL, nullable=True): pa.array([True, None, False, True, None]),
-        Column("day", T.DATE): pa.array(_days(*["2026-01-02"] * 3, *["2026-03-29"] * 2)),
-        Column("moment", T.TIMESTAMP): pa.array(_timestamps(*["2026-01-02T03:04:05.678901"] * 5), pa.timestamp("us")),
+    content: dict[Column, list[Any]] = {
+        Column("given", T.TEXT): ["Ana", "Bo", "Ana", "Cy", "Bo"],
+        Column("family", T.TEXT): ["Ek", "Lund", "Ruiz", "Ek", "Ito"],
+        Column("amount", T.INT64): [10, 20, 30, 40, 50],
+        Column("ratio", T.FLOAT64): [1.0, 2.0, 3.0, 4.0, 5.0],
+        Column("flag", T.BOOL, nullable=True): [True, None, False, True, None],
+        Column("day", T.DATE): _days(*["2026-01-02"] * 3, *["2026-03-29"] * 2),
+        Column("moment", T.TIMESTAMP): _timestamps(*["2026-01-02T03:04:05.678901"] * 5),
     }
-    return Case(
-        f"frame: {name}", tuple(content), tuple(content.values()), () if unfit else BOTH,
-        about="frames", directions=("write",), shapes=shapes, unfit=unfit,
-    )  # fmt: skip
+    return _written(f"frame: {name}", "frames", content, shapes, held_by=() if unfit else BOTH, unfit=unfit)
 
 
 def _nested_people(name: str, shapes: Mapping[str, Shape]) -> Case:
     """A table with nested columns, and a frame of it that is shaped otherwise."""
-    numbers = [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]]
-    words = [["a", None], ['{"'], [], [""], ["b", "a"]]
-    places = [{"a": at, "b": text} for at, text in enumerate(["x", None, "'", "", "x"])]
-    pairs = [[("k", 1)], [], [("", None), ("l", 2**63 - 1)], [], [("k", 5)]]
-    deep = [[[1], []], [], [[None]], [[7, 8]], [[], []]]
-    content = {Column("given", T.TEXT): pa.array(["Ana", "Bo", "Ana", "Cy", "Bo"])} | {
-        column: pa.array(values, column.types.arrow)
-        for column, values in zip(NESTED_COLUMNS, (numbers, words, places, pairs, deep), strict=True)
-    }
-    return Case(
-        f"frame: {name}", tuple(content), tuple(content.values()), about="frames", directions=("write",), shapes=shapes
+    values: tuple[list[Any], ...] = (
+        [[1, 2**53 + 1], [], [-(2**63)], [4], [5, 6]],
+        [["a", None], ['{"'], [], [""], ["b", "a"]],
+        [{"a": at, "b": text} for at, text in enumerate(["x", None, "'", "", "x"])],
+        [[("k", 1)], [], [("", None), ("l", 2**63 - 1)], [], [("k", 5)]],
+        [[[1], []], [], [[None]], [[7, 8]], [[], []]],
     )
-
-
-def _from_arrow(name: str, shapes: Mapping[str, Shape]) -> Case:
-    """Texts short and long, and a frame that they came into through Arrow."""
-    texts = ["a text of more than twelve bytes", "short", None, "", "another text that no view holds itself", "short"]
-    column = Column("value", T.TEXT, nullable=True)
-    return Case(f"frame: {name}", (column,), (pa.array(texts),), about="frames", directions=("write",), shapes=shapes)
-
-
-def _lists_of_uuids() -> Case:
-    values = [[UUID_TEXT, None], [], ["61626364-6566-6768-696a-6b6c6d6e6f70"]]
-    column = Column("value", T.LIST, exactly=list_types(T.UUID.value))
-    sent = pa.array(values, column.types.arrow)
-    return Case(
-        "frame: lists of UUIDs of Arrow", (column,), (sent,), about="frames", directions=("write",), shapes=UUID_LISTS
-    )
-
-
-def _uuids() -> Case:
-    values = pa.array([UUID_TEXT, None, "61626364-6566-6768-696a-6b6c6d6e6f70"])
-    column = Column("value", T.UUID, nullable=True)
-    return Case("frame: UUIDs of Arrow", (column,), (values,), about="frames", directions=("write",), shapes=UUIDS)
+    given = {Column("given", T.TEXT): ["Ana", "Bo", "Ana", "Cy", "Bo"]}
+    return _written(f"frame: {name}", "frames", given | dict(zip(NESTED_COLUMNS, values, strict=True)), shapes)
 
 
 def _appended(
@@ -296,13 +270,11 @@ def _appended(
     numbers: bool = False, missing: bool = False, databases: tuple[Database, ...] = BOTH,
 ) -> Case:  # fmt: skip
     """Rows for a table that fills a column by itself, of which techniques are told where something is `sent` for it."""
-    content: dict[Column, pa.Array] = {} if sent is None else {column: pa.array(sent, column.types.arrow)}
-    content[Column("amount", T.INT32)] = pa.array([10, 20, 30], pa.int32())
-    content[Column("remark", T.TEXT, nullable=True)] = pa.array(["a", None, "c"])
-    return Case(
-        f"append: {name}", tuple(content), tuple(content.values()), about="append", directions=("write",),
-        databases=databases, shapes=without(column.name) if missing else SHAPES["as the table is"],
-        filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
+    content: dict[Column, list[Any]] = {} if sent is None else {column: sent}
+    content |= {Column("amount", T.INT32): [10, 20, 30], Column("remark", T.TEXT, nullable=True): ["a", None, "c"]}
+    return _written(
+        f"append: {name}", "append", content, without(column.name) if missing else SHAPES["as the table is"],
+        databases=databases, filled=Filled(column, postgres, clickhouse, tuple(holds), numbers),
     )  # fmt: skip
 
 
@@ -456,129 +428,129 @@ _VALUES: tuple[Case, ...] = (
     _case("timestamp: in a zone", T.TIMESTAMP_BERLIN,
           # Both sides of the hour that comes twice.
           _utc("2026-01-01T00:00:00", "2026-07-01T12:00:00.000001", "2026-10-25T00:30:00", "2026-10-25T01:30:00")),
-    _types("timestamp: in a zone, whose offset had seconds", T.TIMESTAMP_BERLIN,
+    _case("timestamp: in a zone, whose offset had seconds", T.TIMESTAMP_BERLIN,
            _utc("1901-01-01T00:00:00", "2026-10-25T00:30:00.000001"),
            exactly=timestamp_types("us", "America/St_Johns")),
-    _types("list of int64: empty, with NULL", T.LIST, [[1, None, -(2**63)], [], [2**63 - 1], [None]]),
-    _types("list of int64: NULL", T.LIST, [[1], None, []], nullable=True, held_by=("postgres",)),
-    _types("list of float64: NaN, -0.0, NULL", T.LIST, [[float("nan"), -0.0, None], [0.1 + 0.2, float("-inf")], []],
+    _case("list of int64: empty, with NULL", T.LIST, [[1, None, -(2**63)], [], [2**63 - 1], [None]]),
+    _case("list of int64: NULL", T.LIST, [[1], None, []], nullable=True, held_by=("postgres",)),
+    _case("list of float64: NaN, -0.0, NULL", T.LIST, [[float("nan"), -0.0, None], [0.1 + 0.2, float("-inf")], []],
            exactly=list_types(T.FLOAT64.value)),
-    _types("list of text: quotes, braces, commas", T.LIST,
+    _case("list of text: quotes, braces, commas", T.LIST,
            [['"', "'", "{}", "a,b", "\\", "[1]"], ["", None, "NULL", " x ", "a\tb\nc", "é👩‍👩‍👧"], []],
            exactly=list_types(T.TEXT.value)),
-    *(_types(f"{kind.value.clickhouse.lower()}: least and greatest", kind, [0, 1, 2**bits - 1, None], nullable=True)
+    *(_case(f"{kind.value.clickhouse.lower()}: least and greatest", kind, [0, 1, 2**bits - 1, None], nullable=True)
       for bits, kind in zip((8, 16, 32, 64), UNSIGNED, strict=True)),
-    _types("uint8: one beyond", T.UINT8, [1, 256, -1], sent_as=pa.int16(), held_by=()),
-    _types("time of day: midnight to 23:59:59.999999", T.TIME,
+    _case("uint8: one beyond", T.UINT8, [1, 256, -1], sent_as=pa.int16(), held_by=()),
+    _case("time of day: midnight to 23:59:59.999999", T.TIME,
            [dt.time(0), dt.time(12, 30), dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999_999), None], nullable=True),
-    _types("json: nested, NULL, null", T.JSON,
+    _case("json: nested, NULL, null", T.JSON,
            ['{"a": [1, true, null, {"b": "x, {y}"}]}', "[]", "null", '"a\\"b"', "7", None], nullable=True),
-    _types("json: order of keys, white space", T.JSON, ['{"b": 1,  "a": 2}', '{"aa":1,"b":[ ]}']),
-    _types("json: numbers past 2^53, 30 digits", T.JSON,
+    _case("json: order of keys, white space", T.JSON, ['{"b": 1,  "a": 2}', '{"aa":1,"b":[ ]}']),
+    _case("json: numbers past 2^53, 30 digits", T.JSON,
            ["[9007199254740993, -9223372036854775809]", '{"a": 0.123456789012345678901234567891, "b": 1e400}']),
-    _types("json: a key twice", T.JSON, ['{"a": 1, "a": 2}'], held_by=("clickhouse",)),
-    _types(r"json: \u0000", T.JSON, [r'{"a": "x\u0000y"}'], held_by=("clickhouse",)),
-    _types("json: no JSON", T.JSON, ["{"], held_by=()),
-    _types("enum: some of its values", T.ENUM, ["a b", "", None, "it's", "{é}"], nullable=True, exactly=COLOURS),
-    _types("enum: a value more", T.ENUM, ["a b", "grey"], exactly=COLOURS, sent_as=pa.large_string(),
+    _case("json: a key twice", T.JSON, ['{"a": 1, "a": 2}'], held_by=("clickhouse",)),
+    _case(r"json: \u0000", T.JSON, [r'{"a": "x\u0000y"}'], held_by=("clickhouse",)),
+    _case("json: no JSON", T.JSON, ["{"], held_by=()),
+    _case("enum: some of its values", T.ENUM, ["a b", "", None, "it's", "{é}"], nullable=True, exactly=COLOURS),
+    _case("enum: a value more", T.ENUM, ["a b", "grey"], exactly=COLOURS, sent_as=pa.large_string(),
            held_by=()),
-    _types("fixed-size bytes: 8", T.FIXED_BYTES,
+    _case("fixed-size bytes: 8", T.FIXED_BYTES,
            [bytes(8), bytes(range(248, 256)), b"abc\0\0\0\0\0", None], nullable=True),
-    _types("fixed-size bytes: too few", T.FIXED_BYTES, [b"abc"], sent_as=pa.binary(), held_by=()),
-    _types("IPv4 address", T.IPV4, ["0.0.0.1", "255.255.255.255", "192.0.2.1", None], nullable=True),
-    _types("IPv4 address: of a network", T.IPV4, ["192.0.2.1/24"], held_by=()),
-    _types("IPv6 address: an IPv4 one", T.IPV6, ["::1", "192.0.2.1"], held_by=()),
-    _types("IPv6 address", T.IPV6, ["::", "2001:db8::1", "ffff:" * 7 + "ffff", None], nullable=True),
-    _types("duration: microseconds, negative, years", T.DURATION,
+    _case("fixed-size bytes: too few", T.FIXED_BYTES, [b"abc"], sent_as=pa.binary(), held_by=()),
+    _case("IPv4 address", T.IPV4, ["0.0.0.1", "255.255.255.255", "192.0.2.1", None], nullable=True),
+    _case("IPv4 address: of a network", T.IPV4, ["192.0.2.1/24"], held_by=()),
+    _case("IPv6 address: an IPv4 one", T.IPV6, ["::1", "192.0.2.1"], held_by=()),
+    _case("IPv6 address", T.IPV6, ["::", "2001:db8::1", "ffff:" * 7 + "ffff", None], nullable=True),
+    _case("duration: microseconds, negative, years", T.DURATION,
            [dt.timedelta(microseconds=1), dt.timedelta(days=-1, microseconds=-1), dt.timedelta(days=40_000), None],
            nullable=True),
-    _types("list of unsigned: least, greatest, NULL", T.LIST, [[0, 2**64 - 1, None], [], [None]],
+    _case("list of unsigned: least, greatest, NULL", T.LIST, [[0, 2**64 - 1, None], [], [None]],
            exactly=list_types(T.UINT64.value)),
-    _types("list of decimals: limits, NULL", T.LIST,
+    _case("list of decimals: limits, NULL", T.LIST,
            [[Decimal("9" * 28 + "." + "9" * 10), None], [], [Decimal("-0.0000000001"), Decimal("-" + "9" * 28)]],
            exactly=list_types(T.DECIMAL.value)),
-    _types("list of decimals: of few digits", T.LIST, [[Decimal("999.99"), None, Decimal("-0.01")], [], [Decimal(0)]],
+    _case("list of decimals: of few digits", T.LIST, [[Decimal("999.99"), None, Decimal("-0.01")], [], [Decimal(0)]],
            exactly=list_types(MONEY)),
     _case("int16: with NULL", T.INT16, [1, None, -(2**15)], nullable=True),
     _case("float32: with NULL", T.FLOAT32, [1.5, None, 0.10000000149011612], nullable=True),
-    _types("date: 1900 to 2299, with NULL", T.DATE, [*_days("1900-01-01", "1969-12-31", "2299-12-31"), None],
+    _case("date: 1900 to 2299, with NULL", T.DATE, [*_days("1900-01-01", "1969-12-31", "2299-12-31"), None],
            nullable=True, exactly=DATE32),
-    _types("timestamp: in a zone, with NULL", T.TIMESTAMP_BERLIN,
+    _case("timestamp: in a zone, with NULL", T.TIMESTAMP_BERLIN,
            [*_utc("2026-10-25T00:30:00", "2026-10-25T01:30:00.000001"), None], nullable=True),
-    _types("enum: 200 values, the last, with NULL", T.ENUM, ["v199", None, "v0"], nullable=True,
+    _case("enum: 200 values, the last, with NULL", T.ENUM, ["v199", None, "v0"], nullable=True,
            exactly=enum_types(*(f"v{at}" for at in range(200)))),
-    _types("uuid: no UUID", T.UUID, ["0123", None, UUID_TEXT], nullable=True, held_by=()),
-    _types("list of UUIDs: no UUID", T.LIST, [["a text of 16 byt", None], [UUID_TEXT]],
+    _case("uuid: no UUID", T.UUID, ["0123", None, UUID_TEXT], nullable=True, held_by=()),
+    _case("list of UUIDs: no UUID", T.LIST, [["a text of 16 byt", None], [UUID_TEXT]],
            exactly=list_types(T.UUID.value), held_by=()),
-    _types("list of structs: NULL inside", T.NESTED_LIST, [[{"a": 1, "b": "x"}, None], [None]],
+    _case("list of structs: NULL inside", T.NESTED_LIST, [[{"a": 1, "b": "x"}, None], [None]],
            exactly=nested_list_types(T.STRUCT.value), held_by=("postgres",)),
-    _types("list of bytes: of any kind, NULL", T.LIST,
+    _case("list of bytes: of any kind, NULL", T.LIST,
            [[bytes(range(256)), b"", None], [], [b"\\x41", b'\xff\xfe{,}"', None]], exactly=list_types(T.BYTES.value)),
-    _types("list of booleans: NULL", T.LIST, [[True, None, False], [], [None]], exactly=list_types(T.BOOL.value)),
-    _types("list of dates: 1900 to 2299, NULL", T.LIST, [[*_days("1900-01-01", "2299-12-31"), None], [], [None]],
+    _case("list of booleans: NULL", T.LIST, [[True, None, False], [], [None]], exactly=list_types(T.BOOL.value)),
+    _case("list of dates: 1900 to 2299, NULL", T.LIST, [[*_days("1900-01-01", "2299-12-31"), None], [], [None]],
            exactly=list_types(DATE32)),
-    _types("list of moments: microseconds, NULL", T.LIST,
+    _case("list of moments: microseconds, NULL", T.LIST,
            [[*_timestamps("1970-01-01", "2026-03-29T02:30:00.000001", "2199-12-31T23:59:59.5"), None], [], [None]],
            exactly=list_types(T.TIMESTAMP.value)),
-    _types("list of moments: in a zone, NULL", T.LIST,
+    _case("list of moments: in a zone, NULL", T.LIST,
            [[*_utc("1970-01-01", "2026-10-25T00:30:00.000001", "2026-10-25T01:30:00"), None], [], [None]],
            exactly=list_types(T.TIMESTAMP_BERLIN.value)),
-    _types("list of moments: 0001 to 9999", T.LIST, [_timestamps(*LONG_AGO_AND_LATE)],
+    _case("list of moments: 0001 to 9999", T.LIST, [_timestamps(*LONG_AGO_AND_LATE)],
            exactly=list_types(T.TIMESTAMP.value)),
-    _types("list of times of day: midnight to 23:59:59.999999", T.LIST,
+    _case("list of times of day: midnight to 23:59:59.999999", T.LIST,
            [[dt.time(0), dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999_999), None], [], [None]],
            exactly=list_types(T.TIME.value)),
-    _types("list of UUIDs: NULL", T.LIST,
+    _case("list of UUIDs: NULL", T.LIST,
            [["00000000-0000-0000-0000-000000000000", UUID_TEXT, None], [], [None]],
            exactly=list_types(T.UUID.value)),
-    _types("list of enum: some of its values, NULL", T.LIST, [["a b", "", None, "it's", "{é}"], [], [None]],
+    _case("list of enum: some of its values, NULL", T.LIST, [["a b", "", None, "it's", "{é}"], [], [None]],
            exactly=list_types(COLOURS)),
-    _types("list of enum: a value more", T.LIST, [["a b", "grey"]], exactly=list_types(COLOURS),
+    _case("list of enum: a value more", T.LIST, [["a b", "grey"]], exactly=list_types(COLOURS),
            sent_as=pa.list_(pa.large_string()), held_by=()),
-    _types("fixed-size list: of two moments", T.FIXED_LIST, [_timestamps("1970-01-01", "2026-03-29T02:30:00.000001")],
+    _case("fixed-size list: of two moments", T.FIXED_LIST, [_timestamps("1970-01-01", "2026-03-29T02:30:00.000001")],
            exactly=fixed_list_types(T.TIMESTAMP.value, 2)),
-    _types("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
-    _types("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
-    _types("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
-    _types("nested list: empty, with NULL", T.NESTED_LIST, [[[1, None], []], [], [[-(2**63)], [2**63 - 1, 7, 8]]]),
-    _types("nested list: NULL inside", T.NESTED_LIST, [[[1], None], [None]], held_by=("postgres",)),
-    _types("nested list: six levels deep", T.NESTED_LIST, [[[[[[["a", None, "[]"]]], []]]], [[[[[[]]]]]], []],
+    _case("fixed-size list: of two, with NULL", T.FIXED_LIST, [[1, None], [-(2**63), 2**63 - 1], [0, 0]]),
+    _case("fixed-size list: NULL", T.FIXED_LIST, [[1, 2], None], nullable=True, held_by=("postgres",)),
+    _case("fixed-size list: one too many", T.FIXED_LIST, [[1, 2, 3]], sent_as=pa.list_(pa.int64()), held_by=()),
+    _case("nested list: empty, with NULL", T.NESTED_LIST, [[[1, None], []], [], [[-(2**63)], [2**63 - 1, 7, 8]]]),
+    _case("nested list: NULL inside", T.NESTED_LIST, [[[1], None], [None]], held_by=("postgres",)),
+    _case("nested list: six levels deep", T.NESTED_LIST, [[[[[[["a", None, "[]"]]], []]]], [[[[[[]]]]]], []],
            exactly=SIX_DEEP),
-    _types("list of structs: empty, text with quotes", T.NESTED_LIST,
+    _case("list of structs: empty, text with quotes", T.NESTED_LIST,
            [[{"a": 1, "b": text} for text in HARD_TEXTS], [], [{"a": None, "b": None}]],
            exactly=nested_list_types(T.STRUCT.value)),
-    _types("struct: text with quotes, braces, NULL fields", T.STRUCT,
+    _case("struct: text with quotes, braces, NULL fields", T.STRUCT,
            [*({"a": at, "b": text} for at, text in enumerate(HARD_TEXTS)), {"a": None, "b": None}]),
-    _types("struct: NULL", T.STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": None}], nullable=True,
+    _case("struct: NULL", T.STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": None}], nullable=True,
            held_by=("postgres",)),
-    _types("struct: a field missing", T.STRUCT, [{"a": 1}, {"a": 0}, {"a": 2**63 - 1}],
+    _case("struct: a field missing", T.STRUCT, [{"a": 1}, {"a": 0}, {"a": 2**63 - 1}],
            sent_as=pa.struct({"a": pa.int64()}.items())),
-    _types("struct: a field more", T.STRUCT, [{"a": 1, "b": "x", "c": "more"}],
+    _case("struct: a field more", T.STRUCT, [{"a": 1, "b": "x", "c": "more"}],
            sent_as=pa.struct({"a": pa.int64(), "b": pa.string(), "c": pa.string()}.items()), held_by=()),
-    _types("struct: of lists, structs and maps", T.STRUCT,
+    _case("struct: of lists, structs and maps", T.STRUCT,
            [{"a b": {"x": 0.1 + 0.2, "y": None}, "list": [1, None], "map": [("k", "v"), ("", None)], "day": day}
             for day in (dt.date(2026, 1, 2), None)], exactly=DEEP),
-    _types("struct: decimals of few digits, in a list and a map", T.STRUCT,
+    _case("struct: decimals of few digits, in a list and a map", T.STRUCT,
            [{"price": Decimal("1.05"), "list": [Decimal("-0.01"), None], "map": [("k", Decimal("999.99")), ("", None)]},
             {"price": None, "list": [], "map": []}],
            exactly=struct_types({"price": MONEY, "list": list_types(MONEY), "map": map_types(T.TEXT.value, MONEY)})),
-    _types("struct: moments of 0001 to 9999", T.STRUCT, [{"at": at} for at in _timestamps(*LONG_AGO_AND_LATE)],
+    _case("struct: moments of 0001 to 9999", T.STRUCT, [{"at": at} for at in _timestamps(*LONG_AGO_AND_LATE)],
            exactly=struct_types({"at": T.TIMESTAMP.value})),
-    _types("struct: NaN, infinity", T.STRUCT, [{"f": float("nan")}, {"f": float("-inf")}], exactly=OF_FLOATS,
+    _case("struct: NaN, infinity", T.STRUCT, [{"f": float("nan")}, {"f": float("-inf")}], exactly=OF_FLOATS,
            held_by=("clickhouse",)),
-    _types("struct: -0.0", T.STRUCT, [{"f": -0.0}, {"f": 0.0}], exactly=OF_FLOATS, held_by=("clickhouse",)),
-    _types("struct: NUL in text", T.STRUCT, [{"a": 1, "b": "x\0y"}], held_by=("clickhouse",)),
-    _types("map: empty, NULL values, keys with quotes", T.MAP,
+    _case("struct: -0.0", T.STRUCT, [{"f": -0.0}, {"f": 0.0}], exactly=OF_FLOATS, held_by=("clickhouse",)),
+    _case("struct: NUL in text", T.STRUCT, [{"a": 1, "b": "x\0y"}], held_by=("clickhouse",)),
+    _case("map: empty, NULL values, keys with quotes", T.MAP,
            [[], [("", None), ("a", 2**63 - 1)], [(text, at) for at, text in enumerate(HARD_TEXTS[:-1])]]),
-    _types("map: NULL", T.MAP, [[("a", 1)], None, []], nullable=True, held_by=("postgres",)),
-    _types("map: a key twice", T.MAP, [[("a", 1), ("b", 2), ("a", 3)]], held_by=("clickhouse",)),
-    _types("map: whole numbers to lists of text", T.MAP, [[(7, ["a", None]), (-1, [])], []],
+    _case("map: NULL", T.MAP, [[("a", 1)], None, []], nullable=True, held_by=("postgres",)),
+    _case("map: a key twice", T.MAP, [[("a", 1), ("b", 2), ("a", 3)]], held_by=("clickhouse",)),
+    _case("map: whole numbers to lists of text", T.MAP, [[(7, ["a", None]), (-1, [])], []],
            exactly=map_types(T.INT32.value, list_types(T.TEXT.value))),
     *(case for kind in LONG_NUMBERS[:-1] for case in _wide(kind)),
-    _types("wide decimal: 76 digits, negative, NULL", T.WIDE_DECIMAL,
+    _case("wide decimal: 76 digits, negative, NULL", T.WIDE_DECIMAL,
            ["9" * 56 + "." + "9" * 20, "-" + "9" * 56 + "." + "9" * 20, "0.00000000000000000001", "-1.5", "0", None],
            nullable=True),
-    _types("wide decimal: a digit more", T.WIDE_DECIMAL, ["0." + "0" * 20 + "1"], held_by=()),
+    _case("wide decimal: a digit more", T.WIDE_DECIMAL, ["0." + "0" * 20 + "1"], held_by=()),
     _case("all NULL: int32", T.INT32, [None, None], nullable=True),
     _case("all NULL: text", T.TEXT, [None, None], nullable=True),
     _case("zero rows", T.TEXT, []),
@@ -606,21 +578,15 @@ CASES: tuple[Case, ...] = (
          directions=("write",), shapes=DOUBLED, unfit="one of the two columns was dropped"),
     *(_people(name, shapes) for name, shapes in SHAPES.items()),
     *(_nested_people(name, shapes) for name, shapes in NESTED_SHAPES.items()),
-    *(_from_arrow(name, shapes) for name, shapes in FROM_ARROW.items()),
-    _uuids(),
-    _lists_of_uuids(),
+    *(_written(f"frame: {name}", "frames", {Column("value", T.TEXT, nullable=True): SHORT_AND_LONG}, shapes)
+      for name, shapes in FROM_ARROW.items()),
+    _written("frame: UUIDs of Arrow", "frames",
+             {Column("value", T.UUID, nullable=True): [UUID_TEXT, None, UUID_OF_TEXT]}, UUIDS),
+    _written("frame: lists of UUIDs of Arrow", "frames",
+             {Column("value", T.LIST, exactly=list_types(T.UUID.value)): [[UUID_TEXT, None], [], [UUID_OF_TEXT]]},
+             UUID_LISTS),
     *(_people(name, shapes, unfit) for name, (shapes, unfit) in UNFIT.items()),
     *_APPENDED,
     *_texts_that_are_none(),
 )  # fmt: skip
 """Everything that is tried."""
-DRIFT = {
-    "frame: two columns in the other order": "two columns of one type in the other order",
-    "frame: a column missing": "a column missing",
-    "frame: a nullable column missing": "a nullable column missing",
-    "frame: a column more": "a column more",
-    "frame: wider integers": "wider integers, all of which fit",
-    "int32: one beyond": "wider integers, one of which does not fit",
-    **{case.name: case.name.removeprefix("append: ") for case in _APPENDED},
-}
-"""The cases that ask what becomes of an append where frame and table are not what they were, as a reader is told."""

@@ -12,12 +12,6 @@ from framehaul.reporting.tables import Column, Listing, where, words
 WORDS = {"exact": "exact", "loss": "lost", "error": "rejected"}
 
 
-def counted() -> list[pl.Expr]:
-    """Aggregates: how many cells came to each outcome, and how many techniques there are, of either direction."""
-    counts = [(pl.col("outcome") == outcome).sum().alias(outcome) for outcome in WORDS]
-    return [*counts, pl.struct("database", "direction", "technique").n_unique().alias("techniques")]
-
-
 def survival(cells: pl.DataFrame, row: dict[str, Any]) -> str:
     """How a technique did in the fidelity matrix, in a few words: `37 exact, 1 lost, 2 rejected`."""
     counts = collections.Counter(
@@ -43,6 +37,8 @@ def fidelity_counts(cells: pl.DataFrame) -> Listing:
     groups = cells.group_by("database", "direction", "origin", maintain_order=True)
     kinds = pl.col("why").filter(outcome="loss").n_unique().alias("kinds")
     carried = pl.col("holds").filter(outcome="error").fill_null(value=False).sum().alias("not_carried")
+    counts = ((pl.col("outcome") == outcome).sum().alias(outcome) for outcome in WORDS)
+    techniques = pl.col("technique").n_unique().alias("techniques")
     columns = [
         words("direction", where), words("origin", "origin"),
         Column("techniques", "techniques"), Column("exact", "exact"),
@@ -50,4 +46,4 @@ def fidelity_counts(cells: pl.DataFrame) -> Listing:
         Column("rejected", "error"),
         Column("of these, values that the table holds", "not_carried"),
     ]  # fmt: skip
-    return Listing(columns, groups.agg(*counted(), kinds, carried))
+    return Listing(columns, groups.agg(*counts, techniques, kinds, carried))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import collections
-import itertools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,11 @@ from framehaul.bench.rounds import interruptible
 from framehaul.bench.trials import chosen_techniques, trials
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
+from framehaul.reporting.tables import Listing, Row, bullets, where, words
 from framehaul.settings import Settings
 from framehaul.studies.fidelity import STUDY, counts, types
-from framehaul.studies.fidelity.cases import CASES, DRIFT
-from framehaul.studies.fidelity.shapes import FROM_ARROW
-from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, expected, run_cells
+from framehaul.studies.fidelity.cases import CASES
+from framehaul.studies.fidelity.trial import HOSTILE, Cell, expected, run_cells
 from framehaul.techniques.registry import DATABASES
 
 OUTCOMES = {
@@ -79,12 +76,7 @@ def load(settings: Settings | None = None) -> Matrix:
 
 
 def tried(cells: pl.DataFrame) -> pl.DataFrame:
-    """The cells with `tried`: the case, marked where the session was hostile.
-
-    Older runs had one session only.
-    """
-    if "session" not in cells.columns:
-        cells = cells.with_columns(session=pl.lit(DEFAULT))
+    """The cells with `tried`: the case, marked where the session was hostile."""
     mark = pl.when(pl.col("session") == HOSTILE).then(pl.lit(MARK)).otherwise(pl.lit(""))
     return cells.with_columns(tried=mark + pl.col("case"))
 
@@ -104,10 +96,6 @@ def _paths(cells: pl.DataFrame) -> int:
     return cells.select(statistics.NAMES).n_unique()
 
 
-def _names(techniques: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in techniques)
-
-
 def answer_text(cells: pl.DataFrame) -> str:
     """Bullet points: of each direction, how many techniques change a value and say nothing, and what most often."""
     points = []
@@ -123,60 +111,7 @@ def answer_text(cells: pl.DataFrame) -> str:
     return bullets(points)
 
 
-def drift_table(cells: pl.DataFrame) -> Listing | str:
-    """What becomes of rows that are appended where the frame, or the table, has drifted away from the other."""
-    drifted = tried(cells).filter(pl.col("tried").is_in([*DRIFT]), direction="write")
-    if drifted.is_empty():
-        return "No append was tried."
-
-    def of(outcome: str) -> pl.Expr:
-        return pl.col("detail").filter(outcome=outcome)
-
-    shortest = of("error").sort_by(of("error").str.len_chars()).first()
-    rows = drifted.group_by("tried", "database").agg(
-        *counts.counted(), pl.col("origin").filter(outcome="loss").alias("losing"), shortest.alias("said"),
-        of("loss").first().alias("changed"),
-    )  # fmt: skip
-    places = {(case, database): at for at, (case, database) in enumerate(itertools.product(DRIFT, DATABASES))}
-    columns = [
-        words("the frame, or the table, has", "tried", lambda case: DRIFT[case]),
-        words("database", "database", lambda database: DATABASES[database]),
-        *(Column(title, outcome) for outcome, title in counts.WORDS.items()),
-        words("of these lost", "losing", lambda origins: counted_text(collections.Counter(origins))),
-        words("what is lost, for example", "changed"),
-        words("what a rejection says, for example", "said", shortened),
-    ]  # fmt: skip
-    return Listing(columns, sorted(rows.to_dicts(), key=lambda row: places[row["tried"], row["database"]]))
-
-
-SHOWN_CHARACTERS = 110
-
-
-def shortened(text: str) -> str:
-    """The begin of what was said, for a table, without the names of ours."""
-    text = re.sub(r"framehaul_fidelity_\w+", "...", text.partition(" Stack trace")[0])
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-
-
-def counted_text(counts: Mapping[str, int]) -> str:
-    """How many there are of each, as `5 published, 1 everyday`."""
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
-
-
-def losses_table(cells: pl.DataFrame) -> Listing | str:
-    """Every loss, grouped by direction and reason."""
-    lost = cells.filter(outcome="loss").group_by("database", "direction", "why", maintain_order=True)
-    rows = lost.agg(pl.col("tried", "technique").unique(maintain_order=True), pl.col("detail").first())
-    if rows.is_empty():
-        return "Nothing was lost."
-    columns = [
-        words("direction", where), words("why", "why"), words("cases", "tried", "; ".join),
-        words("for example", "detail"), words("techniques", "technique", _names),
-    ]  # fmt: skip
-    return Listing(columns, rows)
-
-
-def kinds_table(cells: pl.DataFrame) -> Listing:
+def losses_table(cells: pl.DataFrame) -> Listing:
     """Every kind of loss, with how many techniques of each direction have it."""
     lost = tried(cells).filter(outcome="loss").group_by("why", maintain_order=True)
     columns = [
@@ -189,7 +124,7 @@ def kinds_table(cells: pl.DataFrame) -> Listing:
 
 def _by_direction(techniques: list[Row]) -> str:
     """How many techniques of each direction there are, as `5 ClickHouse read`."""
-    return counted_text(collections.Counter(map(where, techniques)))
+    return ", ".join(f"{count} {what}" for what, count in collections.Counter(map(where, techniques)).items())
 
 
 class Matrix(Shown):
@@ -198,7 +133,6 @@ class Matrix(Shown):
     study = STUDY
     answer = view(answer_text)
     losses = view(losses_table)
-    drift = view(drift_table)
     counts = view(counts.fidelity_counts)
     types = view(types.types_table)
 
@@ -220,23 +154,10 @@ class Matrix(Shown):
         return Markdown("\n".join([super().versions().data, *lines]))
 
 
-def from_arrow_text(cells: pl.DataFrame) -> str:
-    """What became of text that came into a frame through Arrow, as views and as a dictionary, of all and of ADBC."""
-
-    def told(of: pl.DataFrame) -> str:
-        found = {outcome: len(of.filter(outcome=outcome)) for outcome in OUTCOMES}
-        return f"{found['exact']} of {len(of)} exact, {found['error']} rejected, {found['loss']} lost"
-
-    here = cells.filter(pl.col("case").is_in([f"frame: {name}" for name in FROM_ARROW]))
-    return f"Of all writes {told(here)}; through ADBC {told(here.filter(pl.col('technique').str.contains('adbc')))}."
-
-
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory; raises ResultsError when the study was not run."""
     cells = tried(store.read_cells(directory / STUDY.results))
     return {
-        "fidelity": f"{counts.fidelity_counts(cells)}\n\n{kinds_table(cells)}",
-        "fidelity-drift": str(drift_table(cells)),
+        "fidelity": f"{counts.fidelity_counts(cells)}\n\n{losses_table(cells)}",
         "fidelity-types": str(types.types_table(cells)),
-        "fidelity-from-arrow": from_arrow_text(cells),
     }

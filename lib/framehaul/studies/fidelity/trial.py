@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +25,10 @@ from framehaul.bench.store import EXACT
 from framehaul.bench.trials import Trials, Tried
 from framehaul.bench.verify import dtype_drift, invalid
 from framehaul.data.equality import content_of, first_difference, other_shape
-from framehaul.errors import AnswerError, ServerError, UnavailableError
+from framehaul.errors import AnswerError, UnavailableError
 from framehaul.servers import PostgresServer, Server, Servers
 from framehaul.servers.relay import Relay, relayed
-from framehaul.servers.tables import ClickHouseTables, Tables, tables_of
+from framehaul.servers.tables import Tables, tables_of
 from framehaul.studies.fidelity.cases import BOTH, CASES, KEY, Case
 from framehaul.studies.fidelity.losses import why
 from framehaul.studies.fidelity.places import NotAllowedError, hostile_session, without_encoding
@@ -37,16 +36,13 @@ from framehaul.techniques import Technique
 
 type Outcome = Literal["exact", "loss", "error"]
 DEFAULT, HOSTILE = "default", "hostile"
-FLUSH = "SYSTEM FLUSH ASYNC INSERT QUEUE"
 
-PATIENCE_SECONDS = (1.0, 2.0, 6.0)
-"""A path tried with each, and every time without a byte for so long, waits for what does not come: its own patience is
-minutes. Longer each time, for on a busy machine a server may be silent over what it has got; of a path that has hung
-once the first is enough."""
+PATIENCE_SECONDS = 6.0
+"""A path without a byte for so long waits for what does not come: its own patience is minutes. On a busy machine a
+server may be silent for seconds over what it has got."""
 SILENT = "hangs: client and server wait for each other"
 FEW_BYTES = {("read", "stream_from_postgres"): [32]}
 """Of a batch, so that a small table comes in several."""
-UNCLOSED = "; then its client does not close"
 CLOSING_SECONDS = 5.0
 """A client that takes so long to close after an error does not: asyncpg before 0.32, after a panic within a COPY."""
 
@@ -125,8 +121,6 @@ class _Place:
     server: Server
     tables: Tables
     cases: tuple[Case, ...]
-    queues_inserts: bool = False
-    """Whether a write may be acknowledged while its rows only wait to be stored."""
 
 
 class _OfServer:
@@ -169,7 +163,7 @@ class _OfServer:
             except NotAllowedError as error:
                 self._trials.left_out[f"{self._database}: hostile session"] = str(error)
             else:
-                yield _Place(HOSTILE, server, default.tables, hostile, self._queues_inserts(default.tables))
+                yield _Place(HOSTILE, server, default.tables, hostile)
         if apart and isinstance(self._server, PostgresServer):
             try:
                 server = stack.enter_context(without_encoding(self._server))
@@ -179,16 +173,6 @@ class _OfServer:
                 place = _Place(DEFAULT, server, tables_of(server), tuple(apart))
                 stack.enter_context(place.tables.kept())
                 yield place
-
-    def _queues_inserts(self, tables: Tables) -> bool:
-        if not isinstance(tables, ClickHouseTables):
-            return False
-        try:
-            tables.run(FLUSH)
-        except ServerError as error:  # the embedded server has no such queue, and stores at once whatever is asked for
-            self._trials.left_out["clickhouse: asynchronous inserts"] = str(error)
-            return False
-        return True
 
     def _wants_no_encoding(self, case: Case) -> bool:
         """Whether only a database of its own can hold the case: PostgreSQL's others check that text is text."""
@@ -225,7 +209,7 @@ class _OfServer:
             ]
             if not left:
                 continue
-            with relayed(place.server, Relay) as (server, relay):
+            with relayed(place.server, _EndingRelay) as (server, relay):
                 path = _Path(technique, server, relay, opens=place.server is self._server)
                 try:
                     for case, cell in left:
@@ -242,51 +226,15 @@ class _OfServer:
 
     async def _outcome(self, path: _Path, case: Case, place: _Place) -> tuple[Outcome, str]:
         table, write = case.table, path.technique.direction == "write"
-        for patience in PATIENCE_SECONDS[:1] if path.has_hung else PATIENCE_SECONDS:
-            if write:
-                place.tables.create(table)
-                if case.filled:
-                    place.tables.load(*case.there)
-            arguments = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
-            streams = path.technique.origin == "streamed" and not write
-            with _in_parts(place.tables, case) if streams else nullcontext():
-                returned, error, silent = await path.call(patience, table, *arguments)
-            if not silent:
-                break
-        path.has_hung |= silent
-        if not write:
-            return ("error", error) if error is not None else _read(case, returned)
-        outcome, detail = _stored(case, place.tables, error)
-        if place.queues_inserts and isinstance(place.tables, ClickHouseTables):
-            # Whoever asks at once does not find them: https://clickhouse.com/docs/optimize/asynchronous-inserts
-            place.tables.run(FLUSH)
-            at_once = detail
-            outcome, detail = _stored(case, place.tables, error)
-            if detail != at_once:
-                return "loss", f"{at_once}; later: {detail or 'exact'}"
-        return outcome, detail
-
-
-@contextmanager
-def _in_parts(tables: Tables, case: Case) -> Iterator[None]:
-    """While a stream reads, a table of ClickHouse is in parts that are not merged, each read as a block of its own.
-
-    Others read it as one part: in which order parts come is not said, and some infer types from the first row.
-    """
-    content = case.stored()
-    if not isinstance(tables, ClickHouseTables):
-        yield
-        return
-    tables.create(case.table)
-    tables.run(f"ALTER TABLE {case.table.clickhouse_name} MODIFY SETTING max_bytes_to_merge_at_max_space_in_pool = 1")
-    places = sorted({0, min(1, len(content)), max(len(content) - 1, 0), len(content)})
-    for first, end in pairwise(places):
-        tables.load(case.table, content.slice(first, end - first))
-    try:
-        yield
-    finally:
-        tables.create(case.table)
-        tables.load(case.table, content)
+        if write:
+            place.tables.create(table)
+            if case.filled:
+                place.tables.load(*case.there)
+        arguments = [case.frame(path.technique.frame)] if write else FEW_BYTES.get(path.technique.key[1:], [])
+        returned, error = await path.call(table, *arguments)
+        if write:
+            return _stored(case, place.tables, error)
+        return ("error", error) if error is not None else _read(case, returned)
 
 
 def _drop(place: _Place) -> None:
@@ -322,22 +270,41 @@ def _stored(case: Case, tables: Tables, error: str | None) -> tuple[Outcome, str
     return "exact", ""
 
 
+class _EndingRelay(Relay):
+    """A relay that ends its connections when nothing comes through them."""
+
+    @contextmanager
+    def patience(self) -> Iterator[threading.Event]:
+        """End connections, while the block lasts, when no byte has come for a while; the event is set then."""
+        silent = threading.Event()
+
+        async def watch() -> None:
+            seen = -1
+            while seen != self.total_bytes:
+                seen = self.total_bytes
+                await asyncio.sleep(PATIENCE_SECONDS)
+            silent.set()
+            self._shut(socket.SHUT_RDWR)
+
+        watching = asyncio.run_coroutine_threadsafe(watch(), self._loop)
+        try:
+            yield silent
+        finally:
+            watching.cancel()
+
+
 class _Path:
     """A technique and its client, which is not used again after an error."""
 
-    def __init__(self, technique: Technique, server: Server, relay: Relay | None, *, opens: bool) -> None:
+    def __init__(self, technique: Technique, server: Server, relay: _EndingRelay | None, *, opens: bool) -> None:
         """`opens` says that its client opens there, and that the server is gone when it does not."""
         self.technique = technique
-        self.has_hung = False
         self._server, self._relay, self._opens = server, relay, opens
         self._client: object = None
         self._stack = AsyncExitStack()
 
-    async def call(self, patience: float, *arguments: object) -> tuple[Any, str | None, bool]:
-        """What the technique returned, what it raised, and whether no byte had come for `patience` seconds.
-
-        Raises UnavailableError where it cannot run.
-        """
+    async def call(self, *arguments: object) -> tuple[Any, str | None]:
+        """What the technique returned, or what it raised; raises UnavailableError where it cannot run."""
         if self._client is None:
             try:
                 self._client = await self._stack.enter_async_context(opened(self.technique, self._server))
@@ -346,55 +313,24 @@ class _Path:
             except Exception as error:
                 if self._opens:
                     raise
-                return None, f"the client does not open: {describe(error)}", False
-        with _ended_when_silent(self._relay, patience) as silent:
+                return None, f"the client does not open: {describe(error)}"
+        with self._relay.patience() if self._relay else nullcontext(threading.Event()) as silent:
             returned, raised = await attempted(self.technique, self._client, *arguments)
-        if raised is None:
-            if silent.is_set():  # it took long over what had come already, and its connection is gone
-                await self.close()
-            return returned, None, False
-        if self._relay and raised.startswith("panic"):
+        if self._relay and raised is not None and raised.startswith("panic"):
             # It came through the driver in the middle of a COPY, for whose end asyncpg's close waits half a minute.
             self._relay.end_connections()
-        told = f"{SILENT}; ended, it says {raised}" if silent.is_set() else raised
-        if not await self.close():
-            told += UNCLOSED
-        return None, told, silent.is_set()
+        if raised is not None or silent.is_set():  # or it took long over what had come, and its connection is gone
+            await self.close()
+        if raised is not None and silent.is_set():
+            raised = f"{SILENT}; ended, it says {raised}"
+        return returned, raised
 
-    async def close(self) -> bool:
-        """Close the client, and tell whether it ended by itself; after an error it may fail, which says nothing new."""
+    async def close(self) -> None:
+        """Close the client; after an error that may fail, which says nothing new."""
         self._client = None
-        try:
-            async with asyncio.timeout(CLOSING_SECONDS) as closing:
+        with contextlib.suppress(Exception):  # whatever a driver says to that
+            async with asyncio.timeout(CLOSING_SECONDS):
                 await self._stack.aclose()
-        except Exception:  # noqa: BLE001  whatever a driver says to that
-            return not closing.expired()
-        return True
-
-
-@contextmanager
-def _ended_when_silent(relay: Relay | None, patience: float) -> Iterator[threading.Event]:
-    """End the relay's connections when no byte has come for `patience` seconds; the event tells that it happened."""
-    over, silent = threading.Event(), threading.Event()
-
-    def watch(relay: Relay) -> None:
-        seen, since = relay.total_bytes, time.monotonic()
-        while not over.wait(0.1):
-            if relay.total_bytes != seen:
-                seen, since = relay.total_bytes, time.monotonic()
-            elif time.monotonic() > since + patience:
-                silent.set()
-                relay.end_connections()
-
-    watching = threading.Thread(target=watch, args=(relay,), daemon=True) if relay else None
-    if watching:
-        watching.start()
-    try:
-        yield silent
-    finally:
-        over.set()
-        if watching:
-            watching.join()
 
 
 def difference_of(case: Case, frame: pl.DataFrame | pd.DataFrame) -> str | None:

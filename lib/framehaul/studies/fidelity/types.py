@@ -6,15 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
-import pyarrow as pa
 from matplotlib.figure import Figure
 
 from framehaul.data.schema import ColumnType, Types
 from framehaul.reporting import charts
-from framehaul.reporting.tables import Column, Listing, where, words
+from framehaul.reporting.tables import Listing, where, words
 from framehaul.studies.fidelity.cases import CASES, Case
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES
@@ -57,10 +55,8 @@ for _kind in ColumnType:
         if _case.columns[-1].type is _kind and _named(_case):
             TYPES.setdefault(_named(_case), _case.columns[-1].types)
 TYPES[CATEGORICAL] = replace(
-    ColumnType.TEXT.value, clickhouse="LowCardinality(String)", arrow=pa.dictionary(pa.int32(), pa.string()),
-    polars=pl.Categorical(), pandas="category", pandas_nullable="category", postgres_form="text",
-    clickhouse_form="LowCardinality(String)",
-)  # fmt: skip
+    ColumnType.TEXT.value, polars=pl.Categorical(), postgres_form="text", clickhouse_form="LowCardinality(String)"
+)
 
 
 def _has_form(case: Case, database: str) -> bool:
@@ -127,33 +123,24 @@ def types_figure(cells: pl.DataFrame) -> Figure:
 
 
 def types_table(cells: pl.DataFrame) -> Listing:
-    """For each type what stands for it on each server and in a frame, and of how many families it is carried."""
+    """For each type what stands for it on each server and in Polars, and of how many families it is carried."""
     found = _of_families(cells)
     directions = found.select("database", "direction").unique(maintain_order=True).to_dicts()
 
-    def said(direction: dict[str, Any]) -> Column:
-        return words(where(direction), lambda row: row[where(direction)])
-
+    columns = [
+        words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse"),
+        words("in Polars", "polars", "`{}`"), *(words(where(each), where(each)) for each in directions),
+    ]  # fmt: skip
     rows = [
         {
             "type": name, "postgres": types.postgres_form or types.postgres,
-            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse), **_in_frames(types),
+            "clickhouse": types.clickhouse_form or PARTS.sub("(...)", types.clickhouse),
+            "polars": re.sub(r", time_zone=None|\w+=", "", PARTS.sub("(...)", str(types.polars))),
             **{where(each): _counted(found.filter(**each), name) for each in directions},
         }
         for name, types in ((name, TYPES[name]) for name in tried_types(cells))
     ]  # fmt: skip
-    columns = [
-        words("type", "type"), words("in PostgreSQL", "postgres"), words("in ClickHouse", "clickhouse"),
-        words("in Arrow", "arrow", "`{}`"), words("in Polars", "polars", "`{}`"), words("in pandas", "pandas", "`{}`"),
-    ]  # fmt: skip
-    return Listing([*columns, *map(said, directions)], rows)
-
-
-def _in_frames(types: Types) -> dict[str, str]:
-    """What a type is called in Arrow, in Polars and in pandas, there also where there may be NULL."""
-    polars = re.sub(r", time_zone=None|\w+=", "", PARTS.sub("(...)", str(types.polars)))
-    pandas = dict.fromkeys((types.pandas, types.pandas_nullable))
-    return {"arrow": str(types.arrow), "polars": polars, "pandas": " or ".join(pandas)}
+    return Listing(columns, rows)
 
 
 def _counted(states: pl.DataFrame, name: str) -> str:

@@ -169,11 +169,11 @@ class TurnsRelay(BreakingRelay):
         self._answered = True
         self.turns.clear()
 
-    def _lets_through(self, count: int, *, from_client: bool) -> bool:
+    async def _lets_through(self, count: int, *, from_client: bool) -> bool:
         if from_client and self._answered:
             self.turns.append(self.from_client_bytes)
         self._answered = not from_client
-        return super()._lets_through(count, from_client=from_client)
+        return await super()._lets_through(count, from_client=from_client)
 
     @property
     def before_the_end(self) -> int:
