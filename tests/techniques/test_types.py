@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-import inspect
 import math
 from decimal import Decimal
 from typing import Any
@@ -39,7 +37,7 @@ from framehaul.techniques.clients import QueryError
 from framehaul.techniques.registry import Database
 from framehaul.techniques.streaming import in_table_schema
 from tests.conftest import call, check_each
-from tests.techniques.test_columns import Untouched
+from tests.techniques.test_techniques import Untouched, write_nowhere
 
 T = ColumnType
 KINDS = [kind for kind in ColumnType if kind is not T.TIMESTAMP_NS]
@@ -90,9 +88,7 @@ def test_what_would_be_changed_is_refused_by_its_column_before_anything_is_sent(
         if "insert_df" in found.name and name.startswith("fixed"):
             return
         with pytest.raises((ValueError, pa.ArrowInvalid), match=r"column '?value") as refused:
-            done = found.function(Untouched(), case.table, case.frame(found.frame))
-            if inspect.isawaitable(done):
-                asyncio.run(done)  # type: ignore[arg-type]  # a coroutine
+            write_nowhere(found, case.table, case.frame(found.frame))
         if (found.name, name) == ("polars_http_client_arrow_stream", "list of int64: NULL"):
             refused.match("value holds 1 NULL in place of a list, .* Array .* make them empty lists, and keep")
 
