@@ -90,7 +90,7 @@ def test_dates_on_both_sides_of_the_epochs() -> None:
     for parts in ((HEADER, *rows, row(None), TRAILER), (b"".join((HEADER, *rows, row(None), TRAILER)),)):
         assert decoded(table, *parts)["d"].to_pylist() == [*days, None]
     for day, said in (
-        (-(2**31), "holds infinity"), (2**31 - 1, "holds infinity"), (2**31 - 9, "holds a moment that PostgreSQL does not")
+        (-(2**31), "holds infinity"), (2**31 - 1, "holds infinity"), (2**31 - 9, "holds a moment that")
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"column d {said}"):
             decoded(table, HEADER, row(struct.pack(">i", day)), TRAILER)

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import validated
 from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.data.text import SLACK, NotTextError, views_of
-from tests.codecs.damaged_streams import NOT_TEXT, NUMBERS, decoded_elsewhere
+from tests.codecs.damaged_streams import DECODERS, NOT_TEXT, NUMBERS, decoded_elsewhere
 from tests.codecs.test_copy_binary import HEADER, TRAILER, decoded, row
 from tests.codecs.test_native_format import block, number, text
 
@@ -281,21 +280,16 @@ def test_a_decoder_holds_no_more_than_came() -> None:
         tracemalloc.stop()
 
 
-def in_parallel(count: int, *kinds: str, **environment: str) -> list[set[str]]:
-    with ThreadPoolExecutor(len(kinds)) as pool:
-        return [*pool.map(lambda kind: decoded_elsewhere(kind, count, 1, **environment), kinds)]
-
-
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.slow)])
 def test_damaged_streams_are_decoded_or_refused(count: int) -> None:
-    assert in_parallel(count, "native", "copy", "wire", "arrow") == [{"decoded", "refused"}] * 4
+    assert decoded_elsewhere(count, *DECODERS) == {kind: {"decoded", "refused"} for kind in DECODERS}
 
 
 @pytest.mark.slow
 def test_the_loops_stay_within_bounds(tmp_path: Path) -> None:
     """As numba checks it where it is told to."""
-    bounded = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert in_parallel(1000, "native", "copy", "wire", **bounded) == [{"decoded", "refused"}] * 3
+    found = decoded_elsewhere(1000, "native", "copy", "wire", NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
+    assert [*found.values()] == [{"decoded", "refused"}] * 3
 
 
 FIRST_CALLS = """
