@@ -18,7 +18,7 @@ import pytest
 from framehaul.bench.streams import STREAMS
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
-from framehaul.data.frames import from_pandas, in_table_order
+from framehaul.data.frames import from_pandas
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
@@ -191,12 +191,6 @@ def test_half_a_surrogate_pair_is_refused_by_column_and_row() -> None:
     frame = generator.pandas_frame(TABLE, 3, 1)
     with pytest.raises(ValueError, match=r"^column second, row 2: '\\ud83d' has half a surrogate pair"):
         from_pandas(frame.assign(second=pd.Series(["a", "é", "\ud83d"], dtype=object)), TABLE)
-
-
-def test_order_costs_nothing_where_it_is_right() -> None:
-    for kind in ("polars", "pandas"):
-        frame = CASE.frame(kind)
-        assert in_table_order(frame, TABLE) is frame
 
 
 # The registry

@@ -16,12 +16,11 @@ from framehaul.bench.trials import Trials, all_techniques
 from framehaul.data import generator
 from framehaul.data.documents import without_documents
 from framehaul.data.equality import content_of, first_difference
-from framehaul.data.frames import check_finite, conform, from_pandas, from_polars, to_pandas, to_polars
+from framehaul.data.frames import conform, from_pandas, from_polars, to_pandas, to_polars
 from framehaul.data.schema import (
     Column,
     ColumnType,
     Table,
-    decimal_types,
     enum_types,
     list_types,
     map_types,
@@ -298,43 +297,3 @@ def test_what_no_frame_can_hold_is_refused() -> None:
         with pytest.raises(ValueError, match="column v holds NULL, which its dtype"):
             to_pandas(values, table_of(kind))
         assert to_pandas(values, table_of(kind, nullable=True))["v"].isna().to_list() == [False, True]
-
-
-def test_days_and_moments_that_there_are_pass_at_any_depth() -> None:
-    first = pa.array([-2_440_588, 0, None, 2**31 - 2], pa.int32()).cast(pa.date32())
-    moments = pa.array([-2_440_588 * 86_400 * 10**6, None, 2**63 - 2], pa.int64())
-    nanoseconds = pa.array([-(2**63) + 1, 2**63 - 1], pa.int64()).cast(pa.timestamp("ns"))
-    for good in (first, moments.cast(pa.timestamp("us")), moments.cast(pa.timestamp("us", "UTC")), nanoseconds):
-        check_finite(good)
-    for bad in (-2_440_589, 2**31 - 1):
-        day = pa.array([0, bad], pa.int32()).cast(pa.date32())
-        for array in (day, pa.ListArray.from_arrays([0, 2], day), pa.StructArray.from_arrays([day], ["a"])):
-            with pytest.raises(pa.ArrowInvalid, match="infinity"):
-                check_finite(array)
-
-
-def test_columns_of_several_levels_are_refused_with_what_to_do() -> None:
-    frame = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")]))
-    table = Table("t", (Column("a_b", T.INT64), Column("a_c", T.INT64)), ())
-    levels = r"the frame have 2 levels \(a MultiIndex\).*frame.columns = \['_'.join"
-    with pytest.raises(ValueError, match=levels) as said:
-        from_pandas(frame, table)
-    frame.columns = eval(str(said.value).partition("frame.columns = ")[2])
-    assert from_pandas(frame, table).to_pydict() == {"a_b": [1], "a_c": [2]}
-
-
-def test_decimals_of_a_few_bytes_reach_polars_as_what_they_are() -> None:
-    for kind in (pa.decimal32(5, 2), pa.decimal64(18, 9)):
-        table = table_of(T.LIST, exactly=list_types(decimal_types(kind.precision, kind.scale)))
-        frame = to_polars(pa.table({"v": pa.array([[Decimal("9.25")]], pa.list_(kind))}), table)
-        assert frame["v"].to_arrow().to_pylist() == [[Decimal("9.25")]]
-
-
-def test_lists_of_what_would_have_to_be_made_text_are_refused_with_the_remedy() -> None:
-    remedies = {T.IPV4: "text", T.INT128: "text", T.DURATION: "whole numbers", T.FIXED_BYTES: "bytes of any size"}
-    for kind, remedy in remedies.items():
-        with pytest.raises(ValueError, match=f"are not carried: make them lists of {remedy}$"):
-            list_types(kind.value)
-    for kind in (T.UUID, T.ENUM, T.IPV6):
-        with pytest.raises(ValueError, match="inside of what is nested is not carried: make it text"):
-            struct_types({"x": kind.value})
