@@ -94,7 +94,7 @@ VALUES: tuple[tuple[Column, list[Any]], ...] = (
     (Column("nothing", T.TEXT, nullable=True), [None, "", "\\ ' \" \t"]),
     (Column("one_of_few", T.TEXT, low_cardinality=True), ["é", "é", "日本"]),
     (Column("date", T.DATE), [dt.date(2026, 2, 1), dt.date(2000, 12, 31), dt.date(1970, 1, 1)]),
-    (Column("float", T.FLOAT64), [0.1 + 0.2, 1 / 3, 5e-324]),
+    (Column("float", T.FLOAT64), [0.1 + 0.2, -0.0, 5e-324]),
     (Column("real", T.FLOAT32), [0.10000000149011612, 3.4028234663852886e38, 1e-45]),
     (Column("number", T.INT64, nullable=True), [2**53 + 1, None, -(2**63)]),
     (Column("uuid", T.UUID), ["01234567-89ab-cdef-0123-456789abcdef"] * 3),

@@ -75,7 +75,8 @@ def table_of(kind: ColumnType, *, nullable: bool = False, **more: Any) -> Table:
 
 def streamed(content: pa.Table, table: Table) -> list[Any]:
     """What record batches hold once they are in the types of the table."""
-    return pa.Table.from_batches(in_table_schema(iter(content.to_batches()), table, lambda *_: None))["v"].to_pylist()
+    batches = in_table_schema(iter(content.to_batches()), table, lambda *_: None)
+    return [*pa.Table.from_batches(batches)["v"].to_pylist()]
 
 
 @pytest.mark.parametrize(("database", "name"), [(database, name) for database in REFUSED for name in REFUSED[database]])
