@@ -74,7 +74,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 LONGEST = (
     "test_techniques", "test_own_data_code", "test_scale_out", "test_own_data", "test_faults",
-    "test_properties", "test_sessions", "test_beyond", "test_connections", "test_notebooks", "test_reproductions",
+    "test_properties", "test_sessions", "test_beyond", "test_clients", "test_notebooks", "test_reproductions",
 )  # fmt: skip
 """Files that come first, so that no worker is left alone with one of them."""
 

@@ -1,26 +1,22 @@
 """Streams of ClickHouse's Native format, of Arrow and of binary COPY, bare and on the wire, damaged at random.
 
-`python -m tests.codecs.damaged_streams KIND COUNT SEED` decodes so many in this process, which is one that may die:
-which one is at hand stands in the file that the environment variable DAMAGED_AT names. Its number gives the same
-stream again.
+`python -m tests.codecs.damaged_streams COUNT SEED KIND...` decodes so many in a process of its own, for a decoder that
+is wrong may end it: the last line on standard error then has the kind and number of the stream, which give it again.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-import mmap
 import os
 import random
 import resource
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import polars as pl
@@ -32,10 +28,12 @@ from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import read_native
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, to_polars, validated
-from framehaul.data.schema import DATE32, Column, ColumnType, Table, decimal_types, enum_types, timestamp_types
+from framehaul.data.schema import Column, ColumnType, Table
 from framehaul.settings import PROJECT
+from framehaul.studies.fidelity.cases import NOT_UTF8
 from tests.codecs.test_copy_binary import encoded
-from tests.codecs.test_native_format import Trickle, block
+from tests.codecs.test_native_blocks import EVERY_TYPE, blocks
+from tests.codecs.test_native_format import Trickle
 from tests.techniques.test_copy_wire import answer, received
 
 MOST_MEMORY = 4 << 30
@@ -43,44 +41,12 @@ MOST_MEMORY = 4 << 30
 SEEDS, ROWS = 24, 20
 
 T = ColumnType
-EVERY_TYPE = Table(
-    "every_type",
-    (
-        Column("id", T.INT32),
-        *(
-            Column(f"{kind.name}_{nullable}".lower(), kind, nullable)
-            for kind in (T.TEXT, T.BYTES, T.UUID, T.BOOL, T.INT16, T.INT64, T.FLOAT32, T.FLOAT64, T.DATE,
-                         T.TIMESTAMP, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN)
-            for nullable in (False, True)
-        ),
-    ),
-    ("id",),
-)  # fmt: skip
-MORE_TYPES = Table(
-    "more_types",
-    (
-        *(Column(f"d{digits}", T.DECIMAL, digits == 18, exactly=decimal_types(digits, 2)) for digits in (9, 18, 38)),
-        Column("date32", T.DATE, exactly=DATE32),
-        Column("nanoseconds", T.TIMESTAMP_NS, nullable=True),
-        Column("milliseconds", T.TIMESTAMP, exactly=timestamp_types("ms")),
-        Column("state", T.ENUM, nullable=True, exactly=enum_types("new", "it's", "é" * 20)),
-        Column("low", T.TEXT, low_cardinality=True),
-        Column("low_nullable", T.TEXT, nullable=True, low_cardinality=True),
-    ),
-    (),
-)
+OF_COPY = (T.TEXT, T.BYTES, T.UUID, T.BOOL, T.INT16, T.INT32, T.INT64, T.FLOAT32, T.FLOAT64, T.DATE,
+           T.TIMESTAMP, T.TIMESTAMP_UTC, T.TIMESTAMP_BERLIN)  # fmt: skip
+FOR_COPY = replace(EVERY_TYPE, columns=tuple(column for column in EVERY_TYPE.columns if column.type in OF_COPY))
 NARROW = Table("narrow", (Column("text", T.TEXT),), ("text",))
-NOT_TEXT = (
-    b"\xff\xfeA",
-    b"\xc0\x80",
-    b"\xe0\x80\xaf",
-    b"\xed\xa0\x80",
-    b"\xf4\x90\x80\x80",
-    b"\xe2\x82",
-    b"\x80",
-    b"\xf0\x9f\x98",
-)
-"""No UTF-8: any bytes, overlong forms, a surrogate, beyond U+10FFFF, characters without their end or beginning."""
+NOT_TEXT = (*NOT_UTF8.values(), b"\x80", b"\xf0\x9f\x98")
+"""No UTF-8: as in the matrix, and characters without their beginning or end."""
 SIZES: tuple[tuple[int, Literal["big", "little"]], ...] = ((4, "big"), (2, "big"), (8, "little"), (4, "little"))
 NUMBERS = (
     b"\xff" * 9 + b"\x01", b"\xff" * 8 + b"\x7f", b"\x80" * 12, b"\xff" * 4 + b"\x0f", b"\x80\x80\x80\x80\x08",
@@ -94,12 +60,8 @@ NUMBERS = (
 
 def content(table: Table, rows: int, seed: int) -> pa.Table:
     """Rows whose long text is partly not ASCII."""
-    others = replace(table, columns=tuple(column for column in table.columns if column.type is not T.DECIMAL))
-    made = generator.arrow_table(others, rows, seed)
+    made = generator.arrow_table(table, rows, seed)
     for at, column in enumerate(table.columns):
-        if column.type is T.DECIMAL:
-            values = [Decimal(row * 17 - 99).scaleb(-2) for row in range(rows)]
-            made = made.add_column(at, column.name, pa.array(values, column.types.arrow))
         if column.type is T.TEXT and rows > 3:
             values = made.column(at).to_pylist()
             values[1], values[3] = "é" * 9, "a text that a view does not hold, €, 東京 \U0001f680"
@@ -112,22 +74,18 @@ def streams(kind: str) -> list[tuple[Table, bytes]]:
     """Streams as they should be, with the table that they are of."""
     made = []
     for seed in range(SEEDS):
-        table = (EVERY_TYPE, EVERY_TYPE if kind in ("copy", "wire") else MORE_TYPES, NARROW)[seed % 3]
-        rows = (0, 1, ROWS, 7)[seed % 4]
-        whole = content(table, rows, seed)
+        table = NARROW if seed % 3 == 0 else FOR_COPY if kind in ("copy", "wire") else EVERY_TYPE
+        whole = content(table, (0, 1, ROWS, 7)[seed % 4], seed)
         if kind == "native":
-            made.append((table, b"".join(block(table, whole.slice(at, 8)) for at in range(0, max(rows, 1), 8))))
-        elif kind == "copy":
-            made.append((table, encoded(table, whole)))
-        elif kind == "wire":
-            made.append((table, answer(table, encoded(table, whole))))
+            data = b"".join(block for at in range(0, len(whole), 8) for block in blocks(whole.slice(at, 8), table))
+        elif kind == "arrow":
+            for at, field in enumerate(whole.schema if seed % 2 else ()):
+                if field.type == pa.string():
+                    whole = whole.set_column(at, field.name, whole.column(at).dictionary_encode())
+            data = b"".join(arrow_stream(whole, 8))
         else:
-            if seed % 2:
-                low = [field.name for field in whole.schema if field.type == pa.string()]
-                for name in low:
-                    at = whole.column_names.index(name)
-                    whole = whole.set_column(at, name, whole.column(at).dictionary_encode())
-            made.append((table, b"".join(arrow_stream(whole, 8))))
+            data = encoded(table, whole) if kind == "copy" else answer(table, encoded(table, whole))
+        made.append((table, data))
     return made
 
 
@@ -212,41 +170,28 @@ def outcome(kind: str, seed: int, number: int) -> str:
     return "decoded"
 
 
-def main(kind: str, count: int, seed: int) -> None:
-    """Decode the streams, and print how many came to what; at an exception, which stream it was."""
+def main(count: int, seed: int, *kinds: str) -> None:
+    """Decode the streams, and print what came of them for each kind; at an exception, which stream it was."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    counts: Counter[str] = Counter()
-    with Path(os.environ["DAMAGED_AT"]).open("r+b") as file, mmap.mmap(file.fileno(), 8) as at:
-        for number in range(int(os.environ.get("DAMAGED_FROM", "0")), count):
-            at[:] = number.to_bytes(8, "little")
-            try:
-                counts[outcome(kind, seed, number)] += 1
-            except Exception as error:  # noqa: BLE001  it is what is looked for
-                counts[f"{number}: {type(error).__name__}: {error}"] += 1
-    print(json.dumps(dict(counts.most_common(20))))
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+    for kind, number in itertools.product(kinds, range(count)):
+        print(kind, number, file=sys.stderr, flush=True)
+        try:
+            counts[kind][outcome(kind, seed, number)] += 1
+        except Exception as error:  # noqa: BLE001  it is what is looked for
+            counts[kind][f"{number}: {type(error).__name__}: {error}"] += 1
+    print(json.dumps({kind: dict(found.most_common(20)) for kind, found in counts.items()}))
 
 
-def decoded_elsewhere(kind: str, count: int, seed: int, **environment: str) -> Counter[str]:
-    """What came of so many streams, in processes of their own; one that dies is told with the number of its stream."""
-    counts: Counter[str] = Counter()
-    with tempfile.NamedTemporaryFile() as at:
-        at.write(bytes(8))
-        at.flush()
-        begin = 0
-        while begin < count:
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.codecs.damaged_streams", kind, str(count), str(seed)], cwd=PROJECT,
-                capture_output=True, text=True, check=False,
-                env=os.environ | environment | {"DAMAGED_AT": at.name, "DAMAGED_FROM": str(begin)},
-            )  # fmt: skip
-            if done.returncode == 0:
-                counts.update(json.loads(done.stdout))
-                break
-            number = int.from_bytes(Path(at.name).read_bytes(), "little")
-            counts[f"{number}: the process ended with {done.returncode}: {done.stderr[-300:]}"] += 1
-            begin = number + 1
-    return counts
+def decoded_elsewhere(count: int, *kinds: str, **environment: str) -> dict[str, set[str]]:
+    """What came of so many streams of each kind, in a process of their own, which must not die."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.codecs.damaged_streams", str(count), "1", *kinds], cwd=PROJECT,
+        capture_output=True, text=True, check=False, env=os.environ | environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-300:]
+    return {kind: {*found} for kind, found in json.loads(done.stdout).items()}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -1,9 +1,12 @@
-"""What the techniques beyond the published ones promise besides speed: consistency, atomicity, errors said aloud."""
+"""What the techniques beyond the published ones promise besides speed: consistency, atomicity, errors that say why."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import polars as pl
@@ -11,221 +14,356 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from framehaul.codecs.binary_form import with_uuid_bytes
 from framehaul.data import generator
 from framehaul.data.frames import arrow_stream, from_polars, in_clickhouse_order, to_pandas, to_polars
-from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
-from framehaul.errors import UnavailableError
+from framehaul.data.schema import ANALYTICS_METRICS, Column, Table
+from framehaul.data.schema import ColumnType as T
+from framehaul.data.text import NotTextError
 from framehaul.servers import Servers
-from framehaul.servers.tables import tables_of
+from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.techniques import Technique, techniques
-from framehaul.techniques.beyond import clickhouse_write, postgres_read, postgres_write
-from framehaul.techniques.clients import HttpConnection, QueryError, open_http_client, open_psycopg
-from tests.conftest import call
-from tests.second_table import SECOND_TABLE
+from framehaul.techniques.beyond import clickhouse_read, clickhouse_write, postgres_write
+from framehaul.techniques.clients import (
+    HttpConnection,
+    QueryError,
+    open_adbc,
+    open_asyncpg_pair,
+    open_http_client,
+    open_psycopg,
+    open_psycopg_adbc,
+)
+from framehaul.techniques.registry import named
+from framehaul.techniques.replacing import replacing
+from framehaul.techniques.streaming import fetch_adbc_batches
+from framehaul.techniques.upsert.rows import check_keys
+from tests.conftest import call, check_each, lacks
 
 ROWS = 3000
-TABLE = ANALYTICS_METRICS.renamed("framehaul_beyond")
+NAME = "framehaul_beyond"
+TABLE = ANALYTICS_METRICS.renamed(NAME)
+NUMBERS = Table(NAME, (Column("id", T.INT64), Column("value", T.INT64)), ("id",))
+TWO = pl.DataFrame({"id": [1, 2], "value": [1, 2]})
+
+
+def rows_of(rows: int = ROWS) -> pl.DataFrame:
+    return generator.polars_frame(TABLE, rows, 1)
+
+
+@contextmanager
+def made(servers: Servers, table: Table, *statements: str) -> Iterator[PostgresTables]:
+    """A table of PostgreSQL, with these statements carried out."""
+    tables = PostgresTables(servers.postgres)
+    tables.create(table)
+    try:
+        for statement in statements:
+            tables.run(statement)
+        yield tables
+    finally:
+        tables.drop(table)
 
 
 @pytest.fixture
-def postgres_table(servers: Servers) -> Iterator[Table]:
-    tables = tables_of(servers.postgres)
-    tables.create(TABLE)
-    yield TABLE
-    tables.drop(TABLE)
+def postgres(servers: Servers) -> Iterator[PostgresTables]:
+    with made(servers, TABLE) as tables:
+        yield tables
 
 
-def shifting_writer(servers: Servers, stop: threading.Event) -> None:
-    """Keeps moving every row to a new place and to a new value, all rows alike, in one transaction each time."""
-    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
-        while not stop.is_set():
-            connection.execute(f"UPDATE {TABLE.postgres_name} SET metric_1 = metric_1 + 1".encode())
+# PostgreSQL: consistent, atomic, durable
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "polars_adbc_two_connections",
-        "polars_asyncpg_copy_decoded_two_connections",
-        "polars_psycopg_copy_decoded_two_connections",
-        "polars_psycopg_copy_text_two_connections",
-    ],
+    "found",
+    [one for one in techniques("postgres", "read") if one.origin == "beyond" and one.client.endswith("pair")],
+    ids=lambda found: found.name,
 )
 def test_two_connections_see_one_moment_of_a_table_that_changes(
-    name: str, servers: Servers, postgres_table: Table
+    found: Technique, servers: Servers, postgres: PostgresTables
 ) -> None:
-    found = next(found for found in techniques("postgres", "read") if found.name == name)
-    content = generator.arrow_table(postgres_table, ROWS, 1).set_column(9, "metric_1", pa.array([0] * ROWS, pa.int32()))
-    tables_of(servers.postgres).load(postgres_table, content.cast(postgres_table.arrow_schema))
-    stop = threading.Event()
-    writer = threading.Thread(target=shifting_writer, args=(servers, stop))
+    """While each transaction moves every row to a new place, and to a new value, all rows alike."""
+    content = generator.arrow_table(TABLE, ROWS, 1).set_column(9, "metric_1", pa.array([0] * ROWS, pa.int32()))
+    postgres.load(TABLE, content.cast(TABLE.arrow_schema))
+    stop, moments = threading.Event(), set[int]()
+
+    def shift() -> None:
+        with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+            while not stop.is_set():
+                connection.execute(f"UPDATE {TABLE.postgres_name} SET metric_1 = metric_1 + 1".encode())
+
+    writer = threading.Thread(target=shift)
     writer.start()
     try:
-        moments = set()
         for _ in range(15):
-            frame: pl.DataFrame = call(found, servers, postgres_table)
-            assert len(frame) == ROWS
-            assert frame.select(postgres_table.key).n_unique() == ROWS
-            assert frame["metric_1"].n_unique() == 1
-            moments.add(frame["metric_1"][0])
+            frame: Any = call(found, servers, TABLE)
+            values, keys = {*map(int, frame["metric_1"])}, zip(*(frame[name] for name in TABLE.key), strict=True)
+            assert (len(frame), len({*keys}), len(values)) == (ROWS, ROWS, 1)
+            moments |= values
     finally:
         stop.set()
         writer.join()
     assert len(moments) > 1, "the writer never got between two reads: nothing was tried"
 
 
-def test_the_key_is_there_again_and_a_duplicate_undoes_everything(servers: Servers, postgres_table: Table) -> None:
-    frame = generator.polars_frame(postgres_table, ROWS, 1)
-    with open_psycopg(servers.postgres) as connection:
-        postgres_write.polars_pgpq_key_last(connection, postgres_table, frame[:100])
-        key = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass(%s)"
-        before = connection.execute(key, (postgres_table.postgres_name,)).fetchall()
-        assert any("PRIMARY KEY" in definition for _, definition in before)
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            postgres_write.polars_pgpq_key_last(connection, postgres_table, frame)
-        assert connection.execute(key, (postgres_table.postgres_name,)).fetchall() == before
-        rows = connection.execute(f"SELECT count(*) FROM {postgres_table.postgres_name}".encode()).fetchone()
-        assert rows == (100,)
-        assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+WITNESS = f"""
+    CREATE TABLE {NAME}_witness (committed text, kind text);
+    CREATE TABLE {NAME}_start (kind text);
+    CREATE FUNCTION {NAME}_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO {NAME}_start SELECT relpersistence FROM pg_class WHERE oid = TG_RELID;
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION {NAME}_witness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO {NAME}_witness VALUES (current_setting('synchronous_commit'), NEW.kind);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER witness AFTER INSERT ON {NAME} FOR EACH STATEMENT EXECUTE FUNCTION {NAME}_start();
+    CREATE CONSTRAINT TRIGGER witness AFTER INSERT ON {NAME}_start
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {NAME}_witness();
+"""
+"""Notes what a transaction that writes into the table commits with, as its last act: deferred triggers run then.
+
+They hang on a table of their own: PostgreSQL does not alter a table with some of them waiting, as a technique that
+builds the key last has to.
+"""
 
 
-def test_copy_freeze_refuses_a_table_with_rows(servers: Servers, postgres_table: Table) -> None:
-    frame = generator.polars_frame(postgres_table, ROWS, 1)
-    with open_psycopg(servers.postgres) as connection:
-        postgres_write.polars_pgpq_copy_freeze(connection, postgres_table, frame[:100])
-        with pytest.raises(ValueError, match="framehaul_beyond is not empty"):
-            postgres_write.polars_pgpq_copy_freeze(connection, postgres_table, frame[100:])
-        rows = connection.execute(f"SELECT count(*) FROM {postgres_table.postgres_name}".encode()).fetchone()
-        assert rows == (100,)
+def test_writes_are_durable_and_join_an_open_transaction(servers: Servers, postgres: PostgresTables) -> None:
+    postgres.run(WITNESS)
+    frames = {"polars": rows_of(20), "pandas": to_pandas(from_polars(rows_of(20), TABLE), TABLE)}
 
+    def committed_with() -> set[tuple[Any, ...]]:
+        return set(postgres.run(f"DELETE FROM {NAME}_witness RETURNING committed, kind"))
 
-@pytest.mark.parametrize("found", [t for t in techniques("clickhouse") if t.driver == "chdb"],
-                         ids=lambda found: found.direction)  # fmt: skip
-def test_chdb_never_tells_the_password(found: Technique, servers: Servers) -> None:
-    absent = ANALYTICS_METRICS.renamed("framehaul_absent")
-    frame = [generator.polars_frame(absent, 10, 1)] if found.direction == "write" else []
-    with pytest.raises(Exception, match="framehaul_absent") as raised:
-        call(found, servers, absent, *frame)
-    assert servers.clickhouse.password not in str(raised.value)
+    def check(found: Technique) -> None:
+        postgres.run(f"TRUNCATE {NAME}")
+        call(found, servers, TABLE, frames[found.frame])
+        assert committed_with() == {("on", "p")}
+        if found.client == "psycopg":
+            postgres.run(f"TRUNCATE {NAME}")
+            with open_psycopg(servers.postgres) as connection, connection.transaction(force_rollback=True):
+                connection.execute("SET LOCAL synchronous_commit = off")
+                found.function(connection, TABLE, frames[found.frame])
+                assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+            assert postgres.content(TABLE).is_empty()
 
-
-WITNESS = "framehaul_witness"
-"""What a transaction that writes into the table commits with, noted as its last act."""
-
-
-@pytest.fixture
-def witness(servers: Servers, postgres_table: Table) -> Iterator[Callable[[], set[tuple[str, str]]]]:
-    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
-        # Deferred triggers run as the transaction commits. They hang on a table of their own: PostgreSQL does not alter
-        # a table with some of them waiting, as a technique that builds the key last has to.
-        connection.execute(
-            f"""
-            CREATE TABLE {WITNESS} (committed text, kind text);
-            CREATE TABLE {WITNESS}_start (kind text);
-            CREATE FUNCTION {WITNESS}_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                INSERT INTO {WITNESS}_start SELECT relpersistence FROM pg_class WHERE oid = TG_RELID;
-                RETURN NULL;
-            END $$;
-            CREATE FUNCTION {WITNESS}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                INSERT INTO {WITNESS} VALUES (current_setting('synchronous_commit'), NEW.kind);
-                RETURN NULL;
-            END $$;
-            CREATE TRIGGER {WITNESS} AFTER INSERT ON {postgres_table.postgres_name}
-                FOR EACH STATEMENT EXECUTE FUNCTION {WITNESS}_start();
-            CREATE CONSTRAINT TRIGGER {WITNESS} AFTER INSERT ON {WITNESS}_start
-                DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {WITNESS}();
-        """.encode()
-        )
-        try:
-            yield lambda: set(connection.execute(f"SELECT committed, kind FROM {WITNESS}".encode()).fetchall())
-        finally:
-            connection.execute(
-                f"DROP FUNCTION {WITNESS}(), {WITNESS}_start() CASCADE; DROP TABLE {WITNESS}, {WITNESS}_start".encode()
-            )
-
-
-@pytest.mark.parametrize("found", [t for t in techniques("postgres", "write") if t.origin == "beyond"],
-                         ids=lambda found: found.name)  # fmt: skip
-def test_no_technique_weakens_durability(
-    found: Technique, servers: Servers, postgres_table: Table, witness: Callable[[], set[tuple[str, str]]]
-) -> None:
-    frame = generator.polars_frame(postgres_table, 20, 1)
-    sent = frame if found.frame == "polars" else to_pandas(from_polars(frame, TABLE), TABLE)
     try:
-        call(found, servers, postgres_table, sent)
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    assert witness() == {("on", "p")}
+        chosen = [found for found in techniques("postgres", "write") if found.origin == "beyond" and not lacks(found)]
+        check_each(chosen, check)
+        postgres.run(f"TRUNCATE {NAME}")
+        with psycopg.connect(servers.postgres.dsn()) as connection:
+            connection.execute("SET LOCAL synchronous_commit = off")  # as a helper of a technique might
+            postgres_write.polars_psycopg_copy_text_streamed(connection, TABLE, rows_of(2))
+        assert committed_with() == {("off", "p")}, "nothing was tried"
+    finally:
+        postgres.run(f"DROP FUNCTION {NAME}_witness(), {NAME}_start() CASCADE; DROP TABLE {NAME}_witness, {NAME}_start")
 
 
-def test_a_weakened_transaction_is_seen(
-    servers: Servers, postgres_table: Table, witness: Callable[[], set[tuple[str, str]]]
-) -> None:
-    with psycopg.connect(servers.postgres.dsn()) as connection:
-        connection.execute("SET LOCAL synchronous_commit = off")  # as a helper of a technique might
-        frame = generator.polars_frame(postgres_table, 2, 1)
-        postgres_write.polars_psycopg_copy_text_streamed(connection, postgres_table, frame)
-    assert witness() == {("off", "p")}
-
-
-def test_page_ranges_hold_every_row_once(servers: Servers, postgres_table: Table) -> None:
-    tables_of(servers.postgres).load(postgres_table, generator.arrow_table(postgres_table, ROWS, 1))
+def test_copy_freeze_refuses_a_table_with_rows(servers: Servers, postgres: PostgresTables) -> None:
     with open_psycopg(servers.postgres) as connection:
-        pages = connection.execute(postgres_read.pages_query(postgres_table).encode()).fetchall()[0][0]
-        assert pages > 1
-        counts = [
-            connection.execute(f"SELECT count(*) FROM {postgres_table.postgres_name} WHERE {half}".encode()).fetchall()
-            for half in postgres_read.page_ranges(pages)
-        ]
-    assert all(count[0][0] > 0 for count in counts)
-    assert sum(count[0][0] for count in counts) == ROWS
+        postgres_write.polars_pgpq_copy_freeze(connection, TABLE, rows_of(100))
+        with pytest.raises(ValueError, match=f"{NAME} is not empty"):
+            postgres_write.polars_pgpq_copy_freeze(connection, TABLE, rows_of()[100:])
+    assert len(postgres.content(TABLE)) == 100
+
+
+@pytest.mark.parametrize(
+    ("key", "takes"),
+    [
+        ("PRIMARY KEY (id)", True), ("PRIMARY KEY (id) DEFERRABLE INITIALLY DEFERRED", False),
+        ("PRIMARY KEY (id) INCLUDE (value)", False), ("PRIMARY KEY (id, value)", False),
+        ("PRIMARY KEY (id) WITH (fillfactor = 50)", False), ("", False),
+    ],
+)  # fmt: skip
+def test_the_key_is_there_again_and_a_duplicate_undoes_everything(key: str, takes: bool, servers: Servers) -> None:
+    statements = [
+        f"ALTER TABLE {NAME} DROP CONSTRAINT {NAME}_pkey",
+        *([f"ALTER TABLE {NAME} ADD {key}"] if key else []),
+    ]
+    keys = (
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'p' AND conrelid = '{}'::regclass"
+    )
+    with made(servers, NUMBERS, *statements) as tables, open_psycopg(servers.postgres) as connection:
+        before = tables.run(keys.format(NAME))
+        if takes:
+            postgres_write.polars_pgpq_key_last(connection, NUMBERS, TWO[:1])
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                postgres_write.polars_pgpq_key_last(connection, NUMBERS, TWO)
+        else:
+            with pytest.raises(ValueError, match="it would become another"):
+                postgres_write.polars_pgpq_key_last(connection, NUMBERS, TWO)
+        assert tables.run(keys.format(NAME)) == before
+        assert len(tables.content(NUMBERS)) == takes
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_a_later_slice_that_is_refused_leaves_nothing_and_is_told_by_its_row(
+    kind: str, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_write, "BATCH_ROWS", 4)
+    table = Table(NAME, (Column("id", T.INT32), Column("at", T.TIMESTAMP_NS)), ("id",))
+    content = pa.table([range(10), pa.array([1000] * 9 + [1001], pa.timestamp("ns"))], schema=table.arrow_schema)
+    good, bad = (to_polars(part, table) if kind == "polars" else to_pandas(part, table)
+                 for part in (content[:9], content))  # fmt: skip
+    write: Any = getattr(postgres_write, f"{kind}_pgpq_key_last")
+    with made(servers, table) as tables, open_psycopg(servers.postgres) as connection:
+        with pytest.raises(ValueError, match=r"holds nanoseconds.* \(in what follows row 8\)"):
+            write(connection, table, bad)
+        assert tables.content(table).is_empty()
+        write(connection, table, good[:0])
+        write(connection, table, good)
+        assert len(tables.content(table)) == 9
+
+
+def test_what_adbc_failed_to_write_is_undone_and_committed_by_nobody(servers: Servers) -> None:
+    other = NUMBERS.renamed("framehaul_staging")  # a table may have the name of what is staged
+    there = f"INSERT INTO {NAME} VALUES (1, 1), (5, 5), (7, 7)"
+    for way in (named("postgres", "write", name) for name in ("polars_adbc_ingest", "polars_adbc_staging")):
+        with (
+            made(servers, NUMBERS, there) as tables, made(servers, other), open_adbc(servers.postgres) as connection,
+        ):  # fmt: skip
+            with pytest.raises(ValueError):
+                asyncio.run(replacing(way).function(connection, NUMBERS, TWO[["id"]]))
+            with pytest.raises(Exception, match="duplicate key"):
+                way.function(connection, NUMBERS, TWO)
+            way.function(connection, other, TWO)
+            assert (len(tables.content(NUMBERS)), len(tables.content(other))) == (3, 2)
+
+
+@pytest.mark.parametrize("kind", [T.DATE, T.TIMESTAMP, T.TIMESTAMP_UTC], ids=str)
+def test_infinity_is_no_date_for_whoever_reads_arrow(kind: T, servers: Servers) -> None:
+    table = Table(NAME, (Column("id", T.INT64), Column("at", kind)), ("id",))
+    names = ("polars_adbc_fetch", "pandas_adbc_fetch", "polars_adbc_two_connections", "polars_duckdb_scan")
+    for value in ("infinity", "-infinity"):
+        with made(servers, table, f"INSERT INTO {NAME} VALUES (1, '2026-01-01'), (2, '{value}')"):
+            for name in names:
+                with pytest.raises(ValueError, match=r"column at, .*it holds infinity or -infinity"):
+                    call(named("postgres", "read", name), servers, table)
+            with open_psycopg_adbc(servers.postgres) as (_, adbc), pytest.raises(ValueError, match="holds infinity"):
+                list(fetch_adbc_batches(adbc, table))
+
+
+def test_no_half_of_a_read_is_left_in_the_midst_of_its_transaction(servers: Servers) -> None:
+    table = Table(NAME, (Column("id", T.INT64), Column("at", T.DATE)), ("id",))
+    rows = f"INSERT INTO {NAME} SELECT n, '2026-01-01'::date + n % 99 FROM generate_series(1, 400000) AS n"
+    read = named("postgres", "read", "polars_asyncpg_copy_decoded_two_connections").function
+
+    async def check() -> None:
+        async with open_asyncpg_pair(servers.postgres) as connections:
+            for _ in range(2):
+                with pytest.raises(ValueError, match="holds infinity"):
+                    await read(connections, table)
+                assert not any(one.is_in_transaction() for one in connections)
+            for one in connections:
+                assert await one.fetchval("SELECT pg_current_xact_id_if_assigned() IS NULL")
+
+    with made(servers, table, f"INSERT INTO {NAME} VALUES (0, 'infinity')", rows):
+        asyncio.run(check())
+
+
+READ_TEXT = (
+    "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text_typed", "polars_psycopg_copy_text_two_connections"
+)  # fmt: skip
+
+
+def test_copy_of_text_keeps_lines_that_are_empty_and_what_begins_like_a_file(servers: Servers) -> None:
+    table = Table(NAME, (Column("value", T.TEXT, nullable=True),), ())
+    for texts in (["\ufeffx", None, "", "\ufeff\ufeff", "b"], [None], [""], []):
+        values = [f"INSERT INTO {NAME} VALUES {'(NULL)' if text is None else f"('{text}')"}" for text in texts]
+        with made(servers, table, *values):
+            for name in READ_TEXT:
+                frame: Any = call(named("postgres", "read", name), servers, table)
+                read = [None if text != text else text for text in frame["value"].to_list()]  # noqa: PLR0124  NaN
+                assert read == texts, name
+
+
+def test_keys_that_are_written_otherwise_are_the_same() -> None:
+    text = "01234567-89ab-cdef-0123-456789abcdef"
+    for kind, texts in ((T.UUID, (text, text.upper())), (T.IPV6, ("::1", "0:0::1")), (T.INT128, ("1", "01"))):
+        table = Table(NAME, (Column("id", kind), Column("value", T.INT64)), ("id",))
+        frame = pl.DataFrame({"id": texts, "value": [1, 2]})
+        with pytest.raises(ValueError, match="2 rows share their key with another"):
+            check_keys(frame, table)
+        check_keys(frame[:1], table)
+        check_keys(frame.with_columns(id=pl.Series(["no such thing", "nor this"])), table)  # said where it is sent
+
+
+# ClickHouse: sent again, exchanged, in order
 
 
 @pytest.fixture
-def clickhouse_table(servers: Servers) -> Iterator[Table]:
+def http(servers: Servers) -> Iterator[HttpConnection]:
+    """A connection to a server that has the table."""
     tables = tables_of(servers.clickhouse)
     tables.create(TABLE)
-    yield TABLE
+    with open_http_client(servers.clickhouse) as connection:
+        yield connection
     tables.drop(TABLE)
 
 
-def clickhouse_tables(connection: HttpConnection) -> list[str]:
-    return (
-        connection.post("SELECT name FROM system.tables WHERE database = currentDatabase()").read().decode().split("\n")
-    )
+def asked(connection: HttpConnection, query: str) -> list[str]:
+    return connection.post(query).read().decode().splitlines()
 
 
-@pytest.mark.parametrize("name", ["polars_http_client_arrow_exchange", "polars_http_client_arrow_deduplicated"])
-def test_a_load_may_be_tried_again(name: str, servers: Servers, clickhouse_table: Table) -> None:
-    found = next(found for found in techniques("clickhouse", "write") if found.name == name)
-    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
-    for _ in range(3):
-        call(found, servers, clickhouse_table, frame)
-    assert tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table)[0] == ROWS
+COUNT = f"SELECT count() FROM {NAME}"
 
 
-def test_different_rows_are_no_repetition(servers: Servers, clickhouse_table: Table) -> None:
-    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
-    with open_http_client(servers.clickhouse) as connection:
-        for part in (frame[:1000], frame[1000:]):
-            clickhouse_write.polars_http_client_arrow_deduplicated(connection, clickhouse_table, part)
-    assert tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table)[0] == ROWS
+def test_a_load_may_be_tried_again_and_other_writes_append_the_same_rows(http: HttpConnection) -> None:
+    frame = rows_of()
+    for part in (frame[:1000], frame[1000:], frame[:1000]):  # different rows are no repetition
+        clickhouse_write.polars_http_client_arrow_deduplicated(http, TABLE, part)
+    assert asked(http, COUNT) == [f"{ROWS}"]
+    for _ in range(2):
+        clickhouse_write.polars_http_client_arrow_exchange(http, TABLE, frame)
+    assert asked(http, COUNT) == [f"{ROWS}"]
+    # The table knows their blocks, and yet they are new rows.
+    clickhouse_write.polars_http_client_arrow_deduplicated(http, TABLE, frame)
+    rows = int(asked(http, COUNT)[0])
+    for write in (
+        clickhouse_write.polars_http_client_arrow_stream, clickhouse_write.polars_http_client_native_presorted,
+        clickhouse_write.insert_parquet,
+    ) * 2:  # fmt: skip
+        write(http, TABLE, frame)
+        rows += ROWS
+        assert asked(http, COUNT) == [f"{rows}"]
 
 
-def test_an_exchange_that_fails_leaves_the_table_as_it_was(servers: Servers, clickhouse_table: Table) -> None:
-    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
-    with open_http_client(servers.clickhouse) as connection:
-        clickhouse_write.polars_http_client_arrow_exchange(connection, clickhouse_table, frame)
-        before = tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table), clickhouse_tables(connection)
-        refused = f"ALTER TABLE {clickhouse_table.clickhouse_name} ADD CONSTRAINT no CHECK metric_1 = 0"
-        connection.post(refused).read()
-        with pytest.raises(QueryError, match="VIOLATED_CONSTRAINT"):
-            clickhouse_write.polars_http_client_arrow_exchange(connection, clickhouse_table, frame[:10])
-        assert (
-            tables_of(servers.clickhouse).rows_fingerprint(clickhouse_table),
-            clickhouse_tables(connection),
-        ) == before
+def test_an_exchange_that_fails_leaves_the_table_as_it_was(http: HttpConnection) -> None:
+    tables = "SELECT name FROM system.tables WHERE database = currentDatabase()"
+    clickhouse_write.polars_http_client_arrow_exchange(http, TABLE, rows_of())
+    before = asked(http, COUNT), asked(http, tables)
+    asked(http, f"ALTER TABLE {NAME} ADD CONSTRAINT no CHECK metric_1 = 0")
+    with pytest.raises(QueryError, match="VIOLATED_CONSTRAINT"):
+        clickhouse_write.polars_http_client_arrow_exchange(http, TABLE, rows_of(10))
+    assert (asked(http, COUNT), asked(http, tables)) == before
+
+
+def test_native_blocks_are_in_the_order_of_the_server_which_sorts_nothing(http: HttpConnection) -> None:
+    frame = rows_of().sample(fraction=1, shuffle=True, seed=2)
+    events = "SELECT event, value FROM system.events WHERE event LIKE 'MergeTreeDataWriterBlocks%' FORMAT TSV"
+
+    def counted() -> dict[str, int]:
+        return {event: int(value) for event, value in (line.split("\t") for line in asked(http, events))}
+
+    before = counted()
+    clickhouse_write.polars_http_client_native_presorted(http, TABLE, frame)
+    new = {event: value - before.get(event, 0) for event, value in counted().items()}
+    blocks = frame["event_date"].dt.month_start().n_unique()
+    assert new == {"MergeTreeDataWriterBlocks": blocks, "MergeTreeDataWriterBlocksAlreadySorted": blocks}
+    name = TABLE.clickhouse_order[0]
+    ordered = asked(http, f"SELECT {name} FROM {NAME} ORDER BY {TABLE.clickhouse_key} FORMAT TSV")
+    assert in_clickhouse_order(frame, TABLE)[name].to_list() == ordered
+    assert frame.sort(name)[name].to_list() != ordered, "text sorts alike: nothing was tried"
+
+
+@pytest.mark.parametrize(
+    "found", [found for found in techniques("clickhouse") if found.driver == "chdb"], ids=lambda found: found.direction
+)
+def test_chdb_never_tells_the_password(found: Technique, servers: Servers) -> None:
+    absent = ANALYTICS_METRICS.renamed("framehaul_absent")
+    with pytest.raises(Exception, match="framehaul_absent") as raised:
+        call(found, servers, absent, *([rows_of(10)] if found.direction == "write" else []))
+    assert servers.clickhouse.password not in str(raised.value)
+
+
+# The HTTP client goes on after whatever failed
 
 
 def failing_body() -> Iterator[bytes]:
@@ -234,120 +372,64 @@ def failing_body() -> Iterator[bytes]:
     yield b"\xff" * 100_000
 
 
+def refused() -> Iterator[bytes]:
+    raise ValueError("column c is no UUID")
+    yield b""
+
+
+def broken() -> Iterator[bytes]:
+    """What the rows come from is not taken for the server."""
+    raise ConnectionResetError("of another connection")
+    yield b""
+
+
 @pytest.mark.parametrize(
-    ("query", "body"),
+    ("query", "body", "error", "said"),
     [
-        ("SELECT no_such_column", lambda: b""),
-        ("INSERT INTO FUNCTION null('a Int32') FORMAT ArrowStream", lambda: b"not arrow"),
-        (f"INSERT INTO FUNCTION null('{ANALYTICS_METRICS.clickhouse_structure}') FORMAT ArrowStream", failing_body),
+        ("SELECT no_such_column", lambda: b"", QueryError, r"Code: \d+"),
+        ("INSERT INTO FUNCTION null('a Int32') FORMAT ArrowStream", lambda: b"not arrow", QueryError, r"Code: \d+"),
+        (f"INSERT INTO FUNCTION null('{ANALYTICS_METRICS.clickhouse_structure}') FORMAT ArrowStream", failing_body,
+         QueryError, r"Code: \d+"),
+        ("INSERT INTO FUNCTION null('a Int32') FORMAT CSV", refused, ValueError, "no UUID"),
+        ("SELECT 1", broken, ConnectionResetError, "of another connection"),
     ],
-)
-def test_http_client_says_what_the_server_says(query: str, body: Callable[[], Any], servers: Servers) -> None:
-    with open_http_client(servers.clickhouse) as connection, pytest.raises(QueryError, match=r"Code: \d+"):
-        connection.post(query, body=body())
-
-
-def test_http_client_is_usable_after_a_response_that_was_read(servers: Servers) -> None:
-    with open_http_client(servers.clickhouse) as connection:
-        assert connection.post("SELECT 1").read() == b"1\n"
-        assert connection.post("SELECT 2").read() == b"2\n"
-
-
-def test_the_server_is_not_asked_before_there_is_something_to_send(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
+)  # fmt: skip
+def test_http_client_says_what_is_wrong(
+    query: str, body: Callable[[], Any], error: type[Exception], said: str, servers: Servers
 ) -> None:
-    """Or it would wait for a compiler, for thirty seconds at most, and begin an INSERT of what is refused."""
-    asked: list[str] = []
-
-    def refused() -> Iterator[bytes]:
-        raise ValueError("column c is no UUID")
-        yield b""
-
-    def late() -> Iterator[bytes]:
-        assert asked == []
-        yield b"1,"
-        assert asked == ["POST"]
-        yield b"2"
-
     with open_http_client(servers.clickhouse) as connection:
-        begin = connection.connection.putrequest
-
-        def ask(method: str, *given: Any, **named: Any) -> None:
-            asked.append(method)
-            begin(method, *given, **named)
-
-        monkeypatch.setattr(connection.connection, "putrequest", ask)
-        query = "INSERT INTO FUNCTION null('a Int32, b Int32') FORMAT CSV"
-        with pytest.raises(ValueError, match="no UUID"):
-            connection.post(query, body=refused())
-        connection.post(query, body=late()).read()
-        assert connection.post("SELECT 1").read() == b"1\n"
+        with pytest.raises(error, match=said):
+            connection.post(query, body=body())
+        assert asked(connection, "SELECT 1") == ["1"]
 
 
-@pytest.mark.parametrize("table", [ANALYTICS_METRICS, SECOND_TABLE], ids=["standard", "second"])
-def test_conversions_lose_nothing(table: Table) -> None:
-    frame = generator.polars_frame(table, 500, 1)
-    again = to_polars(pa.ipc.open_stream(b"".join(arrow_stream(from_polars(frame, table), 64))).read_all(), table)
-    assert again.equals(frame)
-    assert again.schema == frame.schema
-    raw = with_uuid_bytes(from_polars(frame, table), table)
-    for column in table.columns:
-        if column.type.name == "UUID":
-            found, sent = raw.column(column.name).to_pylist(), frame[column.name].to_list()
-            assert [value and value.hex() for value in found] == [value and value.replace("-", "") for value in sent]
-
-
-def test_native_blocks_leave_the_server_nothing_to_sort(servers: Servers, clickhouse_table: Table) -> None:
-    found = next(one for one in techniques("clickhouse", "write") if one.name == "polars_http_client_native_presorted")
-    frame = generator.polars_frame(clickhouse_table, ROWS, 1).sample(fraction=1, shuffle=True, seed=2)
-    with open_http_client(servers.clickhouse) as connection:
-
-        def counted() -> dict[str, int]:
-            query = "SELECT event, value FROM system.events WHERE event LIKE 'MergeTreeDataWriterBlocks%' FORMAT TSV"
-            lines = connection.post(query).read().decode().splitlines()
-            return {event: int(value) for event, value in (line.split("\t") for line in lines)}
-
-        before = counted()
-        call(found, servers, clickhouse_table, frame)
-        new = {event: value - before.get(event, 0) for event, value in counted().items()}
-    blocks = frame["event_date"].dt.month_start().n_unique()
-    assert new == {"MergeTreeDataWriterBlocks": blocks, "MergeTreeDataWriterBlocksAlreadySorted": blocks}
-
-
-def test_presorted_rows_are_in_the_order_of_the_server(servers: Servers, clickhouse_table: Table) -> None:
-    frame = generator.polars_frame(clickhouse_table, ROWS, 1)
-    tables_of(servers.clickhouse).load(clickhouse_table, from_polars(frame, clickhouse_table))
-    name = clickhouse_table.clickhouse_order[0]
-    with open_http_client(servers.clickhouse) as connection:
-        query = f"SELECT {name} FROM {clickhouse_table.clickhouse_name} ORDER BY {clickhouse_table.clickhouse_key}"
-        ordered = connection.post(f"{query} FORMAT TSV").read().decode().split()
-    assert (
-        in_clickhouse_order(frame.sample(fraction=1, shuffle=True, seed=2), clickhouse_table)[name].to_list() == ordered
-    )
-    assert frame.sort(name)[name].to_list() != ordered, "text sorts alike: nothing was tried"
-
-
-@pytest.mark.parametrize("kind", ["polars", "pandas"])
-def test_a_later_slice_that_is_refused_leaves_nothing_and_is_told_by_its_row(
-    kind: str, servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_write, "BATCH_ROWS", 4)
-    table = Table("framehaul_sliced", (Column("id", ColumnType.INT32), Column("at", ColumnType.TIMESTAMP_NS)), ("id",))
-    content = pa.table([pa.array(range(10), pa.int32()), pa.array([1000] * 9 + [1001], pa.timestamp("ns"))],
-                       schema=table.arrow_schema)  # fmt: skip
-    good, bad = (
-        to_polars(part, table) if kind == "polars" else to_pandas(part, table) for part in (content[:9], content)
-    )
-    tables = tables_of(servers.postgres)
+def test_a_connection_goes_on_after_a_read_that_failed_half_way(http: HttpConnection, servers: Servers) -> None:
+    table = Table(f"{NAME}_long", (Column("id", T.INT64), Column("text", T.TEXT)), ("id",))
+    tables = tables_of(servers.clickhouse)
     tables.create(table)
-    write: Any = getattr(postgres_write, f"{kind}_pgpq_key_last")
     try:
-        with open_psycopg(servers.postgres) as connection:
-            with pytest.raises(ValueError, match=r"holds nanoseconds.* \(in what follows row 8\)"):
-                write(connection, table, bad)
-            assert tables.content(table).is_empty()
-            write(connection, table, good[:0])
-            write(connection, table, good)
-        assert len(tables.content(table)) == 9
+        odd = "if(number = 3, unhex('ff'), repeat(toString(number), 20))"
+        asked(http, f"INSERT INTO {table.name} SELECT number, {odd} FROM numbers(300000)")
+        for read in (
+            clickhouse_read.polars_http_client_native_decoded, clickhouse_read.polars_http_client_arrow_stream,
+        ) * 2:  # fmt: skip
+            with pytest.raises((NotTextError, ValueError)):
+                read(http, table)
+            assert asked(http, "SELECT 1") == ["1"]
+        with http.post("SELECT number FROM numbers(1000000)") as response:
+            response.read(10)
+        assert asked(http, "SELECT 2") == ["2"]
     finally:
         tables.drop(table)
+
+
+def test_a_connection_goes_on_after_a_server_that_did_not_answer(servers: Servers) -> None:
+    with open_http_client(servers.clickhouse) as connection, socket.create_server(("127.0.0.1", 0)) as deaf:
+        port, connection.connection.timeout = connection.connection.port, 0.2
+        connection.connection.close()
+        connection.connection.port = deaf.getsockname()[1]
+        for body in (b"", iter([b"x"])):
+            with pytest.raises(TimeoutError):
+                connection.post("SELECT 1", body=body)
+        connection.connection.port, connection.connection.timeout = port, 60
+        assert asked(connection, "SELECT 1") == ["1"]

@@ -1,4 +1,4 @@
-"""Every kind of client opens what an address may name."""
+"""Every kind of client opens what an address names, as often as its technique says, before the clock starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-import polars as pl
 import psutil
 import psycopg
 import pytest
@@ -21,52 +19,69 @@ from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError
-from framehaul.servers import PostgresServer, Servers
+from framehaul.servers import Servers
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import tables_of
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.clients import CLIENTS
+from tests.conftest import mostly_slow, one_for_each_driver
 
+TABLE, SOURCE = (ANALYTICS_METRICS.renamed(f"framehaul_connections{suffix}") for suffix in ("", "_source"))
+ROWS = 50
 AWKWARD = "a b/%d?é'\"&="
 
 
 @pytest.fixture(scope="module")
-def oddly_named_database(servers: Servers) -> Iterator[PostgresServer]:
-    name = sql.Identifier(AWKWARD)
-    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
-        yield replace(servers.postgres, database=AWKWARD)
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+def source(servers: Servers) -> Iterator[Expected]:
+    """What is in `SOURCE` on both servers."""
+    content = generator.arrow_table(TABLE, ROWS, 1)
+    both = [tables_of(server) for server in (servers.postgres, servers.clickhouse)]
+    for tables in both:
+        tables.create(SOURCE)
+        tables.load(SOURCE, content)
+    yield Expected(SOURCE, content)
+    for tables in both:
+        for table in (TABLE, SOURCE):
+            tables.drop(table)
 
 
 @pytest.mark.parametrize(
     "found",
-    {t.client: t for t in techniques("postgres") if t.family != "pg_parquet"}.values(),
-    ids=lambda found: found.client,
+    mostly_slow(
+        techniques(),
+        lambda found: found.connects_inside or found.connections > 1 or one_for_each_driver(found),
+        lambda found: f"{found.database}-{found.name}",
+    ),
 )
-def test_a_database_may_have_any_name(found: Technique, oddly_named_database: PostgresServer) -> None:
-    async def open_and_close() -> None:
-        async with opened(found, oddly_named_database) as client:
-            assert client is not None
-
-    asyncio.run(open_and_close())
-
-
-def test_without_its_adbc_driver_clickhouse_is_skipped_with_the_remedy(
-    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_connecting_is_outside_the_clock_unless_it_is_said(
+    found: Technique, servers: Servers, source: Expected
 ) -> None:
-    # Where driver managers look: this environment, and the account's own directory.
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"make tools builds it, .*dbc install clickhouse"):
-        CLIENTS["adbc_clickhouse"](servers.clickhouse).__enter__()  # type: ignore[union-attr]
+    frames = {"polars": generator.polars_frame, "pandas": generator.pandas_frame}
+    arguments: tuple[object, ...] = (SOURCE,)
+    if found.direction == "write":
+        tables_of(servers.of(found.database)).create(TABLE)
+        arguments = (TABLE, SOURCE if found.frame == "none" else frames[found.frame](TABLE, ROWS, 1))
 
+    async def connections() -> tuple[int, int]:
+        """How many were there when the clock started, and how many came while it ran."""
+        with relayed(servers.of(found.database), Relay) as (server, relay):
+            assert relay is not None
+            async with opened(found, server) as client:
+                # What was opened without waiting for an answer is accepted a moment later.
+                deadline = time.monotonic() + 10
+                while not found.connects_inside and relay.connections < found.connections:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.001)  # noqa: ASYNC251  the relay has threads of its own
+                before = relay.connections
+                await called(found, client, *arguments)
+                return before, relay.connections - before
 
-def is_connected(ports: list[int]) -> bool:
-    """Whether this process has a connection to one of them whose end has not arrived."""
-    connections = psutil.Process().net_connections("tcp")
-    return any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port in ports for one in connections)
+    try:
+        before, inside = asyncio.run(connections())
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    assert (inside > 0) == found.connects_inside, (before, inside)
+    assert before + inside >= found.connections  # some open more, to look up types
 
 
 @pytest.mark.parametrize(
@@ -79,31 +94,53 @@ def is_connected(ports: list[int]) -> bool:
     }.values(),
     ids=lambda found: found.client,
 )
-def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(found: Technique, servers: Servers) -> None:
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again(
+    found: Technique, servers: Servers, source: Expected
+) -> None:
     """As ClickHouse does of HTTP after half a minute, which what is compiled for the first time may take."""
-    table = ANALYTICS_METRICS.renamed("framehaul_closed_meanwhile")
-    tables = tables_of(servers.clickhouse)
-    tables.create(table)
-    content = generator.arrow_table(table, 50, 1)
-    tables.load(table, content)
 
-    async def frame_read() -> pl.DataFrame | pd.DataFrame:
+    async def difference() -> str | None:
         with relayed(servers.clickhouse, Relay) as (server, relay):
             assert relay is not None
             async with opened(found, server) as client:
                 before = relay.connections
                 relay.end_connections()
-                while is_connected(relay.ports):
+                # Until their ends have arrived.
+                while any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port in relay.ports
+                          for one in psutil.Process().net_connections("tcp")):  # fmt: skip
                     time.sleep(0.001)  # noqa: ASYNC251  the relay has threads of its own
                 await asyncio.sleep(0.001)  # clients of asyncio hear of it when their loop runs
-                frame: pl.DataFrame | pd.DataFrame = await called(found, client, table)
+                frame = await called(found, client, SOURCE)
                 assert relay.connections > before
-                return frame
+                return source.difference(frame)
 
-    try:
-        assert Expected(table, content).difference(asyncio.run(frame_read())) is None
-    finally:
-        tables.drop(table)
+    assert asyncio.run(difference()) is None
+
+
+def test_a_database_may_have_any_name(servers: Servers) -> None:
+    async def open_and_close(found: Technique) -> None:
+        async with opened(found, replace(servers.postgres, database=AWKWARD)) as client:
+            assert client is not None
+
+    name = sql.Identifier(AWKWARD)
+    with psycopg.connect(servers.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        try:
+            for found in {one.client: one for one in techniques("postgres") if one.family != "pg_parquet"}.values():
+                asyncio.run(open_and_close(found))
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def test_without_its_adbc_driver_clickhouse_is_skipped_with_the_remedy(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where driver managers look: this environment, and the account's own directory.
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"make tools builds it, .*dbc install clickhouse"):
+        CLIENTS["adbc_clickhouse"](servers.clickhouse).__enter__()  # type: ignore[union-attr]
 
 
 def test_psycopg_runs_in_c() -> None:

@@ -1,26 +1,32 @@
+"""Every technique moves exactly what it is given, by the names of its columns, and is registered by what it is."""
+
 from __future__ import annotations
 
+import asyncio
 import csv
 import inspect
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NoReturn
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
+from framehaul.bench.streams import STREAMS
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.data.frames import from_pandas
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
+from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.summary import published
 from framehaul.techniques import DRIVERS, FAMILIES, Technique, technique, techniques
 from framehaul.techniques.clients import CLIENTS
-from framehaul.techniques.registry import Registered
 from tests.conftest import call, check_each, lacks
 from tests.second_table import SECOND_TABLE
 
@@ -40,20 +46,6 @@ class Loaded:
     frames: dict[str, Any]
 
 
-def every_technique() -> list[Any]:
-    """The second table, whose names are hostile, takes its turn with the slow tests."""
-    return [
-        pytest.param(
-            found,
-            key,
-            id=f"{found.origin}-{found.database}-{found.direction}-{found.name}-{key}",
-            marks=[pytest.mark.slow] if key == "second" else [],
-        )
-        for found in techniques()
-        for key in TABLES
-    ]
-
-
 @pytest.fixture(scope="module")
 def loaded(servers: Servers) -> Iterator[dict[tuple[str, str], Loaded]]:
     """Each table on each server, with a copy that is loaded once: readers read it, writers are compared with it."""
@@ -63,10 +55,8 @@ def loaded(servers: Servers) -> Iterator[dict[tuple[str, str], Loaded]]:
             tables = tables_of(getattr(servers, database))
             stack.enter_context(tables.kept())
             for key, table in TABLES.items():
-                full, sent = (
-                    table.renamed(f"{table.name} full"),
-                    Expected(table, generator.arrow_table(table, ROWS, 42)),
-                )
+                full = table.renamed(f"{table.name} full")
+                sent = Expected(table, generator.arrow_table(table, ROWS, 42))
                 sent.keep_reference(tables, full)
                 frames = {"polars": generator.polars_frame(table, ROWS, 42),
                           "pandas": generator.pandas_frame(table, ROWS, 42), "none": full}  # fmt: skip
@@ -87,7 +77,11 @@ def call_or_skip(found: Technique, servers: Servers, *arguments: object) -> Any:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(("found", "key"), every_technique())
+# The second table, whose names are hostile, takes its turn with the slow tests.
+@pytest.mark.parametrize("key", ["standard", pytest.param("second", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "found", techniques(), ids=lambda found: f"{found.origin}-{found.database}-{found.direction}-{found.name}"
+)
 def test_technique_moves_exactly_what_it_is_given(
     found: Technique, key: str, servers: Servers, loaded: dict[tuple[str, str], Loaded]
 ) -> None:
@@ -97,7 +91,10 @@ def test_technique_moves_exactly_what_it_is_given(
             call(found, servers, one.table, one.frames["pandas"])
     elif found.direction == "write":
         one.tables.create(one.table)
-        returned = call_or_skip(found, servers, one.table, one.frames[found.frame])
+        frame = one.frames[found.frame]
+        if found.origin == "beyond":  # by name, in any order
+            frame = frame[one.table.column_names[::-1]]
+        returned = call_or_skip(found, servers, one.table, frame)
         if returned is None:
             assert one.sent.difference_on_server(one.tables) is None
         else:
@@ -111,25 +108,111 @@ def test_technique_moves_exactly_what_it_is_given(
             assert one.sent.difference(returned) is None
 
 
+# Columns go by name: other columns are refused before anything is sent. Two columns of one type are beside each other,
+# so that a mix-up fits; and a name is not ASCII.
+COLUMNS = {
+    "first": (ColumnType.TEXT, ["a1", "a2", "a3"]),
+    "second": (ColumnType.TEXT, ["b1", "b2", "b3"]),
+    "Number": (ColumnType.INT32, [1, 2, 3]),
+    "día": (ColumnType.FLOAT64, [0.1, 0.2, 0.3]),
+}
+CASE = Case(
+    "columns by name",
+    tuple(Column(name, kind) for name, (kind, _) in COLUMNS.items()),
+    tuple(pa.array(values, kind.value.arrow) for kind, values in COLUMNS.values()),
+)
+TABLE, NAMES = CASE.table, CASE.table.column_names
+TAKES_A_FRAME = [
+    one for one in (*techniques(direction="write"), *STREAMS)
+    if one.direction == "write" and one.origin in ("beyond", "baseline", "streamed") and one.frame != "none"
+]  # fmt: skip
+
+
+class Untouched:
+    """A client of which nothing may be called."""
+
+    def __getattr__(self, name: str) -> Untouched:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise AssertionError("the client was used")
+
+    __iter__ = __enter__ = __getitem__ = __call__
+
+
+def write_nowhere(found: Technique, table: Table, frame: object) -> None:
+    done = found.function(Untouched(), table, frame)
+    if inspect.isawaitable(done):
+        asyncio.run(done)  # type: ignore[arg-type]  # a coroutine
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        (["id", "first", "second", "día"], r"table \w+: missing: 'Number'"),
+        ([*NAMES, "fifth"], "not in the table: 'fifth'"),
+        (["id", "first", "second", "NUMBER", "día"], "missing: 'Number'; not in the table: 'NUMBER'"),
+        (["día"], "missing: 'id', 'first', 'second', 'Number'"),
+        ([*NAMES, "first"], "more than once: 'first'"),
+        (["id", "first", "first", *NAMES[3:]], "missing: 'second'; more than once: 'first'"),
+    ],
+)
+def test_other_columns_are_refused_before_anything_is_sent(columns: list[str], complaint: str) -> None:
+    content = CASE.content()
+    content = pa.table([content[name] if name in NAMES else content["Number"] for name in columns], columns)
+
+    def check(found: Technique) -> None:
+        frame = {"polars": pl.DataFrame, "pandas": pa.Table.to_pandas, "batches": pa.Table.to_batches}[found.frame]
+        batch = r" \(in the batch that begins with row 0\)" if found.frame == "batches" else ""
+        with pytest.raises(ValueError, match=f"{complaint}{batch}$"):
+            write_nowhere(found, TABLE, frame(content))
+
+    # Polars has no column twice.
+    check_each((one for one in TAKES_A_FRAME if len({*columns}) == len(columns) or one.frame != "polars"), check)
+
+
+@pytest.mark.parametrize(
+    ("frame", "complaint"),
+    [
+        (pl.LazyFrame(CASE.content()), r"^the frame is lazy: collect\(\) it first$"),
+        ({"id": [1]}, "^a dict is no dataframe: give one of Polars or pandas$"),
+        (None, "^a NoneType is no dataframe"),
+    ],
+)
+def test_what_is_no_dataframe_is_refused_before_anything_is_sent(frame: object, complaint: str) -> None:
+    def check(found: Technique) -> None:
+        with pytest.raises(TypeError, match=complaint):
+            write_nowhere(found, TABLE, frame)
+
+    check_each((found for found in TAKES_A_FRAME if found.frame != "batches"), check)
+
+
+def test_half_a_surrogate_pair_is_refused_by_column_and_row() -> None:
+    frame = generator.pandas_frame(TABLE, 3, 1)
+    with pytest.raises(ValueError, match=r"^column second, row 2: '\\ud83d' has half a surrogate pair"):
+        from_pandas(frame.assign(second=pd.Series(["a", "é", "\ud83d"], dtype=object)), TABLE)
+
+
+# The registry
+
+
 def test_name_says_frame_and_driver_and_matches_the_functions_types() -> None:
-    check_each(techniques(), check_name)
+    def check(found: Technique) -> None:
+        assert found.name.startswith(f"{found.frame}_{found.driver}_")
+        library = {"pandas": "pd.DataFrame", "polars": "pl.DataFrame", "none": None}[found.frame]
+        annotations = inspect.get_annotations(found.function)
+        if library is None:
+            assert found.origin == "baseline"
+            assert annotations["source"] == "Table" if found.direction == "write" else annotations["return"] == "int"
+        else:
+            assert annotations["frame" if found.direction == "write" else "return"] == library
+        assert annotations["table"] == "Table"
+        assert (found.driver in DRIVERS, found.family in FAMILIES, found.client in CLIENTS) == (True, True, True)
 
-
-def check_name(found: Technique) -> None:
-    frame, _, rest = found.name.partition("_")
-    assert frame == found.frame
-    assert rest.startswith(f"{found.driver}_")
-    library = {"pandas": "pd.DataFrame", "polars": "pl.DataFrame", "none": None}[found.frame]
-    annotations = inspect.get_annotations(found.function)
-    if library is None:
-        assert found.origin == "baseline"
-        assert annotations["source"] == "Table" if found.direction == "write" else annotations["return"] == "int"
-    else:
-        assert annotations["frame" if found.direction == "write" else "return"] == library
-    assert annotations["table"] == "Table"
-    assert found.driver in DRIVERS
-    assert found.family in FAMILIES
-    assert found.client in CLIENTS
+    check_each(techniques(), check)
+    for attribute in ("name", "label"):
+        keys = [(found.database, found.direction, getattr(found, attribute)) for found in techniques()]
+        assert len(set(keys)) == len(keys)
 
 
 def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:
@@ -138,22 +221,6 @@ def test_published_techniques_are_the_rows_of_the_published_matrix() -> None:
     ours = [(found.database, found.direction, found.label) for found in techniques() if found.origin == "published"]
     assert len(rows) == 56
     assert sorted(ours) == sorted(rows)
-
-
-def test_names_and_labels_are_unique_for_a_database_and_direction() -> None:
-    for attribute in ("name", "label"):
-        keys = [(found.database, found.direction, getattr(found, attribute)) for found in techniques()]
-        assert len(set(keys)) == len(keys)
-
-
-def test_the_order_is_that_of_the_files_whatever_was_imported_first() -> None:
-    code = "import framehaul.techniques.beyond.clickhouse_read\nfrom framehaul.techniques import techniques\n"
-    code += "print(*[one.key for one in techniques()], sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [str(one.key) for one in techniques()]
-    assert [one.origin for one in techniques("postgres", "read")] == sorted(
-        (one.origin for one in techniques("postgres", "read")), key=get_args(Registered).index
-    )
 
 
 def function_called(name: str) -> Callable[[], None]:
@@ -169,7 +236,6 @@ def function_called(name: str) -> Callable[[], None]:
         ("numpy_asyncpg_copy", "copy_text", "not of the form frame_driver_method"),
         ("polars_asyncpg", "copy_text", "not of the form frame_driver_method"),
         ("polars_oracle_copy", "copy_text", "not of the form frame_driver_method"),
-        ("asyncpg_polars_copy", "copy_text", "not of the form frame_driver_method"),
         ("polars_asyncpg_new", "smoke_signals", "unknown family 'smoke_signals'"),
         ("polars_asyncpg_copy_binary", "copy_binary", "two techniques polars_asyncpg_copy_binary"),
     ],
