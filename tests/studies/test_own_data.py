@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
-import fastparquet
 import pandas as pd
 import polars as pl
 import psutil
@@ -99,7 +98,6 @@ CARRIED: dict[str, tuple[pa.Array, str, str]] = {
     "dictionary": (pa.array(["a", None, "a"]).dictionary_encode(), "text", "Nullable(String)"),
     "run-end encoded": (pc.run_end_encode(pa.array(["x", "x", "y"])), "text", "String"),
     "binary": (pa.array([b"a", None, b"\0\xff"]), "bytea", "Nullable(String)"),
-    "binary of no size": (pa.array([b"", None, b""], pa.binary(0)), "bytea", "Nullable(String)"),
     "uuid": (UUIDS, "uuid", "Nullable(UUID)"),
     "another extension": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 1], pa.int8())), "smallint",
                           "Int16"),
@@ -124,14 +122,10 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str]] = {
                      "Array(Nullable(String))"),
     "list of a dictionary": (inside_lists(pa.array(["a", "b", "a"]).dictionary_encode()), "text[]",
                              "Array(Nullable(String))"),
-    "fixed-size list": (pa.array([[1.5, -0.0], [0.1, None], [math.nan, 1e300]], pa.list_(pa.float64(), 2)),
-                        "double precision[]", "Array(Nullable(Float64))"),
     "list of uint8": (pa.array([[0, None, 255], [], [None]], pa.list_(pa.uint8())), "smallint[]",
                       "Array(Nullable(UInt8))"),
     "fixed-size list of uint64": (pa.array([[0, None], [2**64 - 1, 1], [7, 8]], pa.list_(pa.uint64(), 2)),
                                   "numeric(20, 0)[]", "Array(Nullable(UInt64))"),
-    "list of decimals": (pa.array([[Decimal("0.01"), None], [], [Decimal(-1)]], pa.list_(pa.decimal128(12, 2))),
-                         "numeric(12, 2)[]", "Array(Nullable(Decimal(12, 2)))"),
     "list of times": (inside_lists(pa.array([0, None, 86_399], pa.time32("s"))), "time[]",
                       "Array(Nullable(Time64(6)))"),
     "list of moments": (pa.array([[dt.datetime(2020, 1, 1, 1, 2, 3, 4), None], [], [LAST_MOMENT]], MOMENTS),
@@ -146,12 +140,8 @@ CARRIED_BY_FEWER: dict[str, tuple[pa.Array, str, str]] = {
                "Tuple(a Nullable(Int64), `b c` Nullable(String))"),
     "struct of a dictionary": (pa.StructArray.from_arrays([pa.array(["a", None, "b"]).dictionary_encode()], ["of"]),
                                "jsonb", "Tuple(of Nullable(String))"),
-    "struct of documents": (pa.StructArray.from_arrays([documents_of('{"a": [1]}', None, "1.50")], ["of"]), "jsonb",
-                            "Tuple(of Nullable(String))"),
     "map of moments": (pa.array([[("k", dt.datetime(1900, 1, 1))], [], [("", None)]], MAP_OF_MOMENTS), "jsonb",
                        "Map(String, Nullable(DateTime64(3, 'Europe/Berlin')))"),
-    "map of numbers": (pa.array([[(1, "x")], [], [(-1, None), (2, "é")]], pa.map_(pa.int32(), pa.string())), "jsonb",
-                       "Map(Int32, Nullable(String))"),
     "map of structs": (pa.array([[("a", {"x": True, "y": [1, None]})], [], []], MAP_OF_STRUCTS), "jsonb",
                        "Map(String, Tuple(x Nullable(Bool), y Array(Nullable(Int16))))"),
     "list of lists": (pa.array([[[1], []], [], [[None]]], pa.list_(pa.list_(pa.uint64()))), "jsonb",
@@ -269,37 +259,19 @@ def test_an_enum_is_one_where_both_servers_can_have_it(texts: list[str | None], 
     assert ("carried as text" in found.mappings[0].notes[0]) == (clickhouse == "String")
 
 
-def test_parts_of_an_enum_may_know_different_texts() -> None:
-    parts = [pa.DictionaryArray.from_arrays(pa.array([0]).cast("int32"), texts, ordered=True)
-             for texts in (["b"], ["b", "a"])]  # fmt: skip
-    found = derive(pa.table({"value": pa.chunked_array(parts)}), "x").table.columns[0]
-    assert found.types.polars == pl.Enum(["b", "a"])
-
-
-def test_key_and_order_stand_in_the_statements() -> None:
+def test_key_order_and_texts_that_repeat_stand_in_the_statements() -> None:
     found = derive(KEYED, "x", "a, b", "with blank, a").table
     assert 'PRIMARY KEY ("a", "b")' in found.postgres_ddl
     assert "ORDER BY (`with blank`, `a`)" in found.clickhouse_ddl
     assert derive(KEYED, "x", "", "with blank").table.sort == ("with blank",)
-    without = derive(KEYED, "x")
+    without = derive(pa.table({"few": ["a", "b"] * 50, "many": [str(at) for at in range(100)]}), "x")
     assert "PRIMARY KEY" not in without.table.postgres_ddl
     assert "ORDER BY tuple()" in without.table.clickhouse_ddl
     assert "no primary key" in " ".join(without.notes)
-
-
-def test_texts_that_repeat_are_low_cardinality() -> None:
-    content = pa.table({"few": ["a", "b"] * 50, "many": [str(at) for at in range(100)]})
-    few, many = derive(content, "x").table.columns
-    assert (few.clickhouse_type, many.clickhouse_type) == ("LowCardinality(String)", "String")
-
-
-@pytest.mark.parametrize(
-    ("stem", "name"),
-    [("My Data (1)", "framehaul_my_data_1"), ("日本", "framehaul_mine"), ("x" * 90, f"framehaul_{'x' * 40}"),
-     ("'; DROP--", "framehaul_drop")],
-)  # fmt: skip
-def test_the_table_is_named_after_the_file(stem: str, name: str) -> None:
-    assert table_name(stem) == name
+    assert [one.clickhouse_type for one in without.table.columns] == ["LowCardinality(String)", "String"]
+    stems = ("My Data (1)", "日本", "x" * 90, "'; DROP--")
+    names = ["framehaul_my_data_1", "framehaul_mine", f"framehaul_{'x' * 40}", "framehaul_drop"]
+    assert [*map(table_name, stems)] == names
 
 
 INTEGERS, TEXT = (
@@ -406,6 +378,12 @@ def test_files_are_read_whole_or_in_their_first_rows(name: str, rows: int, tmp_p
     assert content.to_pylist() == SMALL.to_pylist()[: rows or 3]
 
 
+def test_moments_of_int96_are_read_past_2262(tmp_path: Path) -> None:
+    content = pa.table({"at": pa.array([dt.datetime(1677, 1, 1), dt.datetime(2299, 1, 1)], pa.timestamp("us"))})
+    pq.write_table(content, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
+    assert files.read(tmp_path / "x.parquet")[0].equals(content)
+
+
 @pytest.mark.parametrize("name", JSON_WRITERS)
 def test_json_lines_become_columns_and_what_is_nested_documents(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -440,11 +418,8 @@ def test_json_lines_become_columns_and_what_is_nested_documents(name: str, tmp_p
     [
         (b"\n \n", "holds no rows"), (b"{}\n{}", "none of its objects has a field"),
         (b'{"a": 1}\n\n{"a":\n', r"line 3: at column 6, Expecting value; each line has to be one object"),
-        (b'{"a": 1}{"a": 2}', "line 1: at column 9, Extra"), (b'[{"a": 1}]', "line 1: no object"),
         (b'{"a": 1}\nnull\n', "line 2: no object"), (b'{"a": 1}\n{"a": "x"}', "'a' is not of one type.*'x' beside 1"),
-        (b'{"a": true}\n{"a": 1.5}', "'a' is not .*1.5' beside True"),
         (b'{"a": 9007199254740993}\n{"a": 0.5}', "9007199254740993 is outside of the range"),
-        (b'{"a": 0.5}\n{"a": 9007199254740993}', "9007199254740993 is outside of the range"),
         (b'{"a": 1' + b"0" * 38 + b"}", "'a' is not of one type that holds it, make it text"),
         (b'{"a": NaN}', "line 1: NaN is no JSON: write null"), (b'{"a": 1e400}', "1e400 is more than a float holds"),
         (b'{"b": {"a": 1, "a": 2}}', "keys a, a one is there twice"), (b'{"a": "\xff"}', "line 1: 'utf-8' codec"),
@@ -520,7 +495,8 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(
 # On the servers
 
 
-def by_duckdb(path: Path) -> None:
+def test_parquet_of_another_writer_goes_to_both_servers_and_back(servers: Servers, tmp_path: Path) -> None:
+    path = tmp_path / "other.parquet"
     duckdb.sql(
         "SELECT i::INTEGER AS id, CASE WHEN i % 3 = 0 THEN NULL ELSE 'text ' || i % 5 END AS name, "
         "DATE '2020-01-01' + i::INTEGER AS day, (i * 1.25)::DECIMAL(9, 2) AS price, i::UTINYINT AS small, "
@@ -528,36 +504,11 @@ def by_duckdb(path: Path) -> None:
         "{'a': i, 'b': ['x', NULL]} AS s, MAP {'k': 1.5} AS m, [[1], []] AS l, [1, NULL]::INTEGER[2] AS f, "
         "[{'d': DATE '2020-01-01'}] AS ls FROM range(100) t(i)"
     ).write_parquet(str(path))
-
-
-def by_fastparquet(path: Path) -> None:
-    frame = pd.DataFrame(
-        {
-            "id": range(100), "seen": pd.date_range("2020-01-01", periods=100, freq="min", unit="ns"),
-            "state": pd.Categorical(["new", "old"] * 50), "name": [f"n{at}" for at in range(100)],
-            "score": [None if at % 7 == 0 else at / 8 for at in range(100)],
-        }
-    )  # fmt: skip
-    fastparquet.write(str(path), frame, times="int96", object_encoding={"name": "utf8"})
-    assert pq.ParquetFile(path).metadata.schema.column(1).physical_type == "INT96"
-
-
-@pytest.mark.parametrize("write", [by_duckdb, by_fastparquet])
-def test_parquet_of_other_writers_goes_to_both_servers_and_back(
-    write: Callable[[Path], None], servers: Servers, tmp_path: Path
-) -> None:
-    path = tmp_path / "other.parquet"
-    write(path)
     assert b"ARROW:schema" not in (pq.ParquetFile(path).metadata.metadata or {})  # which pyarrow writes
     found = mine.open_frame(str(path), key="id").derived
-    if write is by_duckdb:
-        assert {*NESTED} & {column.type for column in found.table.columns} == {*NESTED}
-    for way, name in (
-        (("postgres", "write"), "polars_adbc_ingest"), (("postgres", "read"), "polars_adbc_fetch"),
-        (("clickhouse", "write"), "polars_http_client_arrow_stream"),
-        (("clickhouse", "read"), "polars_http_client_arrow_stream"),
-    ):  # fmt: skip
-        check_exact(measured(way, {name}, found, servers))  # type: ignore[arg-type]  # of these four
+    assert {*NESTED} & {column.type for column in found.table.columns} == {*NESTED}
+    for way, names in EXACTLY.items():
+        check_exact(measured(way, {min(names)}, found, servers))
 
 
 def measured(
@@ -727,18 +678,17 @@ def test_where_nothing_is_exact_nothing_is_recommended(raced: tuple[Path, mine.F
 
 
 def test_each_mode_has_competitors_of_its_own() -> None:
-    append, replacing, upserting = (
-        {path: {one.name for one in modes.competing(techniques(*path), mode)} for path in mine.PATHS}
-        for mode in modes.MODES
-    )
-    for path in mine.PATHS[1::2]:
-        assert append[path] == replacing[path] == upserting[path]
-    for database in DATABASES:
-        kinds = {one.name: one.contract.kind for one in techniques(database, "write") if one.contract}
-        assert {kinds[name] for name in append[database, "write"]} == {"append"}
-        assert {"append", "bulk_load"} == {kinds[name] for name in replacing[database, "write"]}
-        assert upserting[database, "write"] == {one.name for one in upserts(database)}
-    assert "polars_pgpq_presorted_two_connections" in append["postgres", "write"] - replacing["postgres", "write"]
+    for path in mine.PATHS:
+        append, replacing, upserting = (modes.competing(techniques(*path), mode) for mode in modes.MODES)
+        if path[1] == "read":
+            assert append == replacing == upserting
+            continue
+        assert {one.contract and one.contract.kind for one in append} == {"append"}
+        registered = {one.name: one.contract.kind for one in techniques(*path) if one.contract}
+        assert {registered[one.name] for one in replacing} == {"append", "bulk_load"}
+        assert upserting == upserts(path[0])
+    two = "polars_pgpq_presorted_two_connections"  # are no one transaction
+    assert two not in {one.name for one in modes.competing(techniques("postgres", "write"), modes.REPLACE)}
 
 
 @pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])
@@ -791,16 +741,11 @@ def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
 def test_an_upsert_finds_keys_with_other_values_and_rows_that_it_leaves() -> None:
     frame = mine.open_frame(rows=100, key=KEY, mode=modes.UPSERT)
     sent, kept = modes.parted(frame.derived.content)
-    server = ClickHouseServer("nowhere", 0, 0, "me", "secret", "db")
-    found = before_upsert(sent, kept, frame.table, server)
+    found = before_upsert(sent, kept, frame.table, ClickHouseServer("nowhere", 0, 0, "me", "secret", "db"))
     assert (sent.num_rows, kept.num_rows, found.rows.num_rows) == (90, 10, 55)
-    assert found.after is not None
-    assert found.after.equals(frame.derived.content)
     for key in ANALYTICS_METRICS.key:
         assert found.rows[key].to_pylist() == [*sent[key].to_pylist()[::2], *kept[key].to_pylist()]
     assert found.rows["metric_value"].to_pylist()[:45] != sent["metric_value"].to_pylist()[::2]
-    tiny = before_upsert(*modes.parted(sent.slice(0, 1)), frame.table, server)
-    assert tiny.rows.num_rows == 1
 
 
 def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

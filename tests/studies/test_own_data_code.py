@@ -213,12 +213,10 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
 
 
 def test_a_path_that_carries_the_frame_only_now_and_then_is_a_failure(tmp_path: Path) -> None:
-    told = {"never": ["failed", "failed"], "now and then": ["ok", "failed"], "always": ["ok", "ok"]}
     blank: dict[str, Any] = {field.name: None for field in fields(store.Result)}
-    blank |= {"database": "postgres", "direction": "write"}
+    blank |= {"database": "postgres", "direction": "write", "reason": "why"}
     with store.Writer(tmp_path / "own_data.csv") as writer:
-        for name, found in told.items():
+        for name, found in {"never": ("failed", "failed"), "now and then": ("ok", "failed")}.items():
             for number, status in enumerate(found, 1):
-                row = blank | {"technique": name, "pass_": number, "status": status, "reason": "why"}
-                writer.write(store.Result(**row))
+                writer.write(store.Result(**blank | {"technique": name, "pass_": number, "status": status}))
     assert _failures(STUDY, tmp_path, {}) == "1 techniques failed: now and then: why"
