@@ -17,6 +17,7 @@ MOST_FIELDS = 10_000
 """As many as columns of a CSV: a file whose keys are values has a field for each."""
 FRACTION = re.compile(r'"\\u0000([^"]+)"')
 """A number with a fraction in a document: behind a NUL, which text in it cannot hold, it keeps all its digits."""
+DECODER = json.JSONDecoder(object_pairs_hook=each_key_once, parse_float="\0{}".format, parse_constant=no_number)
 INTEGERS = (pa.int64(), pa.uint64(), pa.decimal128(38, 0))
 """The types that integers get, the first that holds them all."""
 
@@ -58,9 +59,7 @@ def _object(line: bytes) -> dict[str, Any]:
     if ESCAPED_NUL.search(line):
         raise ValueError("it holds \\u0000, which PostgreSQL does not have: take it out")
     try:
-        found = json.loads(
-            line.decode().rstrip(), object_pairs_hook=each_key_once, parse_float="\0{}".format, parse_constant=no_number
-        )
+        found = DECODER.decode(line.decode().rstrip())
     except json.JSONDecodeError as error:
         raise ValueError(f"at column {error.colno}, {error.msg}; each line has to be one object of JSON") from error
     except RecursionError as error:
