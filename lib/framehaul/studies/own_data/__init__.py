@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from framehaul.reporting.study import PASSES, RACE, SEED, TECHNIQUE_PASSES, WARMUP, Parameter, Study
 
-SECONDS = Parameter("seconds", 75.0, "of a race: after how many there is a first answer")
 STUDY = Study(
     "20_own_data", "Which path is the fastest for a dataframe of your own?",
     (
@@ -14,7 +13,7 @@ STUDY = Study(
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
         Parameter("mode", "append", "what becomes of rows that are there: append, replace (all go) or upsert (by key)",
                   choices=("append", "replace", "upsert")),
-        PASSES.at(5), WARMUP, SEED, RACE, SECONDS,
+        PASSES.at(5), WARMUP, SEED, RACE,
     ),
     TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
 )  # fmt: skip

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+import zoneinfo
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framehaul.data.documents import check_document, document, first_refused
+from framehaul.data.frames import OF_A_DAY
 from framehaul.data.schema import (
     DATE32,
     POSTGRES_NAME_BYTES,
@@ -35,23 +36,12 @@ from framehaul.data.schema import (
     wide_decimal_types,
 )
 from framehaul.studies.own_data.files import DataError
-from framehaul.studies.own_data.loading import (
-    POLARS_DIGITS,
-    ZONES,
-    changed_inside,
-    check_times,
-    decoded,
-    fitted,
-    is_list,
-    unwrapped,
-    with_plain_dictionaries,
-)
+from framehaul.studies.own_data.loading import is_list, unwrapped, with_plain_dictionaries
 from framehaul.techniques.beyond.clickhouse_write import (
     DATES,
     FIRST_MOMENT,
     LAST_MOMENT,
     NULL_IS,
-    any_outside,
     check_nested,
 )
 from framehaul.techniques.upsert.rows import as_compared
@@ -66,68 +56,39 @@ The first is ClickHouse's own rule: https://clickhouse.com/docs/sql-reference/da
 """
 MOST_OF_ENUM = 2**15 - 1
 """Of ClickHouse's Enum16, numbered from 1: https://clickhouse.com/docs/sql-reference/data-types/enum"""
+POLARS_DIGITS = 38
+"""Of decimals that Polars has."""
 TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 STEM_CHARACTERS = 40
-DAY_MS = 86_400_000
+ZONES = zoneinfo.available_timezones()
+"""Names of zones that ClickHouse has as well."""
 
 type Found = tuple[ColumnType, Types | None, str]
-"""The kind of a column, its exact types where they are not those of the kind, and what is to be said of it."""
+"""The kind of a column, its exact types where they are not those of the kind, and a note for the reader."""
 
-PLAIN: dict[pa.DataType, ColumnType] = {
-    pa.bool_(): ColumnType.BOOL,
-    pa.int16(): ColumnType.INT16,
-    pa.int32(): ColumnType.INT32,
-    pa.int64(): ColumnType.INT64,
-    pa.float32(): ColumnType.FLOAT32,
-    pa.float64(): ColumnType.FLOAT64,
-    pa.string(): ColumnType.TEXT,
-    pa.binary(): ColumnType.BYTES,
-    pa.date32(): ColumnType.DATE,
-}
-WIDENED: dict[pa.DataType, tuple[ColumnType, str]] = {
+CHECKED = "PostgreSQL has no unsigned integers: a wider type, checked"
+PLAIN: dict[pa.DataType, tuple[ColumnType, str]] = {
+    kind.value.arrow: (kind, "")
+    for kind in (
+        ColumnType.BOOL, ColumnType.INT16, ColumnType.INT32, ColumnType.INT64, ColumnType.FLOAT32, ColumnType.FLOAT64,
+        ColumnType.TEXT, ColumnType.BYTES,
+    )
+} | {
+    kind.value.arrow: (kind, CHECKED)
+    for kind in (ColumnType.UINT8, ColumnType.UINT16, ColumnType.UINT32, ColumnType.UINT64)
+} | {
     pa.int8(): (ColumnType.INT16, "PostgreSQL has no integer of 8 bits: carried in 16"),
     pa.float16(): (ColumnType.FLOAT32, "neither server has floats of 16 bits: carried in 32"),
     pa.null(): (ColumnType.TEXT, "holds nothing but NULL and has no type: carried as text"),
-}
-UNSIGNED: dict[pa.DataType, ColumnType] = {
-    kind.value.arrow: kind for kind in (ColumnType.UINT8, ColumnType.UINT16, ColumnType.UINT32, ColumnType.UINT64)
-}
-INSIDE: dict[pa.DataType, Types] = (
-    {
-        kind.value.arrow: kind.value
-        for kind in (
-            ColumnType.BOOL,
-            ColumnType.INT16,
-            ColumnType.INT32,
-            ColumnType.INT64,
-            ColumnType.FLOAT32,
-            ColumnType.FLOAT64,
-            *UNSIGNED.values(),
-        )
-    }
-    | dict.fromkeys((pa.string(), pa.large_string(), pa.string_view(), pa.null()), ColumnType.TEXT.value)
-    | {pa.int8(): ColumnType.INT16.value, pa.date32(): DATE32}
-)
-"""Of what is nested; lists of scalars may have bytes as well."""
-REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (
-        lambda kind: "list_view" in str(kind),
-        "make lists of the views, for which Arrow has no sound cast (a Parquet file has none)",
-    ),
-    (pa.types.is_interval, "make it a number of days, or of microseconds"),
-    (
-        pa.types.is_nested,
-        "numbers, booleans, text, UUIDs, dates, moments, times and durations in structs, lists and maps are, text and "
-        "whole numbers as keys, and bytes in lists of nothing else: cast what else is in it to text (Polars: "
-        "`bin.encode('hex')`), or make a column of each field (`unnest`) or a row of each element (`explode`)",
-    ),
-)
-"""Types that the paths do not carry alike, and what to do; the first that fits."""
+}  # fmt: skip
+IN_NESTED = "numbers, booleans, text, dates, and timestamps in structs, lists and maps are, with text and whole "\
+    "numbers as keys, and UUIDs, times and bytes in lists of nothing else: cast what else is in it to text (Polars: "\
+    "`bin.encode('hex')`), or make a column of each field (`unnest`) or a row of each element (`explode`)"  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """A column, the Arrow type that it has in the file, and what is to be said of the way from one to the other."""
+    """A column, the Arrow type that it has in the file, and notes on what becomes of it."""
 
     column: Column
     arrow: str
@@ -145,31 +106,32 @@ class Derived:
 
 
 def derive(content: pa.Table, stem: str, key: str = "", sort: str = "") -> Derived:
-    """The table for a frame that comes from a file of this name, without its suffix.
+    """Return the table for a frame that comes from a file of this name, without its suffix.
 
     `key` names the columns of the primary key and `sort` those that ClickHouse sorts by, where they differ, as
     `columns_named` reads them. Raises DataError, naming column, type and remedy, for what cannot be carried.
     """
-    _check_names(content.column_names)
-    mappings = tuple(_mapping(name, values) for name, values in zip(content.column_names, content.columns, strict=True))
-    keys = columns_named("KEY", key, content.column_names)
-    order = columns_named("SORT", sort, content.column_names)
+    names = content.column_names
+    _check_names(names)
+    mappings, carried = zip(*map(_carried, names, content.columns), strict=True)
+    keys, order = columns_named("KEY", key, names), columns_named("SORT", sort, names)
     table = Table(table_name(stem), tuple(mapping.column for mapping in mappings), keys, sort=order or None)
-    try:
-        carried = fitted(content, table)
-    except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"a value does not fit its column: {error}") from error
-    _check_key(table, carried)
-    return Derived(table, carried, mappings, (*_said_of_key(table), *_said_of_nulls(table)))
+    rows = pa.Table.from_arrays(list(carried), schema=table.arrow_schema)
+    _check_key(table, rows)
+    notes = ["A column may be NULL where it holds one in the rows that were read."]
+    if not keys:
+        notes.append("Without `KEY` PostgreSQL's table has no primary key, and without `SORT` as well ClickHouse's no "
+                     "order. Techniques about the order of a key are skipped.")  # fmt: skip
+    return Derived(table, rows, mappings, tuple(notes))
 
 
 def table_name(stem: str) -> str:
-    """`framehaul_` and what of a file's name goes without quotes."""
+    """Return `framehaul_` and what of a file's name goes without quotes."""
     return f"framehaul_{re.sub(r'[^a-z0-9]+', '_', stem.lower()).strip('_')[:STEM_CHARACTERS] or 'mine'}"
 
 
 def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]:
-    """The columns in `a b`, or in `a, b c` where names have blanks; raises DataError for one that is not there."""
+    """Return the columns in `a b`, or in `a, b c` where names have blanks; raises DataError for unknown ones."""
     whole = [text.strip()] if text.strip() in names else None
     columns = whole or [name for name in (part.strip() for part in text.split("," if "," in text else None)) if name]
     for name in columns:
@@ -181,26 +143,6 @@ def columns_named(variable: str, text: str, names: list[str]) -> tuple[str, ...]
         if columns.count(name) > 1:
             raise DataError(f"{variable}={text!r} names {name} twice: name it once")
     return tuple(columns)
-
-
-NEAR_MOMENTS = dt.datetime(1900, 1, 1), dt.datetime(2299, 12, 31, 23, 59, 59, 999_999)
-"""What ClickHouse had before July 2026: https://github.com/ClickHouse/ClickHouse/pull/107907"""
-
-
-def holds_far_moments(content: pa.Table) -> bool:
-    """Whether there is a moment, in what is nested as well, that only later versions of ClickHouse have."""
-    return any(_is_far(chunk) for column in content.columns for chunk in column.chunks)
-
-
-def _is_far(array: pa.Array) -> bool:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        return any(map(_is_far, array.flatten()))
-    if pa.types.is_map(kind):
-        return any(map(_is_far, array.values.flatten()))
-    if pa.types.is_nested(kind):
-        return _is_far(array.flatten())
-    return pa.types.is_timestamp(kind) and any_outside(array, *NEAR_MOMENTS)
 
 
 def _check_names(names: list[str]) -> None:
@@ -224,181 +166,173 @@ def _check_names(names: list[str]) -> None:
             raise DataError(f"PostgreSQL has a column {name} of its own in every table: rename it")
 
 
-def _mapping(name: str, values: pa.ChunkedArray) -> Mapping:
+def _carried(name: str, values: pa.ChunkedArray) -> tuple[Mapping, pa.ChunkedArray]:
+    """A column of the table, and its values in the type that it has there; raises DataError."""
     arrow = values.type
     try:
-        if values.num_chunks:
-            values = pa.chunked_array(map(decoded, values.chunks))
         plain = unwrapped(values)
+        (kind, exactly, note), plain = _found(values, plain)
+        column = Column(name, kind, plain.null_count > 0, exactly=exactly)
+        carried = plain.cast(column.types.arrow)
+        if kind in NULL_IS:
+            check_nested(pa.table({name: carried}), Table("it", (column,), ()))
+        texts = pc.list_flatten(carried) if is_list(carried.type) else carried
+        if texts.type == pa.string():
+            _check_text(texts)
     except pa.ArrowException as error:
         raise DataError(
-            f"column {name} ({arrow}) cannot be unpacked: {error}: cast it to what is in it, or leave it out"
+            f"column {name} ({arrow}) holds what is not carried: {error}. Cast it to text, or moments and times to "
+            "numbers, or leave it out"
         ) from error
     except ValueError as error:
-        raise DataError(f"column {name} ({arrow}) {error}") from error
-    wrapped = next((rule for fits, rule in WRAPPED if fits(values.type)), None)
-    found, rule = (
-        (values, wrapped) if wrapped else (plain, next((rule for fits, rule in RULES if fits(plain.type)), None))
-    )
-    if rule is None:
-        remedy = next((remedy for fits, remedy in REFUSED if fits(plain.type)), "cast it to another type")
-        raise DataError(f"column {name} is {arrow}, which is not carried: {remedy}, or leave the column out")
-    try:
-        kind, exactly, why = rule(found)
-        if kind in NULL_IS:
-            _check_inside(plain, kind, exactly)
-    except (ValueError, pa.ArrowException) as error:
-        raise DataError(f"column {name} ({arrow}) {error}") from error
-    inside = "" if wrapped else ", ".join(filter(None, dict.fromkeys(changed_inside(arrow))))
-    notes = [note for note in (_wrapping(arrow), inside and f"inside, {inside}", why) if note]
-    low_cardinality = False
-    texts = pc.list_flatten(plain) if is_list(plain.type) else plain
-    if texts.type == pa.string() and pc.any(pc.match_substring(texts, "\0")).as_py():
-        raise DataError(
-            f"column {name} ({arrow}) holds NUL characters, which PostgreSQL's text cannot: make the column "
-            "binary, or take them out"
-        )
-    if kind is ColumnType.TEXT and plain.type == pa.string():
-        distinct = pc.count_distinct(plain).as_py()
-        low_cardinality = distinct <= MOST_DISTINCT and distinct * REPEATED <= len(values)
-        if low_cardinality:
+        raise DataError(f"column {name} ({arrow}) {str(error).removeprefix(f'column {name} ')}") from error
+    notes = [note] if note else []
+    if pa.types.is_dictionary(arrow) and kind is not ColumnType.ENUM:
+        notes.append("a dictionary (categorical): carried as its values")
+    if kind is ColumnType.TEXT:
+        distinct = pc.count_distinct(carried).as_py()
+        if 0 < distinct <= MOST_DISTINCT and distinct * REPEATED <= len(carried):
             notes.append(f"{distinct:,} different texts: LowCardinality in ClickHouse")
-    column = Column(name, kind, plain.null_count > 0, low_cardinality, exactly)
-    return Mapping(column, str(arrow), tuple(notes))
+            column = replace(column, low_cardinality=True)
+    return Mapping(column, str(arrow), tuple(notes)), carried
 
 
-def _check_inside(values: pa.ChunkedArray, kind: ColumnType, exactly: Types | None) -> None:
-    """Raises ValueError for what ClickHouse lacks: NULL in place of what is nested, and some dates and moments."""
-    table = Table("it", (Column("it", kind, exactly=exactly),), ())
-    try:
-        check_nested(pa.table({"it": values.cast(table.columns[0].types.arrow)}), table)
-    except ValueError as error:
-        raise ValueError(str(error).removeprefix("column it ")) from error
+def _check_text(texts: pa.ChunkedArray) -> None:
+    if pc.any(pc.match_substring(texts, "\0")).as_py():
+        raise ValueError(
+            "holds NUL characters, which PostgreSQL's text cannot: make the column binary, or take them out"
+        )
 
 
-def _wrapping(arrow: pa.DataType) -> str:
-    """What is to be said of what Arrow wraps around values."""
-    if pa.types.is_dictionary(arrow) and not _is_enum(arrow):
-        return "a dictionary (categorical): carried as its values"
-    if pa.types.is_run_end_encoded(arrow):
-        return "run-end encoded: carried as its values"
-    if isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType | pa.JsonType):
-        return f"carried as the {arrow.storage_type} that it is stored as"
-    return ""
+def _found(values: pa.ChunkedArray, plain: pa.ChunkedArray) -> tuple[Found, pa.ChunkedArray]:
+    """The kind of a column and its values, as its type in the file and what is in it say; raises ValueError."""
+    kind = values.type
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if inner == pa.uuid():
+        return (ColumnType.UUID, None, "text in a frame: Polars has no type for UUIDs, pandas only Arrow's"), plain
+    if isinstance(inner, pa.JsonType):
+        _check_documents(plain.to_pylist(), check_document)
+        return (ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"), plain
+    if pa.types.is_dictionary(kind) and kind.ordered and inner in TEXTS:
+        return _enum(values), plain
+    if is_list(kind) and kind.value_type == pa.uuid():
+        return _list_of(ColumnType.UUID.value, kind), plain
+    if plain.type in PLAIN:
+        of, note = PLAIN[plain.type]
+        return (of, None, note), plain
+    for fits, rule in RULES:
+        if fits(plain.type):
+            found = rule(plain)
+            return found, _digits(plain) if found[0] is ColumnType.WIDE_DECIMAL else plain
+    remedy = IN_NESTED if pa.types.is_nested(kind) else "cast it to text or numbers"
+    raise ValueError(f"is of a type that is not carried: {remedy}, or leave the column out")
 
 
-def _plain(values: pa.ChunkedArray) -> Found:
-    return PLAIN[values.type], None, ""
+def _digits(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decimals as text, without exponents."""
+    return pa.chunked_array([[None if value is None else f"{value:f}" for value in values.to_pylist()]], pa.string())
 
 
-def _widened(values: pa.ChunkedArray) -> Found:
-    kind, why = WIDENED[values.type]
-    return kind, None, why
-
-
-def _uuid(_: pa.ChunkedArray) -> Found:
-    return ColumnType.UUID, None, "text in a frame: Polars has no type for UUIDs, pandas only Arrow's"
-
-
-def _is_enum(kind: pa.DataType) -> bool:
-    """Whether it has an order: Polars writes enums so, and pandas what is called ordered."""
-    return pa.types.is_dictionary(kind) and kind.ordered and kind.value_type in TEXTS
+def _check_documents(values: Iterable[Any], check: Callable[[Any], object]) -> None:
+    if found := first_refused(values, check):
+        raise ValueError(
+            f"holds in row {found[0]:,} what PostgreSQL's jsonb does not take as it is: make it text, or change it "
+            f"({found[1]})"
+        ) from found[1]
 
 
 def _enum(values: pa.ChunkedArray) -> Found:
+    """An ordered dictionary, which Polars writes enums as, and pandas what is called ordered."""
     parts = with_plain_dictionaries(values).unify_dictionaries().chunks
     texts = parts[0].dictionary.to_pylist() if parts else []
-    of = f"an enum of {len(texts):,} texts"
-    if why := _no_enum(texts):
-        return ColumnType.TEXT, None, f"{of}, {why}: carried as text"
-    return ColumnType.ENUM, enum_types(*texts), of
+    note = f"an enum of {len(texts):,} texts"
+    if 0 < len(texts) <= MOST_OF_ENUM and len({*texts} - {None}) == len(texts) and "\0" not in "".join(texts):
+        return ColumnType.ENUM, enum_types(*texts), note
+    return ColumnType.TEXT, None, f"{note}, which not both servers can have: carried as text"
 
 
-def _no_enum(texts: list[str | None]) -> str:
-    """Why a server has no enum of these texts; empty where both have."""
-    if not texts:
-        return "and ClickHouse's have at least one"
-    if len(texts) > MOST_OF_ENUM:
-        return f"and ClickHouse's Enum16, numbered from 1, has {MOST_OF_ENUM:,}"
-    if len({*texts} - {None}) < len(texts):
-        return "of which one is NULL or there twice"
-    has_nul = any("\0" in (text or "") for text in texts)
-    return "of which one holds a NUL character, which PostgreSQL's text cannot" if has_nul else ""
+def _date(values: pa.ChunkedArray) -> Found:
+    first, last, _ = DATES["Date"]
+    try:
+        _check_range(values, "D", first, last)
+    except ValueError:
+        first, last, _ = DATES["Date32"]
+        _check_range(values, "D", first, last)
+        return ColumnType.DATE, DATE32, ""
+    return ColumnType.DATE, None, ""
 
 
-def _json(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for what is no document, or one that PostgreSQL would change."""
-    if found := first_refused(unwrapped(values).to_pylist(), check_document):
-        row, error = found
+def _check_range(values: pa.ChunkedArray, unit: Any, first: Any, last: Any) -> None:
+    """Raises ValueError with the ends of dates or moments that ClickHouse does not have; numpy writes any year."""
+    ends = pc.min_max(values.cast(pa.int32() if unit == "D" else pa.int64())).as_py().values()
+    least, most = (np.datetime64(end or 0, unit) for end in ends)
+    if least < np.datetime64(first, unit) or np.datetime64(last, unit) < most:
         raise ValueError(
-            f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make the column text, "
-            f"which keeps it, or change it ({error})"
-        ) from error
-    return ColumnType.JSON, None, "JSON is text in a frame, and a document in PostgreSQL"
+            f"holds values from {least} to {most}, and ClickHouse has {first} to {last}: make the column text, or "
+            "replace those outside by NULL"
+        )
 
 
-def _is_documents(kind: pa.DataType) -> bool:
-    """Whether JSON has all that is in a nested type."""
-    if pa.types.is_map(kind):
-        return kind.key_type in TEXTS and _is_in_documents(kind.item_type)
-    if pa.types.is_struct(kind):
-        return all(_is_in_documents(field.type) for field in kind)
-    return is_list(kind) and _is_in_documents(kind.value_type)
+def _timestamp(values: pa.ChunkedArray) -> Found:
+    """Raises ValueError for nanoseconds, and for moments that a server does not have."""
+    unit, zone, notes = values.type.unit, values.type.tz, list[str]()
+    if unit == "ns":
+        _microseconds(values, pa.timestamp("us", zone))
+        notes.append("whole microseconds, which is what PostgreSQL keeps")
+    else:
+        _check_range(values, unit, FIRST_MOMENT, LAST_MOMENT)
+    if zone and zone not in ZONES:
+        notes.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
+    elif zone:
+        notes.append("PostgreSQL keeps the moment, and not the zone")
+    types = _moments(values.type)
+    kind = ColumnType.TIMESTAMP_UTC if zone else ColumnType.TIMESTAMP
+    kind = ColumnType.TIMESTAMP_NS if unit == "ns" else kind
+    return kind, None if types == kind.value else types, "; ".join(notes)
 
 
-def _is_in_documents(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return _is_documents(kind)
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or kind in (pa.bool_(), pa.null(), *TEXTS)
+def _moments(kind: pa.DataType) -> Types:
+    """Polars has no seconds, and both servers know zones by their name alone."""
+    zone = "UTC" if kind.tz and kind.tz not in ZONES else kind.tz
+    return timestamp_types(cast("TimeUnit", "ms" if kind.unit == "s" else kind.unit), zone)
 
 
-def _documents(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for NaN, for keys that are there twice, and for what jsonb does not have."""
-    if found := first_refused(values, document):
-        row, error = found
-        fields = "a column of each field (Polars: `unnest`), or " if pa.types.is_struct(values.type) else ""
+def _microseconds(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Raises ValueError for nanoseconds."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid as error:
+        if values.type.unit != "ns":
+            raise
         raise ValueError(
-            f"holds in row {row:,} what PostgreSQL's jsonb does not take as it is: make {fields}text of it, "
-            f"or change it ({error})"
+            "holds nanoseconds, and PostgreSQL has microseconds: make it a number, which keeps them (cast to int64), "
+            "or round it (Polars: `dt.cast_time_unit('us')`)"
         ) from error
-    return ColumnType.JSON, None, "carried as JSON: text in a frame"
 
 
-def _types_inside(kind: pa.DataType) -> Types | None:
-    """The types of what is inside of nested types; None where both servers do not have it as what it is."""
-    parts: list[Types | None]
-    if pa.types.is_map(kind):
-        parts = [_types_inside(kind.key_type), _types_inside(kind.item_type)]
-        whole = kind.key_type in TEXTS or pa.types.is_integer(kind.key_type)
-        return map_types(*parts) if whole and None not in parts else None  # type: ignore[arg-type]  # none is None
-    if pa.types.is_struct(kind):
-        fields = {kind.field(at).name: _types_inside(kind.field(at).type) for at in range(kind.num_fields)}
-        named = {name: types for name, types in fields.items() if types and name}
-        return struct_types(named) if 0 < len(named) == kind.num_fields else None
-    if is_list(kind):
-        inner = _types_inside(kind.value_type)
-        make = nested_list_types if pa.types.is_nested(kind.value_type) else list_types
-        return make(inner) if inner else None
-    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= POLARS_DIGITS:
-        return decimal_types(kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind) and kind.unit in ("ms", "us") and (kind.tz or "UTC") in ZONES:
-        return timestamp_types(cast("TimeUnit", kind.unit), kind.tz)
-    return INSIDE.get(kind)
+def _check_times(values: pa.ChunkedArray) -> None:
+    """Raises ValueError for nanoseconds, and for a time that no day has: Arrow's are numbers, and it does not look."""
+    ends = pc.min_max(_microseconds(values, pa.time64("us")).cast(pa.int64())).as_py()
+    if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < OF_A_DAY["us"]:
+        raise ValueError("holds times that no day has: make them durations, or numbers")
 
 
-def _nested(values: pa.ChunkedArray) -> Found:
-    """As what it is; raises ValueError for what jsonb does not have."""
-    _documents(values)
-    types = cast("Types", _types_inside(values.type))
-    in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
-    sizes = ", lists of a fixed size as lists of any" if _has_fixed_size(values.type) else ""
-    return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is{sizes}"
+def _time_or_duration(values: pa.ChunkedArray) -> Found:
+    if pa.types.is_time(values.type):
+        _check_times(values)
+        return ColumnType.TIME, None, ""
+    _microseconds(values, pa.duration("us"))
+    return ColumnType.DURATION, None, ""
 
 
-def _has_fixed_size(kind: pa.DataType) -> bool:
-    """Whether it is, or holds, lists of a fixed size."""
-    parts = (kind.field(at).type for at in range(kind.num_fields))
-    return pa.types.is_fixed_size_list(kind) or any(map(_has_fixed_size, parts))
+def _decimal(values: pa.ChunkedArray) -> Found:
+    precision, scale = values.type.precision, values.type.scale
+    if not 0 <= scale <= precision:
+        raise ValueError("has a scale that no decimal has on the servers: cast it to another decimal")
+    if precision <= POLARS_DIGITS:
+        return ColumnType.DECIMAL, decimal_types(precision, scale), ""
+    note = "text in a frame: Polars has 38 digits, pandas more only in Arrow's"
+    return ColumnType.WIDE_DECIMAL, wide_decimal_types(precision, scale), note
 
 
 def _fixed_bytes(values: pa.ChunkedArray) -> Found:
@@ -408,216 +342,94 @@ def _fixed_bytes(values: pa.ChunkedArray) -> Found:
     return ColumnType.FIXED_BYTES, fixed_types(size), "PostgreSQL's bytes have no fixed size: checked"
 
 
-def _unsigned(values: pa.ChunkedArray) -> Found:
-    kind = UNSIGNED[values.type]
-    return kind, None, f"PostgreSQL has no unsigned integers: {kind.value.postgres} that is checked"
-
-
-def _time(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for nanoseconds, and for times that no day has."""
-    check_times(values)
-    return ColumnType.TIME, None, _microseconds(values, "Time64(9)", "cast to int64")
-
-
-def _duration(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for nanoseconds."""
-    values.cast(pa.duration("us"), safe=values.type.unit != "ns")
-    return ColumnType.DURATION, None, _microseconds(values, "IntervalNanosecond", "Polars: `dt.total_nanoseconds()`")
-
-
-def _microseconds(values: pa.ChunkedArray, in_clickhouse: str, as_number: str) -> str:
-    """What is to be said of a unit other than microseconds. Raises ValueError for nanoseconds."""
-    unit = values.type.unit
-    if unit == "ns" and not _are_multiples(values.cast(pa.int64()), 1000):
-        raise ValueError(
-            "holds nanoseconds; PostgreSQL has microseconds, and these are what is carried, though ClickHouse has "
-            f"{in_clickhouse}: make it a number, which keeps them ({as_number}), or round it"
-        )
-    return "" if unit == "us" else f"whole units of {unit}: carried as microseconds"
-
-
 def _list(values: pa.ChunkedArray) -> Found:
+    if pa.types.is_time(values.type.value_type):
+        _check_times(pc.list_flatten(values))
     return _list_of(cast("Types", _element_types(values.type)), values.type)
 
 
 def _list_of(element: Types, kind: pa.DataType) -> Found:
     """Lists in Arrow's type `kind`, of a fixed size or of any."""
     if pa.types.is_fixed_size_list(kind) and kind.list_size:
-        exactly = fixed_list_types(element, kind.list_size)
-        why = "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
-        return ColumnType.FIXED_LIST, exactly, why
-    types = list_types(element)
-    checked = f"{types.postgres_form} in PostgreSQL; " if types.postgres_form else ""
-    return ColumnType.LIST, types, f"{checked}Python's lists in pandas: numpy's arrays have no NULL"
+        note = "a list of so many in each value: PostgreSQL checks it, ClickHouse does not"
+        return ColumnType.FIXED_LIST, fixed_list_types(element, kind.list_size), note
+    return ColumnType.LIST, list_types(element), "Python's lists in pandas: numpy's arrays have no NULL"
 
 
 def _element_types(kind: pa.DataType) -> Types | None:
     """The types of the scalars in lists; None for lists of what is nested, or not carried."""
     if not is_list(kind) or pa.types.is_nested(kind.value_type):
         return None
-    return ColumnType.BYTES.value if kind.value_type == pa.binary() else _types_inside(kind.value_type)
+    if pa.types.is_time(kind.value_type):
+        return ColumnType.TIME.value
+    if "binary" in str(kind.value_type):  # of any size, a fixed one, or views
+        return ColumnType.BYTES.value
+    return _types_inside(kind.value_type)
 
 
-def _list_of_uuids(values: pa.ChunkedArray) -> Found:
-    kind, exactly, why = _list_of(ColumnType.UUID.value, values.type)
-    return kind, exactly, f"{why}; UUIDs are text there"
+def _nested(values: pa.ChunkedArray) -> Found:
+    """As what it is; raises ValueError for what jsonb does not have."""
+    types = cast("Types", _types_inside(values.type))
+    _check_documents(values.cast(types.arrow), document)
+    in_postgres = "a document" if types.postgres == "jsonb" else types.postgres_form or types.postgres
+    return kind_of(types), types, f"{in_postgres} in PostgreSQL, in ClickHouse what it is"
 
 
-def _list_of_enum(values: pa.ChunkedArray) -> Found:
-    kind, exactly, of = _enum(pc.list_flatten(values))
-    listed, types, why = _list_of(exactly or kind.value, values.type)
-    return listed, types, f"{why}; {of}"
+def _types_inside(kind: pa.DataType) -> Types | None:
+    """The types of what is inside of nested types; None where both servers do not have it as what it is."""
+    if pa.types.is_dictionary(kind):
+        return _types_inside(kind.value_type)
+    if pa.types.is_map(kind):
+        key, item = _types_inside(kind.key_type), _types_inside(kind.item_type)
+        whole = kind.key_type in TEXTS or pa.types.is_integer(kind.key_type)
+        return map_types(key, item) if whole and key and item else None
+    if pa.types.is_struct(kind):
+        fields = {kind.field(at).name: _types_inside(kind.field(at).type) for at in range(kind.num_fields)}
+        named = {name: types for name, types in fields.items() if types and name}
+        return struct_types(named) if 0 < len(named) == kind.num_fields else None
+    if is_list(kind):
+        inner = _types_inside(kind.value_type)
+        make = nested_list_types if pa.types.is_nested(kind.value_type) else list_types
+        return make(inner) if inner else None
+    return _scalar_inside(kind)
 
 
-def _list_of_times(values: pa.ChunkedArray) -> Found:
-    kind, exactly, why = _list_of(ColumnType.TIME.value, values.type)
-    unit = values.type.value_type.unit
-    return kind, exactly, why if unit == "us" else f"{why}; whole units of {unit}: carried as microseconds"
-
-
-def _is_list_of(kind: pa.DataType, fits: Callable[[pa.DataType], bool]) -> bool:
-    return is_list(kind) and fits(kind.value_type)
-
-
-def _date(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for dates that ClickHouse does not have."""
-    days = pl.Series(values=values)
-    least, most = (_shown(end, "D") for end in _ends(days))
-    for types in (ColumnType.DATE.value, DATE32):
-        first, last, _ = DATES[types.clickhouse]
-        if days.is_between(first, last).all():
-            why = f"dates from {least} to {most}: ClickHouse's `Date` has fewer" if types is DATE32 else ""
-            return ColumnType.DATE, DATE32 if why else None, why
-    raise ValueError(
-        f"holds dates from {least} to {most}, and ClickHouse's Date32 has {first} to {last}: make the column "
-        "text, or replace those outside by NULL"
-    )
-
-
-def _ends(values: pl.Series) -> tuple[int, int]:
-    """The least and the greatest of what dates or timestamps count, 0 where all are NULL."""
-    counted = values.to_physical().drop_nulls().to_numpy()
-    return (int(counted.min()), int(counted.max())) if len(counted) else (0, 0)
-
-
-def _shown(count: int, unit: str) -> str:
-    """A date or a moment, of any year: Python's own have those from 1 to 9999."""
-    return str(np.array(count).astype(f"datetime64[{unit}]"))
-
-
-def _date64(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for dates that ClickHouse does not have."""
-    if _are_multiples(values.cast(pa.int64()), DAY_MS):
-        kind, exactly, why = _date(values.cast(pa.date32()))
-        return kind, exactly, why or "all of it whole days"
-    kind, exactly, _ = _timestamp(values.cast(pa.timestamp("ms")))
-    return kind, exactly, "not all of it whole days: carried as timestamps"
-
-
-def _decimal(values: pa.ChunkedArray) -> Found:
-    """Raises ArrowInvalid where values have more digits than Polars holds."""
-    precision, scale = values.type.precision, values.type.scale
-    if precision > POLARS_DIGITS and 0 <= scale <= precision:
-        try:
-            values.cast(pa.decimal128(POLARS_DIGITS, scale))
-        except pa.ArrowInvalid:
-            types = wide_decimal_types(precision, scale)
-            return ColumnType.WIDE_DECIMAL, types, "text in a frame: Polars has 38 digits, pandas more only in Arrow's"
-    if precision > POLARS_DIGITS or scale < 0:
-        values.cast(pa.decimal128(POLARS_DIGITS, max(scale, 0)))
-        types = decimal_types(POLARS_DIGITS, max(scale, 0))
-        return ColumnType.DECIMAL, types, f"its values fit into {POLARS_DIGITS} digits"
-    return ColumnType.DECIMAL, decimal_types(max(precision, scale), scale), ""
-
-
-def _timestamp(values: pa.ChunkedArray) -> Found:
-    """Raises ValueError for nanoseconds, and for moments that a server does not have."""
-    if _holds_nanoseconds(values):
-        raise ValueError(
-            "holds nanoseconds, and PostgreSQL has microseconds: make it a number, which keeps them (cast to int64), "
-            "or cut them off (Polars: `dt.cast_time_unit('us')`)"
-        )
-    return _moments(values, ["whole microseconds, which is what PostgreSQL keeps"] if values.type.unit == "ns" else [])
-
-
-def _holds_nanoseconds(values: pa.ChunkedArray) -> bool:
-    """Whether they are timestamps of which one is no whole number of microseconds."""
-    if not pa.types.is_timestamp(values.type) or values.type.unit != "ns":
-        return False
-    return not _are_multiples(values.cast(pa.int64()), 1000)
-
-
-def _moments(values: pa.ChunkedArray, why: list[str]) -> Found:
-    """`why` is what is to be said already. Raises ValueError for moments that a server does not have."""
-    unit, zone = values.type.unit, values.type.tz
-    if unit == "s":
-        unit = "ms"
-        why.append("Polars has no unit of seconds: carried as milliseconds")
-    if zone and zone not in ZONES:
-        why.append(f"its zone {zone} is only an offset, or unknown here: carried in UTC, the same moments")
-        zone = "UTC"
-    elif zone:
-        why.append("PostgreSQL keeps the moment, and not the zone")
-    timestamps = pl.Series(values=values.cast(pa.timestamp(unit))).dt.cast_time_unit("ms")
-    if not timestamps.is_between(FIRST_MOMENT, LAST_MOMENT).all():
-        least, most = (_shown(end, "ms") for end in _ends(timestamps))
-        raise ValueError(
-            f"holds moments from {least} to {most}, and ClickHouse's DateTime64 has "
-            "year 1 to 9999: make the column text, or replace those outside by NULL"
-        )
-    exactly = timestamp_types(cast("TimeUnit", unit), zone)
-    kind = ColumnType.TIMESTAMP_UTC if zone else ColumnType.TIMESTAMP
-    if unit == "ns":
-        kind = ColumnType.TIMESTAMP_NS
-    return kind, None if exactly == kind.value else exactly, "; ".join(why)
-
-
-def _are_multiples(numbers: pa.ChunkedArray, of: int) -> bool:
-    """Whether all numbers but NULL are multiples of another."""
-    return pc.all(pc.equal(pc.multiply(pc.divide(numbers, of), of), numbers)).as_py() is not False
+def _scalar_inside(kind: pa.DataType) -> Types | None:
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= POLARS_DIGITS:
+        return decimal_types(kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return _moments(pa.timestamp("us", kind.tz) if kind.unit == "ns" else kind)
+    if kind in TEXTS or isinstance(kind, pa.JsonType):
+        return ColumnType.TEXT.value
+    if kind == pa.date32():
+        return DATE32
+    return PLAIN[kind][0].value if kind in PLAIN and kind != pa.binary() else None
 
 
 RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Found]], ...] = (
-    (lambda kind: kind == pa.date32(), _date),
-    (PLAIN.__contains__, _plain),
-    (WIDENED.__contains__, _widened),
-    (UNSIGNED.__contains__, _unsigned),
-    (pa.types.is_time, _time),
-    (pa.types.is_duration, _duration),
+    (pa.types.is_date32, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (lambda kind: pa.types.is_time(kind) or pa.types.is_duration(kind), _time_or_duration),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_fixed_size_binary, _fixed_bytes),
     (lambda kind: _element_types(kind) is not None, _list),
     (lambda kind: pa.types.is_nested(kind) and _types_inside(kind) is not None, _nested),
-    (pa.types.is_date64, _date64),
-    (pa.types.is_decimal, _decimal),
-    (pa.types.is_timestamp, _timestamp),
-    (pa.types.is_fixed_size_binary, _fixed_bytes),
-    (_is_documents, _documents),
 )
-"""How the type of a column is found, for every Arrow type that is carried."""
-WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.ChunkedArray], Found]], ...] = (
-    (lambda kind: kind == pa.uuid(), _uuid),
-    (lambda kind: isinstance(kind, pa.JsonType), _json),
-    (_is_enum, _enum),
-    (lambda kind: _is_list_of(kind, pa.uuid().equals), _list_of_uuids),
-    (lambda kind: _is_list_of(kind, _is_enum), _list_of_enum),
-    (lambda kind: _is_list_of(kind, pa.types.is_time), _list_of_times),
-)
-"""Those that what Arrow wraps around values decides; they come before the others, and get the values as they are."""
+"""How the type of a column is found, for every Arrow type that is in `PLAIN` neither."""
 
 
 def _check_key(table: Table, content: pa.Table) -> None:
     """Raises DataError for a key that PostgreSQL would not take, or an order that ClickHouse would not."""
     for variable, names in (("KEY", table.key), ("SORT", table.sort or ())):
         for name in names:
-            if (kind := next(column for column in table.columns if column.name == name)).type in NULL_IS:
-                raise DataError(
-                    f"{variable}={' '.join(names)!r}: column {name} is {kind.types.clickhouse}, by which ClickHouse "
-                    "does not sort, as there may be NULL in it: leave it out"
-                )
+            said = f"{variable}={' '.join(names)!r}: column {name}"
+            kind = next(column for column in table.columns if column.name == name)
+            if kind.type in NULL_IS:
+                raise DataError(f"{said} is {kind.types.clickhouse}, by which ClickHouse does not sort: leave it out")
             missing = pl.Series(values=content.column(name)).is_null()
             if missing.any():
                 raise DataError(
-                    f"{variable}={' '.join(names)!r}: column {name} holds {missing.sum():,} "
-                    f"NULL{'s' * (missing.sum() > 1)}, the first in row "
+                    f"{said} holds {missing.sum():,} NULL{'s' * (missing.sum() > 1)}, the first in row "
                     f"{missing.arg_max():,}, which neither a key nor an order may: leave it out, or fill them"
                 )
     if not table.key:
@@ -632,27 +444,3 @@ def _check_key(table: Table, content: pa.Table) -> None:
             f"KEY={' '.join(table.key)!r} is not unique: {repeated.unique().height:,} of its values repeat, first "
             f"{shown} ({times} times). Add a column to it, or give SORT instead"
         )
-
-
-def _said_of_key(table: Table) -> list[str]:
-    """What the reader should know about key and order."""
-    key, order = ", ".join(table.key), ", ".join(table.clickhouse_order)
-    notes = [
-        f"PostgreSQL's primary key: {key}." if key
-        else "No key was given: PostgreSQL's table has no primary key and no index, so nothing keeps a row from being "
-        "there twice.",
-        f"ClickHouse sorts by {order}." if order
-        else "Neither a key nor an order was given: ClickHouse stores rows as they come, `ORDER BY tuple()`, and can "
-        "skip none of them in a query.",
-    ]  # fmt: skip
-    if not key or not order:
-        notes.append("Techniques about the order of a key are skipped. `KEY='a b'` and `SORT='b a'` name columns.")
-    return notes
-
-
-def _said_of_nulls(table: Table) -> list[str]:
-    nullable = [column.name for column in table.columns if column.nullable]
-    return [
-        "A column may be NULL where it holds one in the rows that were read"
-        + (f": {', '.join(nullable)}." if nullable else "; none does.")
-    ]

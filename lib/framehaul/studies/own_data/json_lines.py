@@ -1,128 +1,67 @@
-"""What the fields of JSON lines hold, from every line: there is no type in them but those of JSON."""
+"""JSON lines as an Arrow table: there is no type in them but those of JSON, so every line has a say."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
-from framehaul.data.documents import each_key_once, no_number
-from framehaul.studies.own_data.loading import lines_of
+from framehaul.data.documents import ESCAPED_NUL, each_key_once, no_number
 
 MOST_FIELDS = 10_000
 """As many as columns of a CSV: a file whose keys are values has a field for each."""
-EXACT_IN_FLOATS, MOST_FLOAT = 2**53, 10**308
-SCALARS: dict[frozenset[type], pa.DataType] = {
-    frozenset({bool}): pa.bool_(),
-    frozenset({str}): pa.string(),
-    frozenset({int}): pa.int64(),
-    frozenset({float}): pa.float64(),
-    frozenset({int, float}): pa.float64(),
-}
-INTEGERS: dict[pa.DataType, tuple[int, int]] = {
-    pa.int64(): (-(2**63), 2**63 - 1),
-    pa.uint64(): (0, 2**64 - 1),
-    pa.decimal128(38, 0): (1 - 10**38, 10**38 - 1),
-}
-"""The least and the greatest of the types that integers get, the first that holds them all."""
-NAMES = {bool: "a boolean", str: "text", int: "a number", float: "a number", dict: "an object", list: "a list"}
+FRACTION = re.compile(r'"\\u0000([^"]+)"')
+"""A number with a fraction in a document: behind a NUL, which text in it cannot hold, it keeps all its digits."""
+DECODER = json.JSONDecoder(object_pairs_hook=each_key_once, parse_float="\0{}".format, parse_constant=no_number)
+INTEGERS = (pa.int64(), pa.uint64(), pa.decimal128(38, 0))
+"""The types that integers get, the first that holds them all."""
 
 
-@dataclass
-class _Field:
-    """What was seen of a field: in which line first each type, and which integers floats do not have."""
+def table_of_lines(lines: Iterable[bytes]) -> pa.Table:
+    """Return a table with a column for each field, NULL where it is missing in a line; blank lines are no rows.
 
-    lines: dict[type, int] = field(default_factory=dict)
-    rows: int = 0
-    elements: set[type] = field(default_factory=set)
-    ends: tuple[int, int] = (0, 0)
-    """The least and the greatest of the integers, in lists as well; 0 is one of them."""
-    rounded: int = 0
-    """The first line of an integer that a float would round."""
-
-    def see(self, value: Any, line: int) -> None:
-        self.lines.setdefault(type(value), line)
-        self.rows += 1
-        if type(value) is list:
-            self.elements.update(map(type, value))
-        for number in value if type(value) is list else (value,):
-            if type(number) is int and not self.ends[0] <= number <= self.ends[1]:
-                self.ends = min(self.ends[0], number), max(self.ends[1], number)
-            if type(number) is int and abs(number) > EXACT_IN_FLOATS and not self.rounded and not _is_float(number):
-                self.rounded = line
-
-    def type(self, name: str, rows: int) -> pa.DataType:
-        """The type of a column of so many rows.
-
-        Raises ValueError for scalars of several types, and for numbers that have no type in common.
-        """
-        kinds = frozenset(self.lines)
-        if not kinds:
-            return pa.null()
-        if list in kinds or dict in kinds:
-            element = SCALARS.get(frozenset(self.elements - {type(None)}))
-            fits = element is not None and (self._are(pa.int64()) if element == pa.int64() else not self.rounded)
-            every = kinds == {list} and self.rows == rows  # ClickHouse has no NULL in place of a list
-            return pa.list_(element) if every and fits else pa.json_()
-        if kinds not in SCALARS:
-            seen = " and ".join(f"{NAMES[kind]} in line {line:,}" for kind, line in self.lines.items())
-            raise ValueError(f"field {name!r} is {seen}: make it one type, such as text in all lines")
-        if SCALARS[kinds] == pa.float64() and self.rounded:
-            raise ValueError(
-                f"field {name!r} has fractions, and in line {self.rounded:,} an integer past 2^53 that a float would "
-                "round: make it text, or give Parquet with decimals"
-            )
-        if SCALARS[kinds] == pa.int64():
-            fitting = [kind for kind in INTEGERS if self._are(kind)]
-            if not fitting:
-                raise ValueError(f"field {name!r} has integers of more than 38 digits: make it text")
-            return fitting[0]
-        return SCALARS[kinds]
-
-    def _are(self, kind: pa.DataType) -> bool:
-        least, most = INTEGERS[kind]
-        return least <= self.ends[0] and self.ends[1] <= most
-
-
-def fields_of(text: bytes) -> tuple[pa.Schema, int]:
-    """The fields of JSON lines, documents as `arrow.json`, and the number of rows.
-
-    Raises ValueError with the line for what is no JSON or no object, and for a field that no column can hold.
+    Objects, and lists that are NULL, mixed, or of numbers past 63 bits, are of type `arrow.json`. Raises ValueError
+    with the line for what is no JSON or no object, and with the field for what no column can hold.
     """
-    found: dict[str, _Field] = {}
-    rows = 0
-    for line, one in lines_of(text):
+    columns, rows = dict[str, list[Any]](), 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
-            values = _object(one)
+            values = _object(line.removeprefix(codecs.BOM_UTF8))
         except ValueError as error:
-            raise ValueError(f"line {line:,}: {error}") from error
-        rows += 1
+            raise ValueError(f"line {number:,}: {error}") from error
         for name, value in values.items():
-            one_field = found.get(name) or found.setdefault(name, _Field())
-            if value is not None:
-                one_field.see(value, line)
-        if len(found) > MOST_FIELDS:
-            raise ValueError(f"line {line:,}: more than {MOST_FIELDS:,} fields are not read")
-    if rows and not found:
+            column = columns.setdefault(name, [])
+            column += [None] * (rows - len(column))
+            column.append(value)
+        rows += 1
+        if len(columns) > MOST_FIELDS:
+            raise ValueError(f"line {number:,}: more than {MOST_FIELDS:,} fields are not read")
+    if rows and not columns:
         raise ValueError("none of its objects has a field")
-    return pa.schema([(name, one.type(name, rows)) for name, one in found.items()]), rows
+    arrays = {}
+    for name, column in columns.items():
+        try:
+            arrays[name] = _array(column + [None] * (rows - len(column)))
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise ValueError(f"field {name!r} is not of one type that holds it, make it text: {error}") from error
+    return pa.table(arrays)
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """The object in a line; raises ValueError for anything else."""
+    """The object in a line, its fractions as text behind a NUL; raises ValueError for anything else."""
+    if ESCAPED_NUL.search(line):
+        raise ValueError("it holds \\u0000, which PostgreSQL does not have: take it out")
     try:
-        found = json.loads(
-            line.decode().rstrip(), object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=no_number
-        )
-        if b"\\u" in line:
-            json.dumps(found, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+        found = DECODER.decode(line.decode().rstrip())
     except json.JSONDecodeError as error:
         raise ValueError(f"at column {error.colno}, {error.msg}; each line has to be one object of JSON") from error
-    except UnicodeError as error:
-        raise ValueError(f"no text in UTF-8, write it again as such: {error}") from error
     except RecursionError as error:
         raise ValueError("nested too deeply to be read: make it text") from error
     if type(found) is not dict:
@@ -130,12 +69,46 @@ def _object(line: bytes) -> dict[str, Any]:
     return found
 
 
-def _is_float(number: int) -> bool:
-    return abs(number) < MOST_FLOAT and int(float(number)) == number
+def _array(values: list[Any]) -> pa.Array:
+    """Raises ArrowException, ValueError or OverflowError for scalars that have no type in common."""
+    if any(type(value) in (dict, list) for value in values):
+        flat = [one for value in values if type(value) is list for one in value]
+        if all(type(value) is list for value in values) and {*map(_kind, flat)} - {"NULL"} in ONE_KIND:
+            try:
+                return pa.array([[*map(_number, value)] for value in values])
+            except (pa.ArrowException, OverflowError):
+                pass  # integers past 63 bits, or that a float would round
+        written = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+        return pa.ExtensionArray.from_storage(
+            pa.json_(), pa.array([one and FRACTION.sub(r"\1", one) for one in written], pa.string())
+        )
+    kinds = {_kind(value): value for value in reversed(values) if value is not None}
+    if kinds.keys() == {"integer"}:
+        for kind in INTEGERS[:-1]:
+            try:
+                return pa.array(values, kind)
+            except OverflowError:
+                continue
+        return pa.array(values, INTEGERS[-1])
+    if kinds and kinds.keys() not in ONE_KIND:
+        raise ValueError(" beside ".join(f"{value!r:.40}".replace("\\x00", "") for value in kinds.values()))
+    return pa.array([*map(_number, values)])
 
 
-def _finite(digits: str) -> float:
-    number = float(digits)
+ONE_KIND = ({"boolean"}, {"text"}, {"integer"}, {"fraction"}, {"integer", "fraction"})
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "fraction" if value.startswith("\0") else "text"
+    return {bool: "boolean", int: "integer", dict: "object", list: "list"}.get(type(value), "NULL")
+
+
+def _number(value: Any) -> Any:
+    """A fraction as a float, others as they are; raises ValueError for one that is more than a float holds."""
+    if _kind(value) != "fraction":
+        return value
+    number = float(value[1:])
     if math.isinf(number):
-        raise ValueError(f"{digits} is more than a float holds: make it text")
+        raise ValueError(f"{value[1:]} is more than a float holds")
     return number

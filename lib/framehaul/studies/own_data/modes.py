@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from framehaul.bench.measure import Found
 from framehaul.data.schema import FLOATS, Table
 from framehaul.errors import UnavailableError
 from framehaul.studies.own_data.files import DataError
@@ -17,8 +16,6 @@ from framehaul.techniques.registry import named
 from framehaul.techniques.replacing import making_room, replacing
 
 APPEND, REPLACE, UPSERT = MODES = ("append", "replace", "upsert")
-THERE_ROWS = 1_000
-"""Rows that a write which replaces them finds in the table, at most."""
 
 
 def check_mode(mode: str, key: str) -> None:
@@ -37,21 +34,6 @@ def check_key(table: Table, mode: str) -> None:
                 f"KEY={' '.join(table.key)!r}: column {column.name} is a float, and NaN equals itself on some servers "
                 "only: leave it out, or cast it to a decimal or to text"
             )
-
-
-def said(mode: str) -> str:
-    """What a mode means for the rows that are measured."""
-    if mode == APPEND:
-        return "`MODE=append`: rows come to those that are there; what wants an empty table does not compete."
-    if mode == REPLACE:
-        return (
-            "`MODE=replace`: all rows that are there go, and others see the new ones at once or not at all. What two "
-            "connections write to PostgreSQL does not compete: it is no one transaction."
-        )
-    return (
-        f"`MODE=upsert`: one row in {KEPT} lies in the table and stays as it is, the others are sent. Every second key "
-        "of these is there already, with other values. Upserts take Polars frames: `pl.from_pandas` makes one."
-    )
 
 
 def competing(techniques: Iterable[Technique], mode: str) -> list[Technique]:
@@ -77,11 +59,6 @@ def as_measured(row: Mapping[str, Any]) -> tuple[Technique, Technique]:
     """The technique of a row as it is registered, and as it was measured in the row's mode."""
     plain = named(row["database"], row["direction"], row["technique"])
     return plain, replacing(plain) if row["contract"] == REPLACE else plain
-
-
-def before_replacing(content: pa.Table) -> Found:
-    """Some of the rows that come: one of them that stays is a row too many, or its key an error."""
-    return Found(content.slice(0, THERE_ROWS))
 
 
 def parted(content: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -17,47 +17,45 @@ DOES = {"append": "fills", "replace": "replaces all rows of", "upsert": "adds ro
 def snippet(technique: Technique, table: Table, ddl: str, *, replaces: bool = False) -> str:
     """Return a script that moves a file into the table, or the table into a frame, by this technique.
 
-    `replaces` says that the frame takes the place of all rows that are there. A technique that is asynchronous is
-    awaited.
+    With `replaces` the frame takes the place of all rows that are there.
     """
-    is_async = inspect.iscoroutinefunction(technique.function)
-    opener, server = CLIENTS[technique.client].__name__, _server_function(technique)
+    is_async, writes = inspect.iscoroutinefunction(technique.function), technique.direction == "write"
+    opener, server = CLIENTS[technique.client].__name__, f"{technique.database}_server"
+    if "shared_directory" in technique.requires:
+        server = "postgres_server_with_exchange"
     imports = {
         f"from {technique.function.__module__} import {technique.name}",
         f"from framehaul.studies.own_data.addresses import {server}",
         "from framehaul.studies.own_data.study import open_frame",
         f"from framehaul.techniques.clients import {opener}",
     }
-    into, lines = "table", [f"{'async with' if is_async else 'with'} {opener}({server}()) as client:"]
-    called = f"{'await ' if is_async else ''}{technique.name}(client, {{}})"
+    into, opened = "table", "async with" if is_async else "with"
+    lines = [f"{opened} {opener}({server}()) as client:"]
     if replaces and (room := making_room(technique)):
         imports.add(f"from {room.__module__} import {room.__name__}")
-        beside, into = "client", "new"
-        if technique.database == "clickhouse":
+        into, beside = "new", "client"
+        if room is exchanged:
             imports.add(f"from framehaul.techniques.clients import {open_http_client.__name__}")
-            lines.append(f"    with {open_http_client.__name__}({server}()) as beside:")
-            beside = "beside"
-        indent = "    " * len(lines)
-        opening = "async with" if is_async and room is not exchanged else "with"
-        lines.append(f"{indent}{opening} {room.__name__}({beside}, table) as {into}:")
-    indent = "    " * len(lines)
-    if technique.direction == "write":
-        imports.add(f"from framehaul.data.frames import to_{technique.frame}")
-        lines.append(f"{indent}{called.format(f'{into}, frame')}")
-    else:
-        lines.append(f"{indent}frame = {called.format(into)}")
+            lines.append(f"with {open_http_client.__name__}({server}()) as beside:")
+            opened, beside = "with", "beside"
+        lines.append(f"{opened} {room.__name__}({beside}, table) as {into}:")
+    call = f"{'await ' * is_async}{technique.name}(client, {into}{', frame' * writes})"
+    lines = ["    " * at + line for at, line in enumerate([*lines, call if writes else f"frame = {call}"])]
+    if not writes:
         lines.append("print(frame)")
     key, sort = ", ".join(table.key), ", ".join(table.sort or ())
     body = [
-        f"mine = open_frame(sys.argv[1], key={key!r}, sort={sort!r})", f"table = mine.table.renamed({table.name!r})",
-        *([f"frame = to_{technique.frame}(mine.derived.content, table)"] if technique.direction == "write" else []),
+        f"mine = open_frame(sys.argv[1], key={key!r}, sort={sort!r})", f"table = mine.table.renamed({table.name!r})"
     ]  # fmt: skip
+    if writes:
+        imports.add(f"from framehaul.data.frames import to_{technique.frame}")
+        body.append(f"frame = to_{technique.frame}(mine.derived.content, table)")
     if is_async:
-        body += ["", "", "async def main() -> None:", *(f"    {line}" for line in lines), "", "", "asyncio.run(main())"]
-    else:
-        body += lines
+        lines = ["", "", "async def main() -> None:", *(f"    {line}" for line in lines), "", "", "asyncio.run(main())"]
     standard = ["import asyncio", "import sys"] if is_async else ["import sys"]
-    return "\n".join([_heading(technique, ddl, replaces=replaces), *standard, "", *sorted(imports), "", *body, ""])
+    return "\n".join(
+        [_heading(technique, ddl, replaces=replaces), *standard, "", *sorted(imports), "", *body, *lines, ""]
+    )
 
 
 def _heading(technique: Technique, ddl: str, *, replaces: bool) -> str:
@@ -70,9 +68,3 @@ def _heading(technique: Technique, ddl: str, *, replaces: bool) -> str:
         f"Table that it {does}:\n\n{textwrap.indent(ddl, '    ')}"
     )
     return f'r"""{text.replace('"""', '" " "')}\n"""\n'
-
-
-def _server_function(technique: Technique) -> str:
-    if "shared_directory" in technique.requires:
-        return "postgres_server_with_exchange"
-    return f"{technique.database}_server"
