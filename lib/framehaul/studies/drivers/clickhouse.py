@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 # Nobody compresses here: on loopback that costs more than it saves, and the clients would differ in what they ask for.
 
 
-def address(request: dict[str, Any]) -> ClickHouseServer:
-    """Return the server."""
-    return ClickHouseServer(**request["server"])
-
-
 def _connect_options(server: ClickHouseServer) -> dict[str, Any]:
     return {
         "host": server.host, "port": server.http_port, "username": server.user, "password": server.password,

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def address(request: dict[str, Any]) -> str:
-    """Return the server's DSN."""
-    return str(request["dsn"])
-
-
 def _insert(shape: Shape, values: str) -> str:
     return f"INSERT INTO {shape.table} ({', '.join(shape.columns)}) VALUES {values}"
 

@@ -154,14 +154,20 @@ def digest(rows: list[Any]) -> str:
 
 def answered(driver: Driver, address: Any, request: Answer) -> Answer:
     """Return what the driver did; raises what it raises, and NotOfferedError."""
-    shape = Shape(**{
-        name: tuple(value) if isinstance(value, list) else value for name, value in request["shape"].items()
-    })  # fmt: skip
+    given = request["shape"].items()
+    fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given}
+    shape = Shape(**fields)
     try:
         with asyncio.Runner(loop_factory=loop_factory(driver.loop)) as runner:
             return runner.run(drive(driver, address, shape, request))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
+
+
+def _clickhouse(values: Answer) -> object:
+    from framehaul.servers.address import ClickHouseServer
+
+    return ClickHouseServer(**values)
 
 
 def main() -> int:
@@ -173,7 +179,7 @@ def main() -> int:
         sys.stdout = sys.stderr  # whatever a driver prints goes where errors go
         try:
             module = importlib.import_module(f"framehaul.studies.drivers.{database}")
-            answer = answered(module.DRIVERS[name], module.address(request), request)
+            answer = answered(module.DRIVERS[name], request.get("dsn") or _clickhouse(request["server"]), request)
         except NotOfferedError as error:
             print(error, file=sys.stderr)
             return NOT_OFFERED
