@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -122,13 +122,18 @@ def latencies(nanoseconds: list[int]) -> dict[str, float]:
 
 
 @contextmanager
-def _dropped_at_the_end(tables: PostgresTables | ClickHouseTables, names: Iterable[str]) -> Iterator[None]:
+def _tables(tables: PostgresTables | ClickHouseTables, made: Mapping[str, Iterable[str]]) -> Iterator[None]:
+    """Tables by the statements that create and fill them, for as long as the block lasts."""
     try:
+        for name, (create, *fill) in made.items():
+            tables.create_as(name, create)
+            for statement in fill:
+                tables.run(statement)
         yield
     finally:
         # Where the server is gone for good, the next run drops what is ours.
         with contextlib.suppress(ServerError):
-            for name in names:
+            for name in made:
                 tables.drop_named(name)
 
 
@@ -141,11 +146,7 @@ class PostgresQueries:
     @contextmanager
     def with_tables(self) -> Iterator[PostgresQueries]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
-        with _dropped_at_the_end(self._tables, POSTGRES_TABLES):
-            for name, (create, *fill) in POSTGRES_TABLES.items():
-                self._tables.create_as(name, create)
-                for statement in fill:
-                    self._tables.run(statement)
+        with _tables(self._tables, POSTGRES_TABLES):
             yield self
 
     def address(self) -> dict[str, Any]:
@@ -189,11 +190,14 @@ class ClickHouseQueries:
     @contextmanager
     def with_tables(self) -> Iterator[ClickHouseQueries]:
         """The tables, for as long as the block lasts; raises ServerError when one of these names is not ours."""
-        with _dropped_at_the_end(self._tables, [one.table for one in CLICKHOUSE_TABLES]):
-            for one in CLICKHOUSE_TABLES:
-                create = f"CREATE TABLE {one.table} ({one.columns}) ENGINE = Memory COMMENT '{COMMENT}'"
-                self._tables.create_as(one.table, create)
-                self._tables.run(f"INSERT INTO {one.table} SELECT {one.select} FROM numbers({self._rows})")
+        made = {
+            one.table: (
+                f"CREATE TABLE {one.table} ({one.columns}) ENGINE = Memory COMMENT '{COMMENT}'",
+                f"INSERT INTO {one.table} SELECT {one.select} FROM numbers({self._rows})",
+            )
+            for one in CLICKHOUSE_TABLES
+        }
+        with _tables(self._tables, made):
             yield self
 
     def address(self) -> dict[str, Any]:

@@ -179,7 +179,8 @@ def throughput_figure(passes: pl.DataFrame) -> Figure:
             axes.tick_params(axis="x", which="both", labelsize=8)
             axes.grid(axis="x", color="#eeeeee")
             charts.title(axes, query, 9)
-        charts.legend(figure, LANGUAGE_COLOURS, loc="outside lower right", ncols=3)
+        if figures["language"].n_unique() > 1:
+            charts.legend(figure, LANGUAGE_COLOURS, loc="outside lower right", ncols=3)
         charts.footnote(figure, f"rows/s, {charts.MEDIANS}\nnames in grey: published")
     return figure
 
