@@ -29,7 +29,7 @@ from framehaul.servers import Servers, running
 from framehaul.servers.postgres import TEMPLATE
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings
 from framehaul.studies import registry
-from framehaul.studies.drivers.catalog import go_program
+from framehaul.studies.drivers.catalog import go_program, node_program
 from framehaul.techniques import Technique, techniques
 
 REFERENCE = committed.MACHINES / "xeon-2-cores" / "2026-11-26"
@@ -214,10 +214,11 @@ def unsettled(few_objects_to_walk: None) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def go_drivers(settings: Settings) -> None:
-    """Go's drivers where there is Go, though no run waits for what has yet to be compiled."""
-    with suppress(UnavailableError):
-        go_program(settings, patient=True)
+def built_drivers(settings: Settings) -> None:
+    """The drivers of Go and Node where their toolchains are there, though no run waits for them to be built."""
+    for program in (go_program, node_program):
+        with suppress(UnavailableError):
+            program(settings, make=True)
 
 
 GIVEN: dict[str, dict[str, str | None]] = {
@@ -232,7 +233,7 @@ WHOLE = pytest.mark.parametrize("out", [pytest.param("all", marks=pytest.mark.sl
 @pytest.fixture(scope="session", params=["few", pytest.param("all", marks=pytest.mark.slow)])
 def out(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, settings: Settings, servers: Servers,
-    go_drivers: None,
+    built_drivers: None,
 ) -> Path:  # fmt: skip
     """What `make all` leaves at tiny size: results, figures and reports."""
     directory = tmp_path_factory.mktemp("out") / str(request.param)

@@ -8,74 +8,28 @@ import (
 )
 
 type measurement struct {
+	Checked     [][]any `json:"checked"`
 	Queries     int     `json:"queries"`
 	Rows        int     `json:"rows"`
 	AllRows     int     `json:"all_rows"`
 	Seconds     float64 `json:"seconds"`
 	CPUSeconds  float64 `json:"cpu_seconds"`
-	Unserved    int     `json:"unserved"`
 	LatenciesNs []int64 `json:"latencies_ns"`
-}
-
-// schedule says when the queries of one phase begin. All its times count from the start of the phase.
-type schedule struct {
-	end   time.Duration
-	rate  float64 // queries per second; 0 is the closed loop
-	taken atomic.Int64
-}
-
-func newSchedule(seconds, rate float64) *schedule {
-	return &schedule{end: time.Duration(seconds * float64(time.Second)), rate: rate}
-}
-
-func (s *schedule) due(slot int64) time.Duration {
-	return time.Duration(float64(slot) / s.rate * float64(time.Second))
-}
-
-// take gives the time from which the latency of the next query counts, or false when no query may begin any more.
-func (s *schedule) take(now time.Duration) (time.Duration, bool) {
-	if now >= s.end {
-		return 0, false
-	}
-	if s.rate == 0 {
-		return now, true
-	}
-	due := s.due(s.taken.Add(1) - 1)
-	return due, due < s.end
-}
-
-// unserved gives how long the queries waited that were due and that nobody took, once the phase is over.
-func (s *schedule) unserved() []int64 {
-	var waited []int64
-	if s.rate == 0 {
-		return waited
-	}
-	for slot := s.taken.Load(); s.due(slot) < s.end; slot++ {
-		waited = append(waited, (s.end - s.due(slot)).Nanoseconds())
-	}
-	return waited
 }
 
 // tally is what one connection, or all of them, did in a phase.
 type tally struct {
-	queries, rows int
-	end           time.Duration
-	latenciesNs   []int64
+	rows        int
+	end         time.Duration
+	latenciesNs []int64
 }
 
-func (t *tally) add(other tally) {
-	t.queries += other.queries
-	t.rows += other.rows
-	t.end = max(t.end, other.end)
-	t.latenciesNs = append(t.latenciesNs, other.latenciesNs...)
-}
-
-// phase lets all connections follow one schedule until it ends or a query fails.
+// phase lets all connections run queries until its time is over or a query fails.
 type phase struct {
-	shape    *shape
-	schedule *schedule
-	start    time.Time
-	failure  atomic.Pointer[error]
+	shape   *shape
+	length  time.Duration
+	start   time.Time
+	failure atomic.Pointer[error]
 }
 
 func (p *phase) run(connections []connection) (tally, error) {
@@ -88,7 +42,9 @@ func (p *phase) run(connections []connection) (tally, error) {
 	workers.Wait()
 	var sum tally
 	for _, t := range tallies {
-		sum.add(t)
+		sum.rows += t.rows
+		sum.end = max(sum.end, t.end)
+		sum.latenciesNs = append(sum.latenciesNs, t.latenciesNs...)
 	}
 	if failure := p.failure.Load(); failure != nil {
 		return sum, *failure
@@ -98,27 +54,18 @@ func (p *phase) run(connections []connection) (tally, error) {
 
 func (p *phase) work(c connection) tally {
 	var t tally
-	for {
-		due, ok := p.schedule.take(time.Since(p.start))
-		if !ok {
-			return t
-		}
-		time.Sleep(due - time.Since(p.start))
-		// A context that can be cancelled would stop the others sooner, but costs lib/pq a goroutine for each query.
-		if p.failure.Load() != nil {
-			return t
-		}
+	// A context that can be cancelled would stop the others sooner, but costs lib/pq a goroutine for each query.
+	for began := time.Since(p.start); began < p.length && p.failure.Load() == nil; began = time.Since(p.start) {
 		rows, err := p.shape.run(c)
 		if err != nil {
 			p.failure.CompareAndSwap(nil, &err)
 			return t
 		}
-		done := time.Since(p.start)
-		t.queries++
+		t.end = time.Since(p.start)
 		t.rows += rows
-		t.end = done
-		t.latenciesNs = append(t.latenciesNs, (done - due).Nanoseconds())
+		t.latenciesNs = append(t.latenciesNs, (t.end - began).Nanoseconds())
 	}
+	return t
 }
 
 func openAll(open opener, dsn string, count int) ([]connection, error) {
@@ -140,52 +87,45 @@ func closeAll(connections []connection) {
 	}
 }
 
-func measure(open opener, r *request) (any, error) {
+func measure(open opener, r *request) (*measurement, error) {
+	checked, checkedRows, err := check(open, r)
+	if err != nil {
+		return nil, err
+	}
 	connections, err := openAll(open, r.DSN, r.Connections)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(connections)
-	// The warm-up is a closed loop also when there is a rate: so every connection takes part in it.
-	warmup := phase{shape: &r.Shape, schedule: newSchedule(r.WarmupSeconds, 0)}
+	warmup := phase{shape: &r.Shape, length: seconds(r.WarmupSeconds)}
 	before, err := warmup.run(connections)
 	if err != nil {
 		return nil, err
 	}
-	return measureWarm(connections, r, before.rows)
-}
-
-func measureWarm(connections []connection, r *request, warmupRows int) (any, error) {
-	timed := phase{shape: &r.Shape, schedule: newSchedule(r.Seconds, r.Rate)}
-	cpuBefore, err := cpuTime()
-	if err != nil {
-		return nil, err
-	}
+	timed := phase{shape: &r.Shape, length: seconds(r.Seconds)}
+	cpuBefore := cpuTime()
 	done, err := timed.run(connections)
 	if err != nil {
 		return nil, err
 	}
-	cpuAfter, err := cpuTime()
-	if err != nil {
-		return nil, err
-	}
-	unserved := timed.schedule.unserved()
-	return measurement{
-		Queries:     done.queries,
+	return &measurement{
+		Checked:     checked,
+		Queries:     len(done.latenciesNs),
 		Rows:        done.rows,
-		AllRows:     warmupRows + done.rows,
+		AllRows:     checkedRows + before.rows + done.rows,
 		Seconds:     done.end.Seconds(),
-		CPUSeconds:  (cpuAfter - cpuBefore).Seconds(),
-		Unserved:    len(unserved),
-		LatenciesNs: append(done.latenciesNs, unserved...),
+		CPUSeconds:  (cpuTime() - cpuBefore).Seconds(),
+		LatenciesNs: done.latenciesNs,
 	}, nil
 }
 
-// cpuTime is the user and system time of this program so far.
-func cpuTime() (time.Duration, error) {
+func seconds(count float64) time.Duration {
+	return time.Duration(count * float64(time.Second))
+}
+
+// cpuTime is the user and system time of this program so far. Of this program itself, the call cannot fail.
+func cpuTime() time.Duration {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0, err
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -1,8 +1,7 @@
-// Drives the PostgreSQL drivers of Go. The protocol is described in ../README.md.
+// Runs a PostgreSQL driver of Go once. Request and answer are described in ../README.md.
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -40,13 +39,11 @@ var drivers = map[string]opener{
 }
 
 type request struct {
-	Do            string  `json:"do"`
 	DSN           string  `json:"dsn"`
 	Shape         shape   `json:"shape"`
 	Connections   int     `json:"connections"`
 	WarmupSeconds float64 `json:"warmup_seconds"`
 	Seconds       float64 `json:"seconds"`
-	Rate          float64 `json:"rate"`
 }
 
 type shape struct {
@@ -91,30 +88,6 @@ func exactNumber(text string) (any, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-func (r *request) validate() error {
-	if r.Do == "measure" && r.Connections < 1 {
-		return errors.New("a measurement needs at least one connection")
-	}
-	if r.Rate < 0 {
-		return errors.New("the rate is negative")
-	}
-	return r.Shape.validate()
-}
-
-func (s *shape) validate() error {
-	switch s.Kind {
-	case "fetch":
-		return nil
-	case "copy", "insert":
-	default:
-		return fmt.Errorf("unknown kind %q", s.Kind)
-	}
-	if s.Table == "" || s.Count < 1 || len(s.Columns) == 0 || len(s.Columns) != len(s.Row) {
-		return fmt.Errorf("%s needs a table, a count, and as many values in the row as columns", s.Kind)
-	}
-	return nil
-}
-
 func (s *shape) run(c connection) (int, error) {
 	switch s.Kind {
 	case "copy":
@@ -152,76 +125,32 @@ func (s *shape) copyStatement() string {
 	return fmt.Sprintf("COPY %s (%s) FROM STDIN", s.tableName().Sanitize(), s.columnList())
 }
 
-type checked struct {
-	Rows any `json:"rows"`
-}
-
-func check(open opener, r *request) (any, error) {
+// check runs the query once, over a connection of its own. It gives the rows that it fetched, or how many it sent.
+func check(open opener, r *request) ([][]any, int, error) {
 	c, err := open(r.DSN)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer c.close()
 	if r.Shape.Kind != "fetch" {
 		count, err := r.Shape.run(c)
-		return checked{count}, err
+		return nil, count, err
 	}
 	rows := [][]any{}
-	_, err = c.fetch(&r.Shape, func(row []any) { rows = append(rows, row) })
-	return checked{rows}, err
+	count, err := c.fetch(&r.Shape, func(row []any) { rows = append(rows, row) })
+	return rows, count, err
 }
 
-func answer(open opener, line []byte) (any, error) {
+func answer(open opener, input io.Reader, output io.Writer) error {
 	var r request
-	if err := json.Unmarshal(line, &r); err != nil {
-		return nil, fmt.Errorf("the request cannot be understood: %w", err)
+	if err := json.NewDecoder(input).Decode(&r); err != nil {
+		return fmt.Errorf("the request cannot be understood: %w", err)
 	}
-	if err := r.validate(); err != nil {
-		return nil, err
+	measured, err := measure(open, &r)
+	if err != nil {
+		return err
 	}
-	switch r.Do {
-	case "check":
-		return check(open, &r)
-	case "measure":
-		return measure(open, &r)
-	default:
-		return nil, fmt.Errorf("cannot do %q", r.Do)
-	}
-}
-
-// answerLine gives a line for whatever happens: the program that asks waits for one.
-func answerLine(open opener, line []byte) ([]byte, error) {
-	result, err := answer(open, line)
-	if err == nil {
-		var text []byte
-		if text, err = json.Marshal(result); err == nil {
-			return text, nil
-		}
-	}
-	return json.Marshal(map[string]string{"error": strings.Join(strings.Fields(err.Error()), " ")})
-}
-
-func serve(open opener, input io.Reader, output io.Writer) error {
-	// A bufio.Scanner would refuse long lines.
-	reader := bufio.NewReader(input)
-	for {
-		line, readErr := reader.ReadBytes('\n')
-		if readErr != nil && readErr != io.EOF {
-			return readErr
-		}
-		if len(line) > 0 {
-			text, err := answerLine(open, line)
-			if err != nil {
-				return err
-			}
-			if _, err := output.Write(append(text, '\n')); err != nil {
-				return err
-			}
-		}
-		if readErr == io.EOF {
-			return nil
-		}
-	}
+	return json.NewEncoder(output).Encode(measured)
 }
 
 func main() {
@@ -237,8 +166,8 @@ func main() {
 	}
 	// One client thread, as in the published benchmark: https://github.com/MagicStack/pgbench
 	runtime.GOMAXPROCS(1)
-	if err := serve(open, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if err := answer(open, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(err.Error()), " "))
 		os.Exit(1)
 	}
 }

@@ -115,8 +115,8 @@ def _tools(_: argparse.Namespace, settings: Settings) -> int:
 
     missing = 0
     for what, program in (
-        ("Node's drivers, some seconds", partial(node_program, patient=True)),
-        ("Go's drivers, about a minute", partial(go_program, patient=True)),
+        ("Node's drivers, some seconds", partial(node_program, make=True)),
+        ("Go's drivers, about a minute", partial(go_program, make=True)),
         ("ADBC's driver for ClickHouse, about 2 minutes", adbc_clickhouse),
         ("json2parquet, about 5 minutes", partial(json2parquet_program, patient=True)),
     ):  # fmt: skip

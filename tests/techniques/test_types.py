@@ -235,8 +235,8 @@ def test_another_value_is_kept_or_refused_and_never_rounded(
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('{"a": 1, "c": 2}', "is no struct"), ('{"a": 1.5}', "1.5 is no int64"), ('{"a": "1"}', "'1' is no int64"),
-        ('{"b": 1}', "1 is no string"), ("[1]", "is no struct"), ('{"a": 9223372036854775808}', "too (large|big)"),
+        ('{"a": 1, "c": 2}', "is no struct"), ('{"a": 1.5}', "1.5"), ('{"a": "1"}', "convert '1'"),
+        ('{"b": 1}', "got a 'int'"), ("[1]", "is no struct"), ('{"a": 9223372036854775808}', "too (large|big)"),
     ],
 )  # fmt: skip
 def test_a_document_that_is_no_such_struct_is_refused_by_its_column(text: str, error: str) -> None:
@@ -252,7 +252,7 @@ def test_nanoseconds_stay_or_are_refused() -> None:
     fine = table_of(T.STRUCT, exactly=struct_types({"at": T.TIMESTAMP_NS.value}))
     coarse = table_of(T.STRUCT, exactly=struct_types({"at": T.TIMESTAMP.value}))
     assert without_documents(text, fine)["v"][0].as_py()["at"].nanosecond == 789
-    with pytest.raises(ValueError, match=r"column v holds a document .* is no timestamp\[us\]"):
+    with pytest.raises(ValueError, match=r"column v holds a document .* nanoseconds, which timestamp\[us\] does not"):
         without_documents(text, coarse)
     times, lists = pl.Series([1000, 1]).cast(pl.Time), table_of(T.LIST, exactly=list_types(T.TIME.value))
     for values, held in ((times, table_of(T.TIME)), (times.reshape((2, 1)).arr.to_list(), lists)):

@@ -237,32 +237,31 @@ def give_back_memory() -> None:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def reset_peak_rss(process_id: int | None = None) -> int | None:
+def reset_peak_rss() -> int | None:
     """Set the kernel's high-water mark to the present size and return it, in bytes; see clear_refs in proc(5).
 
-    Of this process, or of another of ours. None where this system cannot tell: the column stays empty.
+    None where this system cannot tell: the column stays empty.
     """
     try:
-        Path(f"/proc/{process_id or 'self'}/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None  # not Linux, or not allowed
-    return peak_rss_bytes(process_id)
+    return peak_rss_bytes()
 
 
-def peak_rss_growth(before: int | None, process_id: int | None = None) -> int | None:
+def peak_rss_growth(before: int | None) -> int | None:
     """By how many bytes the high-water mark is above what `reset_peak_rss` gave; None where one is not known."""
-    if before is None or (peak := peak_rss_bytes(process_id)) is None:
+    if before is None or (peak := peak_rss_bytes()) is None:
         return None
     return max(0, peak - before)
 
 
-def peak_rss_bytes(process_id: int | None = None) -> int | None:
+def peak_rss_bytes() -> int | None:
     """The high-water mark since the last reset."""
     try:
-        status = Path(f"/proc/{process_id or 'self'}/status").read_text()
+        status = Path("/proc/self/status").read_text()
     except OSError:
         return None
-    # A process that has just ended has no memory, and no such line.
     line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
     return None if line is None else int(line.split()[1]) * 1024
 

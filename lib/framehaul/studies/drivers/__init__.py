@@ -6,29 +6,24 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Stu
 
 LOAD = (
     Parameter("connections", 4, "connections at once", least=1, smoke=2),
-    Parameter("duration", 0.08, "seconds for which a driver answers each shape", smoke=0.05, reference=0.5),
+    Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.5),
     Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=0.1),
-    Parameter("rate", 0.0, "queries/s to send, whatever the driver manages; 0: as fast as answers come"),
 )
 CONCURRENCY = Parameter(
-    "concurrency",
-    [1, 4],
-    "queries at once, the first of them for all tables",
-    least=1,
-    smoke=[1, 2],
+    "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
     reference=[1, 4, 16],
-)
+)  # fmt: skip
 _ROWS = "framehaul.studies.drivers.runner:Measurement"
 POSTGRES = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
     (PASSES.at(1), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
-    check="framehaul.studies.drivers.runner:check_load", patience="framehaul.studies.drivers.study:patience",
-    shown="framehaul.studies.drivers.study:PostgresDrivers", alone=True, seconds=(11, 45, 550),
+    patience="framehaul.studies.drivers.study:patience", shown="framehaul.studies.drivers.study:PostgresDrivers",
+    alone=True, seconds=(50, 90, 900),
 )  # fmt: skip
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
     (ROWS.at(10_000, reference=200_000), PASSES.at(2), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
-    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(4, 38, 1400),
+    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 90, 1700),
 )  # fmt: skip
 STUDIES = (POSTGRES, CLICKHOUSE)

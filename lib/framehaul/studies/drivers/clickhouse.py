@@ -1,4 +1,7 @@
-"""Python clients that fetch rows from ClickHouse: how each is opened, and how a query's rows become Python values."""
+"""Python clients that fetch rows from ClickHouse: how each is opened, and how a query's rows become Python values.
+
+Each is imported where it is opened, for some of these imports take longer than the test.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,20 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from operator import methodcaller
-from typing import Any
-
-import aiochclient
-import aiochlite
-import aiohttp
-import clickhouse_connect
-import clickhouse_driver
-import httpx
-from asynch.proto.connection import Connection as AsynchConnection
-from clickhouse_connect.driver.asyncclient import AsyncClient
-from clickhouse_connect.driver.client import Client
+from typing import TYPE_CHECKING, Any
 
 from framehaul.servers.address import TIMEOUT_SECONDS, ClickHouseServer
 from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.shapes import Row, Shape
+
+if TYPE_CHECKING:
+    import aiochclient
+    import aiochlite
+    import clickhouse_driver
+    import httpx
+    from asynch.proto.connection import Connection as AsynchConnection
+    from clickhouse_connect.driver.asyncclient import AsyncClient
+    from clickhouse_connect.driver.client import Client
 
 # Nobody compresses here: on loopback that costs more than it saves, and the clients would differ in what they ask for.
 
@@ -44,6 +46,8 @@ def _native_options(server: ClickHouseServer) -> dict[str, Any]:
 
 def connect_open(server: ClickHouseServer, native_codec: str) -> Client:
     """clickhouse-connect, synchronous."""
+    import clickhouse_connect
+
     return clickhouse_connect.get_client(**_connect_options(server), native_codec=native_codec, dedicated_pool=True)
 
 
@@ -54,6 +58,8 @@ def connect_fetch(client: Client, shape: Shape) -> list[Row]:
 
 async def connect_async_open(server: ClickHouseServer, native_codec: str) -> AsyncClient:
     """clickhouse-connect, asynchronous."""
+    import clickhouse_connect
+
     return await clickhouse_connect.get_async_client(**_connect_options(server), native_codec=native_codec)
 
 
@@ -64,6 +70,8 @@ async def connect_async_fetch(client: AsyncClient, shape: Shape) -> list[Row]:
 
 async def aiochlite_open(server: ClickHouseServer) -> aiochlite.AsyncChClient:
     """aiochlite in its default configuration."""
+    import aiochlite
+
     return aiochlite.AsyncChClient(server.url, user=server.user, password=server.password, database=server.database)
 
 
@@ -79,6 +87,9 @@ async def aiochlite_tuples(client: aiochlite.AsyncChClient, shape: Shape) -> lis
 
 async def aiochclient_open(server: ClickHouseServer) -> aiochclient.ChClient:
     """aiochclient over aiohttp."""
+    import aiochclient
+    import aiohttp
+
     session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
     return aiochclient.ChClient(
         session, url=server.url, user=server.user, password=server.password, database=server.database
@@ -92,7 +103,9 @@ async def aiochclient_fetch(client: aiochclient.ChClient, shape: Shape) -> list[
 
 async def asynch_open(server: ClickHouseServer) -> AsynchConnection:
     """asynch over the native protocol."""
-    connection = AsynchConnection(**_native_options(server))
+    from asynch.proto.connection import Connection
+
+    connection = Connection(**_native_options(server))
     await connection.connect()
     return connection
 
@@ -105,6 +118,8 @@ async def asynch_fetch(connection: AsynchConnection, shape: Shape) -> list[Row]:
 
 def driver_open(server: ClickHouseServer) -> clickhouse_driver.Client:
     """clickhouse-driver over the native protocol."""
+    import clickhouse_driver
+
     return clickhouse_driver.Client(**_native_options(server))
 
 
@@ -123,6 +138,8 @@ JSON_TEXT: dict[str, Callable[[Any], Any]] = {
 
 async def httpx_open(server: ClickHouseServer) -> httpx.AsyncClient:
     """httpx bound to the server, its login and its database."""
+    import httpx
+
     return httpx.AsyncClient(
         base_url=server.url, auth=(server.user, server.password), timeout=TIMEOUT_SECONDS,
         params={"database": server.database, "output_format_json_quote_decimals": 1,

@@ -1,11 +1,15 @@
-"""What the programs need to know of a Python driver."""
+"""What the program needs to know of a Python driver."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Literal
+
+NOT_OFFERED = 3
+"""The exit code of a program whose driver cannot do what it was asked."""
 
 type Loop = Literal["threads", "asyncio", "uvloop"]
 
@@ -33,3 +37,14 @@ class Driver:
     insert: Callable[..., Any] = _not_offered
     loop: Loop = "threads"
     close: Callable[[Any], Any] = methodcaller("close")
+
+
+def loop_factory(name: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop; raises NotOfferedError where there is no uvloop."""
+    if name != "uvloop":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        raise NotOfferedError("uvloop does not run on this system; the driver itself does, under asyncio") from None
+    return uvloop.new_event_loop

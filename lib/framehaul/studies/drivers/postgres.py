@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import aiopg
 import asyncpg
-import pg8000.dbapi
 import psycopg
 import psycopg2
 import psycopg2.extras
@@ -21,6 +20,7 @@ from framehaul.studies.drivers.shapes import Row, Shape
 
 if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi
+    import pg8000.dbapi
     import pyarrow as pa
 
 
@@ -172,11 +172,13 @@ async def aiopg_insert(connection: aiopg.Connection, shape: Shape) -> None:
         await cursor.execute(_insert(shape, values))
 
 
-# pg8000
+# pg8000 and ADBC, whose imports are costly
 
 
 def pg8000_open(dsn: str) -> pg8000.dbapi.Connection:
     """A connection in autocommit."""
+    import pg8000.dbapi
+
     options: dict[str, Any] = conninfo_to_dict(dsn)
     host, port = options.get("host", ""), int(options.get("port", 5432))
     connection = pg8000.dbapi.connect(
@@ -206,9 +208,6 @@ def pg8000_insert(connection: pg8000.dbapi.Connection, shape: Shape) -> None:
     cursor.execute("BEGIN")
     cursor.executemany(_percent(_numbered(shape)), shape.rows())
     cursor.execute("COMMIT")
-
-
-# ADBC, whose import is costly
 
 
 def adbc_open(dsn: str) -> adbc_driver_postgresql.dbapi.Connection:

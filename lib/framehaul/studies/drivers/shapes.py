@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 type Kind = Literal["fetch", "copy", "insert"]
 type Row = tuple[Any, ...]
@@ -34,11 +34,6 @@ class Shape:
     def rows(self) -> list[Row]:
         """The rows that a `copy` or `insert` sends."""
         return [self.row] * self.count
-
-    def among(self, prefix: str) -> Self:
-        """The same of tables whose names begin with another prefix than ours."""
-        table = self.table and self.table.replace(PREFIX, prefix)
-        return replace(self, sql=self.sql.replace(PREFIX, prefix), table=table)
 
 
 PREFIX = "framehaul_"

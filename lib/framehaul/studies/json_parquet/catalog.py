@@ -62,7 +62,7 @@ def json2parquet_program(settings: Settings, *, patient: bool = False) -> Path:
     catalog.find_tool("cargo", f"Rust, where no {wanted} is on PATH: install it (https://rustup.rs)")
     target.mkdir(parents=True, exist_ok=True)
     install = ["cargo", "install", "json2parquet", "--version", JSON2PARQUET_VERSION, "--locked", "--root", str(target)]
-    catalog.build(install, target, "json2parquet was not built", shown=True)
+    catalog.build(install, target, "json2parquet was not built")
     return built
 
 
