@@ -33,8 +33,7 @@ def test_metadata_is_the_same_each_time_and_plain_values(settings: Settings) -> 
     assert machine["cores"] >= 1
     if platform.system() == "Linux":
         assert machine["cpu_flags"].split() == sorted(machine["cpu_flags"].split())
-        assert machine["hypervisor"] in (True, False)
-        assert machine["tcp_congestion_control"] in machine["tcp_available_congestion_control"].split()
+        assert machine["tcp_congestion_control"]
         assert machine["out_filesystem"] == machine["state_dir_filesystem"] is not None
 
 

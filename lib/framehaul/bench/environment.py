@@ -28,7 +28,6 @@ CPU_MODEL = (
 )  # fmt: skip
 """What tells one model of processor from another, by proc_cpuinfo(5); Arm's names are the last four."""
 DMI = Path("/sys/class/dmi/id")
-IPV4 = Path("/proc/sys/net/ipv4")
 OUTPUTS = ("results", "figures", "README.md", "docs")
 """What runs write into the project that is committed."""
 CODE = ("lib", "notebooks")
@@ -74,17 +73,12 @@ def _machine(settings: Settings) -> dict[str, Any]:
         "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "hypervisor": "hypervisor" in flags if flags else None,
         "vendor": _line(DMI / "sys_vendor"),
         "product": _line(DMI / "product_name"),
-        "frequency_governor": _governor(),
-        # Over loopback, too. An administrator, or the side that sends, may take another one of those that there are.
-        # https://docs.kernel.org/networking/ip-sysctl.html
-        "tcp_congestion_control": _line(IPV4 / "tcp_congestion_control"),
-        "tcp_available_congestion_control": _line(IPV4 / "tcp_available_congestion_control"),
-        "transparent_huge_pages": _chosen(_line(Path("/sys/kernel/mm/transparent_hugepage/enabled"))),
-        **_disk("out", settings.out),
-        **_disk("state_dir", settings.state_dir),
+        # Over loopback, too: https://docs.kernel.org/networking/ip-sysctl.html
+        "tcp_congestion_control": _line(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        "out_filesystem": _filesystem(settings.out),
+        "state_dir_filesystem": _filesystem(settings.state_dir),
     }
 
 
@@ -126,41 +120,13 @@ def _line(path: Path) -> str | None:
         return None
 
 
-def _governor() -> str | None:
-    """Who decides on the cores' frequencies; a virtual machine is not told."""
-    found = {_line(path) for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")}
-    return ", ".join(sorted(filter(None, found))) or None
-
-
-def _chosen(choices: str | None) -> str | None:
-    """Of choices of the kernel, the one in brackets."""
-    found = re.search(r"\[(\w+)\]", choices or "")
-    return found[1] if found else None
-
-
-def _disk(name: str, directory: Path) -> dict[str, Any]:
-    """The file system that a directory is on, or will be, and whether its disk rotates."""
-    try:
-        filesystem, rotational = _filesystem(directory)
-    except OSError:
-        filesystem, rotational = None, None
-    return {f"{name}_filesystem": filesystem, f"{name}_rotational": rotational}
-
-
-def _filesystem(directory: Path) -> tuple[str | None, bool | None]:
+def _filesystem(directory: Path) -> str | None:
+    """The file system that a directory is on, or will be."""
     there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.exists()).resolve()
     mounts = [one for one in psutil.disk_partitions(all=True) if there.is_relative_to(one.mountpoint)]
     # Of several that are mounted one over the other, the last is what is seen.
     mount = max(reversed(mounts), key=lambda one: len(Path(one.mountpoint).parts), default=None)
-    numbers = [there.stat().st_dev]
-    with contextlib.suppress(OSError):  # a file system without a disk, or whose device this container does not have
-        numbers += [Path(mount.device).stat().st_rdev] if mount else []
-    rotational = None
-    for number in numbers:
-        device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-        # A partition has no queue; its disk, the directory that it is in, does.
-        rotational = rotational or _line(device / "queue" / "rotational") or _line(device / "../queue/rotational")
-    return mount.fstype if mount else None, None if rotational is None else rotational == "1"
+    return mount.fstype if mount else None
 
 
 def _commit(out: Path) -> str | None:
