@@ -130,7 +130,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "clickhouse_clients.svg", "clickhouse_clients_concurrency.svg", "warehouse.svg",
         "parquet_codecs.svg", "parquet_columns.svg",
         "json_parquet.svg", "pgbench.svg", "pgbench_clients.svg",
-        "scale_out_partitions.svg", "scale_out_workers.svg", "network.svg",
+        "scale_out.svg", "network.svg",
         "table_shapes_small.svg",
         "upsert_clickhouse.svg", "upsert_postgres.svg", "upsert_written.svg",
     ])  # fmt: skip
