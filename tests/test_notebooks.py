@@ -129,7 +129,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         "postgres_drivers.svg", "postgres_drivers_latency.svg",
         "clickhouse_clients.svg", "clickhouse_clients_concurrency.svg", "warehouse.svg",
         "parquet_codecs.svg", "parquet_columns.svg",
-        "json_parquet.svg", "pgbench.svg", "pgbench_clients.svg",
+        "json_parquet.svg", "pgbench.svg",
         "scale_out.svg", "network.svg",
         "table_shapes_small.svg",
         "upsert_clickhouse.svg", "upsert_postgres.svg", "upsert_written.svg",

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Self
 
 import psycopg
-from IPython.display import SVG, Markdown
+from IPython.display import Markdown
 
 from framehaul import servers
 from framehaul.bench import measure, store
@@ -26,21 +26,17 @@ from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.shown import Shown, chart, view
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.network import Certificate, Link, Relaying, certificate, relaying
 from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, report
-from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task, tasks
+from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task, pooled, tasks
 from framehaul.studies.network.rows import Result
 from framehaul.techniques.registry import DATABASES
 
-HOW = (
-    "a relay in a process of its own, which holds each piece for half the RTT and lets no more through than the rate. "
-    "TCP ends in it and begins anew"
-)
 PINGS = 11
 BULK_ROWS, SMALL_BULK_ROWS = 64, 4
 """Of a megabyte each, where there is no limit, and at 100 Mbit/s."""
@@ -146,16 +142,26 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= terms | {
-            "servers": both.mode, "how": HOW, "server": {"version": "; ".join(server_versions(both).values())},
+            "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
         }  # fmt: skip
+        record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
         if both.mode == "external":
-            record, _ = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
             in_rounds(tasks(), Rounds(passes), _external, record)
         else:
-            with opened(this_run.settings, both) as roads:
+            with opened(this_run.settings, both) as roads, Moves(roads, rows, seed) as moves:
                 this_run.metadata["pgbouncer"] = None if isinstance(roads.pooler, str) else roads.pooler.version
                 this_run.metadata["links"] = {link.name: _measured(roads, link) for link in LINKS}
-                interruptible(lambda stop: _measure(this_run, roads, rows, rounds, stop))
+                this_run.expect((warmup + passes) * len(tasks()) + len(pooled()))
+
+                def measure_all(stop: threading.Event) -> None:
+                    # Whether a technique works through a pooler takes one pass.
+                    for planned, how_often in ((tasks(), rounds), (pooled(), Rounds(1))):
+                        in_rounds(
+                            planned, how_often, moves.measured, record, stop=stop, finished=finished,
+                            progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
+                        )  # fmt: skip
+
+                interruptible(measure_all)
     return Network.load(this_run.settings)
 
 
@@ -183,16 +189,6 @@ def _measured(roads: Roads, link: Link) -> dict[str, float]:
     return {"rtt_ms": median(times) * 1e3, "mbit_per_s": received * 8 / seconds / 1e6}
 
 
-def _measure(this_run: Recording, roads: Roads, rows: int, rounds: Rounds, stop: threading.Event) -> None:
-    record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
-    this_run.expect((rounds.warmup + rounds.passes) * len(tasks()))
-    with Moves(roads, rows, rounds.seed) as moves:
-        in_rounds(
-            tasks(), rounds, moves.measured, record, stop=stop, finished=finished,
-            progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
-        )  # fmt: skip
-
-
 class Moves:
     """Makes passes over the same rows, of which tables are there for as long as the block lasts."""
 
@@ -200,7 +196,6 @@ class Moves:
         self._roads, self._rows = roads, rows
         self._content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
         self._links = {link.name: link for link in LINKS}
-        self._reused: set[Task] = set()
         self._of: dict[tuple[str, str], measure.Passes] = {}
         self._stack = ExitStack()
 
@@ -224,7 +219,7 @@ class Moves:
 
         That a technique does not work through a pooler is a finding: such a pass is skipped, with the error.
         """
-        if number < 1 and (task.network != LOOPBACK.name or task.via != "direct"):
+        if number < 1 and task.network != LOOPBACK.name:
             return {}
         self._roads.shaped.use(self._links[task.network])
         if task.via == "direct":
@@ -233,9 +228,7 @@ class Moves:
         try:
             measured = self._runner.run(self._one(task))
             does_not = f"works once, but {does_not} when a connection is used again"
-            if task not in self._reused:
-                self._runner.run(self._several(task))
-                self._reused.add(task)
+            self._runner.run(self._several(task))
         except (UnavailableError, WrongResultError):
             raise
         except Exception as error:
@@ -288,41 +281,22 @@ def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, of the run in a results directory."""
     passes = store.read(directory / STUDY.results, Result)
-    found = store.read_metadata(directory)["runs"][STUDY.notebook]
-    blocks = {
-        "how": how_text(found),
-        "findings": report.findings_text(passes),
-        "fastest": str(report.fastest_table(passes)),
-        "codecs": str(report.codecs_table(passes)),
-        "pgbouncer": str(report.pooler_table(passes)),
-    }
-    return {f"network-{name}": text for name, text in blocks.items()}
-
-
-def how_text(found: dict[str, Any]) -> str:
-    """What the networks of a run are made of."""
-    pooler = f" {found['pgbouncer']}." if found.get("pgbouncer") else ""
-    return f"The networks of this run are made of: {found['how']}.{pooler}"
+    tables = {
+        "fastest": report.fastest_table(passes), "compared": report.compared_table(passes),
+        "pgbouncer": report.pooler_table(passes),
+    }  # fmt: skip
+    return {f"network-{name}": str(table) for name, table in tables.items()}
 
 
 class Network(Shown):
     """The passes of a run over networks."""
 
     study = STUDY
-    fastest = view(report.fastest_table)
-    codecs = view(report.codecs_table)
-    encryption = view(report.encryption_table)
+    compared = view(report.compared_table)
     pooler = view(report.pooler_table)
     missing = view(report.missing_table)
+    chart = chart(report.figure)
 
     def answer(self) -> Markdown:
-        """What stands out."""
-        return Markdown(report.findings_text(self.passes))
-
-    def how(self) -> Markdown:
-        """What the networks are made of."""
-        return Markdown(how_text(self.run_metadata))
-
-    def chart(self) -> SVG:
-        """rows/s from network to network; also saved as a figure."""
-        return self.saved(report.figure(self.passes))
+        """The fastest technique on each network."""
+        return Markdown(str(report.fastest_table(self.passes)))

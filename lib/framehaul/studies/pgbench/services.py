@@ -25,10 +25,6 @@ from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBL
 
 SERVICES = "FRAMEHAUL_PGBENCH_SERVICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
-EXAMPLES_OF = {
-    "few": ("default", "small_buffers", "limited_iops"), "fewest": ("default", "limited_iops"),
-}  # fmt: skip
-"""What stands for several services: these examples, where there are any, and all services that are none."""
 SPARE_CONNECTIONS = 20
 
 
@@ -103,38 +99,31 @@ def named(settings: Settings) -> dict[str, PostgresServer]:
 
 @contextmanager
 def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
-    """The services, for as long as the block lasts: those named `wanted`, or all.
+    """The services, for as long as the block lasts: the examples named `wanted`, or all, and those of the settings.
 
-    `wanted` has names with blanks between, or is one of `EXAMPLES_OF`. With SERVERS=embedded the examples are among
-    them, with `docker` and `external` that server is. Embedded ones are stopped at the end, and their data is removed.
-    Raises ValueError for a name that is not known, SettingsError for a malformed setting, ServerError when a server
-    that others are to use cannot be had.
+    With SERVERS=docker or external that server is in the place of the examples. Embedded ones are stopped at the end,
+    and their data is removed. Raises ValueError for an example that does not exist, SettingsError for a malformed
+    setting, ServerError when the server of other notebooks cannot be had.
     """
     given = named(settings)
+    configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
+    names = [example.name for example in configured]
+    if unknown := [name for name in wanted.split() if name not in names]:
+        raise ValueError(f"services: there is no example {unknown[0]!r}; known: {', '.join(names)}")
+    if taken := given.keys() & {*names, settings.servers}:
+        raise SettingsError(f"{SERVICES}: {min(taken)} is the name of a built-in service; give another")
     with ExitStack() as stack:
-        offered: dict[str, AbstractContextManager[Service]] = {}
-        built_in = set[str]()
+        offered: list[AbstractContextManager[Service]] = []
         if settings.servers == "embedded":
             home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
-            configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
             connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
-            offered |= {example.name: _embedded(home, example, connections) for example in configured}
-            built_in = {*offered}
+            chosen = [example for example in configured if example.name in (wanted.split() or names)]
+            offered += [_embedded(home, example, connections) for example in chosen]
         else:
-            offered[settings.servers] = _of_other_notebooks(settings)
-        for name, server in given.items():
-            if name in offered or name in EXAMPLES_OF:
-                raise SettingsError(f"{SERVICES}: {name} is the name of a built-in service; give another")
-            offered[name] = nullcontext(Service(name, name, server))
-        if (kept := EXAMPLES_OF.get(wanted)) is None:
-            asked = wanted.split()
-        else:
-            asked = [name for name in offered if name in kept or name not in built_in]
-        if unknown := [name for name in asked if name not in offered]:
-            raise ValueError(f"services: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
-        chosen = {name: service for name, service in offered.items() if name in (asked or offered)}
+            offered.append(_of_other_notebooks(settings))
+        offered += [nullcontext(Service(name, name, server)) for name, server in given.items()]
         with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
-            started = [*pool.map(stack.enter_context, chosen.values())]
+            started = [*pool.map(stack.enter_context, offered)]
         yield started
 
 
