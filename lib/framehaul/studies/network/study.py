@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any, Self
-
-import psycopg
-from IPython.display import Markdown
 
 from framehaul import servers
 from framehaul.bench import measure, store
@@ -29,7 +24,7 @@ from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.network import Certificate, Link, Relaying, certificate, relaying
+from framehaul.servers.network import Certificate, Relaying, certificate, relaying
 from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, report
@@ -37,9 +32,6 @@ from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task, pooled, tas
 from framehaul.studies.network.rows import Result
 from framehaul.techniques.registry import DATABASES
 
-PINGS = 11
-BULK_ROWS, SMALL_BULK_ROWS = 64, 4
-"""Of a megabyte each, where there is no limit, and at 100 Mbit/s."""
 CALLS, REUSED_ROWS = 7, 700
 """Over one connection of PgBouncer: psycopg prepares a query when it comes for the sixth time, asyncpg keeps each.
 https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
@@ -81,15 +73,6 @@ class Roads:
             return replace(server, options=(("sslmode", "verify-full"), ("sslrootcert", str(self.made.authority))))
         return replace(server, secure=True)
 
-    def meter(self, task: Task) -> Meter:
-        """Counts the CPU time of the server, and of what ends TLS or pools before it, as the server's."""
-        processes = [self.both.of(task.database).process_id]
-        if task.via == "pgbouncer" and isinstance(self.pooler, Pooler):
-            processes.append(self.pooler.process_id)
-        if task.encryption == "tls" and isinstance(self.tls, Relaying):
-            processes.append(self.tls.process_id)
-        return Meter(*processes)
-
 
 @contextmanager
 def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
@@ -102,7 +85,11 @@ def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
         try:
             made = certificate(home)
             ended = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
-            stack.enter_context(_trusted(made))
+            # OpenSSL, and so Python, looks for authorities in this file alone.
+            before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
+            os.environ["SSL_CERT_FILE"] = str(made.authority)
+            stack.callback(os.environ.update, before)
+            stack.callback(os.environ.pop, "SSL_CERT_FILE")
         except UnavailableError as error:
             ended = str(error)
         pooled: Pooler | str
@@ -112,20 +99,6 @@ def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
             pooled = str(error)
         behind = [*ports, *(ended.port(port) for port in ports if isinstance(ended, Relaying))]
         yield Roads(both, stack.enter_context(relaying(*behind)), ended, made, pooled)
-
-
-@contextmanager
-def _trusted(made: Certificate) -> Iterator[None]:
-    """While the block lasts, OpenSSL, and so Python, looks for authorities in this file alone."""
-    before = os.environ.get("SSL_CERT_FILE")
-    os.environ["SSL_CERT_FILE"] = str(made.authority)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SSL_CERT_FILE"]
-        else:
-            os.environ["SSL_CERT_FILE"] = before
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
@@ -150,7 +123,6 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
         else:
             with opened(this_run.settings, both) as roads, Moves(roads, rows, seed) as moves:
                 this_run.metadata["pgbouncer"] = None if isinstance(roads.pooler, str) else roads.pooler.version
-                this_run.metadata["links"] = {link.name: _measured(roads, link) for link in LINKS}
                 this_run.expect((warmup + passes) * len(tasks()) + len(pooled()))
 
                 def measure_all(stop: threading.Event) -> None:
@@ -167,26 +139,6 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
 
 def _external(*_: object) -> dict[str, Any]:
     raise UnavailableError(OURS_ONLY)
-
-
-def _measured(roads: Roads, link: Link) -> dict[str, float]:
-    """RTT and rate of a network, as a query that returns at once and one large answer see them."""
-    roads.shaped.use(link)
-    server = roads.server(Task("postgres", "read", "", "none", link.name))
-    assert isinstance(server, PostgresServer)
-    megabytes = SMALL_BULK_ROWS if 0 < link.mbit_per_s < 1000 else BULK_ROWS  # noqa: PLR2004  half a second, about
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        times = []
-        for _ in range(PINGS):
-            begun = time.perf_counter()
-            connection.execute("SELECT 1")
-            times.append(time.perf_counter() - begun)
-        begun, received = time.perf_counter(), 0
-        copied = f"COPY (SELECT repeat(md5('a'), 32768) FROM generate_series(1, {megabytes})) TO STDOUT"
-        with connection.cursor().copy(copied.encode()) as pieces:
-            received = sum(map(len, pieces))
-        seconds = time.perf_counter() - begun
-    return {"rtt_ms": median(times) * 1e3, "mbit_per_s": received * 8 / seconds / 1e6}
 
 
 class Moves:
@@ -236,45 +188,31 @@ class Moves:
         return measured
 
     async def _one(self, task: Task) -> dict[str, Any]:
-        counts: dict[str, int] = {}
-        way = _way(self._roads, task, counts)
-        moved = await self._of[task.database, task.direction].one(task.of, 1, lambda: nullcontext(way))
+        moved = await self._of[task.database, task.direction].one(task.of, 1, self._way(task))
         values = {"seconds": moved.seconds, "rows_per_s": self._rows / moved.seconds, "dtypes": moved.dtypes}
-        return values | vars(moved.usage) | counts
+        return values | vars(moved.usage)
 
     async def _several(self, task: Task) -> None:
         """Several calls over one connection of PgBouncer, whose transactions go to several servers."""
-        way = _way(self._roads, task, {})
         if isinstance(self._roads.pooler, Pooler):
             fill(self._roads.pooler.server)
         table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self._content.slice(0, REUSED_ROWS)
         passes = measure.Passes(self._roads.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
         with passes as again:
-            await again.one(task.of, 1, lambda: nullcontext(way))
+            await again.one(task.of, 1, self._way(task))
 
-
-def _way(roads: Roads, task: Task, counts: dict[str, int]) -> measure.Way:
-    """How a task reaches its server; what the relay carries meanwhile is put into `counts`."""
-
-    @contextmanager
-    def counting() -> Iterator[None]:
-        before = roads.shaped.carried_bytes()
-        yield
-        if task.network != LOOPBACK.name:
-            counts["wire_bytes"] = roads.shaped.carried_bytes() - before
-
-    return measure.Way(roads.server(task), roads.meter(task), counting)
+    def _way(self, task: Task) -> Callable[[], AbstractContextManager[measure.Way]]:
+        """How a task reaches its server."""
+        way = measure.Way(self._roads.server(task), Meter(self._roads.both.of(task.database).process_id))
+        return lambda: nullcontext(way)
 
 
 def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    one, link = task.of, next(link for link in LINKS if link.name == task.network)
-    measured = this_run.metadata.get("links", {}).get(link.name, {})
+    one = task.of
     return Result(
         **which(one), run_id=this_run.run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
         contract=one.contract.kind if one.contract else None, codec=task.codec, network=task.network,
-        encryption=task.encryption, via=task.via, task=task.words, asked_rtt_ms=link.rtt_ms or None,
-        asked_mbit_per_s=link.mbit_per_s or None, rtt_ms=measured.get("rtt_ms"), mbit_per_s=measured.get("mbit_per_s"),
-        rows=rows, pass_=number, **columns_of(outcome),
+        encryption=task.encryption, via=task.via, task=task.words, rows=rows, pass_=number, **columns_of(outcome),
     )  # fmt: skip
 
 
@@ -292,11 +230,8 @@ class Network(Shown):
     """The passes of a run over networks."""
 
     study = STUDY
+    answer = view(lambda passes: str(report.fastest_table(passes)))
     compared = view(report.compared_table)
     pooler = view(report.pooler_table)
     missing = view(report.missing_table)
     chart = chart(report.figure)
-
-    def answer(self) -> Markdown:
-        """The fastest technique on each network."""
-        return Markdown(str(report.fastest_table(self.passes)))

@@ -12,7 +12,7 @@ from framehaul.bench import store
 from framehaul.reporting.tables import Row, speed_text
 from framehaul.studies.network import STUDY
 from framehaul.studies.network.catalog import LOOPBACK
-from framehaul.studies.network.report import as_measured, fastest
+from framehaul.studies.network.report import fastest
 from framehaul.studies.network.rows import Result
 
 
@@ -27,6 +27,6 @@ def best_across(passes: pl.DataFrame) -> Iterator[dict[str, Any]]:
     for row in fastest(passes.filter(dtypes="exact")):
         if row["network"] != LOOPBACK.name:
             yield row | {
-                "case": f"network: {row['network']} (as measured: {as_measured(row)})",
+                "case": f"network: {row['network']}",
                 "function": row["technique"], "speed": f"{speed_text(row)} rows/s",
             }  # fmt: skip
