@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,23 +115,19 @@ def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
         ({"pgbench_services": "a=postgresql://h a=postgresql://u:secret@h/d"}, "a is there twice"),
         ({"pgbench_services": "a=postgresql://u:secret@h:port/d"}, "that of a is not a libpq connection string"),
         ({"pgbench_services": "default=postgresql://u:secret@h/d"}, "default is the name of a built-in service"),
+        ({}, "services: there is no example 'rds'; known: default, tuned"),
     ],
 )
 def test_malformed_settings_are_named_without_a_secret(given: dict[str, str], said: str, tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path, **given)  # type: ignore[arg-type]
-    with pytest.raises((SettingsError, ValueError)) as caught, services.opened(settings, [READ]):
+    with (
+        pytest.raises((SettingsError, ValueError)) as caught,
+        services.opened(settings, [READ], "" if given else "default rds"),
+    ):
         pass
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_service_is_refused(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ValueError, match="services: there is no example 'rds'; known: default, tuned"),
-        services.opened(Settings(state_dir=tmp_path), [READ], "default rds"),
-    ):
-        pass
 
 
 @pytest.fixture
@@ -181,39 +178,23 @@ def test_a_wrong_balance_is_found(opened: Bench, service: Service, harm: str, sa
         opened.check_accounts(1)
 
 
-def test_a_lost_transaction_is_found(opened: Bench, service: Service) -> None:
-    """A trigger that drops a part of the history stands for a server that loses commits."""
-    execute(
-        service,
-        f"SET search_path = {bench.SCHEMA.format(scale=1)};"
-        "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
-        "CREATE TRIGGER lose BEFORE INSERT ON pgbench_history FOR EACH ROW WHEN (NEW.aid % 2 = 0) "
-        "EXECUTE FUNCTION lose()",
-    )
-    with pytest.raises(BenchError, match="transactions, and pgbench_history has"):
+LOSING = (
+    "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+    "CREATE TRIGGER lose BEFORE INSERT ON pgbench_history FOR EACH ROW WHEN (NEW.aid % 2 = 0) EXECUTE FUNCTION lose()"
+)
+"""A trigger that drops a part of the history stands for a server that loses commits."""
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(LOSING, "transactions, and pgbench_history has"), ("DROP TABLE pgbench_tellers", "pgbench: .*pgbench_tellers")],
+)
+def test_a_run_that_lost_a_transaction_or_broke_off_is_no_result(
+    opened: Bench, service: Service, harm: str, said: str
+) -> None:
+    execute(service, f"SET search_path = {bench.SCHEMA.format(scale=1)}; {harm}")
+    with pytest.raises(BenchError, match=said):
         opened.run(WRITE)
-
-
-def test_a_run_that_is_cut_off_is_no_result(opened: Bench, service: Service) -> None:
-    ended = threading.Event()
-
-    def cut_off() -> None:
-        # Until the run has ended: a connection that is cut after its last statement is not missed.
-        while not ended.is_set():
-            execute(
-                service,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name = 'pgbench' AND xact_start IS NOT NULL",
-            )
-
-    thread = threading.Thread(target=cut_off)
-    thread.start()
-    try:
-        with pytest.raises(BenchError, match="pgbench: "):
-            opened.run(WRITE)
-    finally:
-        ended.set()
-        thread.join()
 
 
 def test_a_schema_that_is_not_ours_is_refused_and_left(service: Service, settings: Settings) -> None:
@@ -280,21 +261,17 @@ def test_the_password_is_not_in_the_command_line(service: Service, settings: Set
     assert service.server.password not in opened._conninfo(1)
 
 
-def fake_cgroups(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
-    monkeypatch.setattr(disks, "CGROUPS", root)
-
-
 def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    fake_cgroups(monkeypatch, tmp_path)
+    monkeypatch.setattr(disks, "CGROUPS", tmp_path)
     (tmp_path / "cgroup.controllers").write_text("cpu io memory")
     assert disks._rules(disks.Disk("vda", "254:0"), 16_000) == (tmp_path, {"io.max": "254:0 riops=16000 wiops=16000"})
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
 
 
 def test_without_cgroups_a_limit_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_cgroups(monkeypatch, tmp_path)
+    monkeypatch.setattr(disks, "CGROUPS", tmp_path)
     with pytest.raises(UnavailableError, match="takes Linux with cgroups"), disks.limited(1, disks.Disk("a", "1:1"), 5):
         pass
     with pytest.raises(UnavailableError, match="takes data on a disk"), disks.limited(1, None, 5):
@@ -377,15 +354,15 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
 
     monkeypatch.setattr(Bench, "run", counted)
     monkeypatch.setattr(Bench, "check_accounts", noted)
-    # One of the examples, and not of the server of the tests, would take longer.
-    given = {"workload": "scaled", "passes": 3, "seed": 1, "services": "default"}
+    # An example takes longer than the server of the tests.
+    measured = partial(pgbench.run, workload="scaled", passes=3, seed=1, services="default")
     monkeypatch.setattr(services, "_embedded", lambda *_: nullcontext(Service("default", "", None)))
     with pytest.raises(KeyboardInterrupt):
-        pgbench.run(**given)
+        measured()
     assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.terms").read_text()
     assert left_on(Service("", "", servers.postgres)) == []
     assert checked == [1]
-    found = pgbench.run(**given).passes.filter(service="given")
+    found = measured().passes.filter(service="given")
     assert found["status"].to_list() == ["ok"] * 6
     assert found["run_id"].n_unique() == 1
     assert len(found.select("test", "pass").unique()) == 6
@@ -410,13 +387,6 @@ def test_published_ratios_stand_beside_those_measured() -> None:
     assert str(pgbench.published_table(frame_of(rows))).count("9.00x (9.00 to 9.00 in 3 rounds)") == 4
     without = str(pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"])))
     assert without.count("not measured") == 4
-
-
-def test_who_was_ever_wrong_has_no_figures() -> None:
-    good = [runs.Result("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
-    bad = runs.Result("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
-    row = pgbench.summary(frame_of([*good, bad])).row(0, named=True)
-    assert (row["tps"], row["status"], row["reason"]) == (None, "failed", "balances part")
 
 
 def frame_of(rows: list[runs.Result]) -> pl.DataFrame:

@@ -9,13 +9,14 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
-import psutil
 import pytest
 
 from framehaul.bench import store
@@ -25,7 +26,6 @@ from framehaul.data.equality import content_fingerprint
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError, SettingsError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
-from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.scale_out import STUDY, moves, report, study
@@ -38,20 +38,11 @@ from tests.conftest import WHOLE, numbers_of, values_of
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
 ROWS, PARTITIONS, FEW = 8000, 4, 9
-HELD_AFTER_BYTES = 60_000
-"""Of some three hundred thousand that a partition has."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with workers.opened(Settings(), 2) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def victims() -> Iterator[Cluster]:
-    """A worker for each that the tests below take away, and one: whether and when they come back does not matter."""
-    with workers.opened(Settings(), 6) as found:
         yield found
 
 
@@ -75,8 +66,8 @@ class Place:
     name: Database
     server: PostgresServer | ClickHouseServer
 
-    def target(self, through: PostgresServer | ClickHouseServer | None = None) -> moves.Target:
-        return study.target_on(through or self.server, TABLE)
+    def target(self) -> moves.Target:
+        return study.target_on(self.server, TABLE)
 
     def technique(self, direction: Direction) -> Technique:
         return study.Task(self.name, direction, 1, 1).technique
@@ -109,98 +100,38 @@ def place(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Place]:
     assert found.tables() == set()
 
 
-@pytest.fixture
-def postgres(servers: Servers) -> Iterator[Place]:
-    found = Place("postgres", servers.postgres)
-    yield found
-    found.target().drop()
+def sent(files: list[Partition]) -> int:
+    return content_fingerprint(*(frame_of(one.path, TABLE) for one in files))
 
 
-def fingerprint(paths: list[Path]) -> int:
+def write(place: Place, files: list[Partition], cluster: Cluster, technique: Technique | None = None) -> None:
+    moves.write(place.target(), technique or place.technique("write"), files, cluster)
+
+
+def read(
+    place: Place, directory: Path, cluster: Cluster, pieces: int = 3, technique: Technique | None = None
+) -> int:  # fmt: skip
+    """Reads all of it, and gives the fingerprint of what came."""
+    directory.mkdir()
+    moves.read(place.target(), technique or place.technique("read"), pieces, directory, cluster)
+    paths = sorted(directory.glob("*.parquet"))
+    assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
     return content_fingerprint(*(frame_of(path, TABLE) for path in paths))
 
 
-def sent(files: list[Partition]) -> int:
-    return fingerprint([one.path for one in files])
+def held_once(technique: Technique, directory: Path) -> Technique:
+    """The technique, of which the first call, once it has written some rows, leaves its process id and never ends."""
 
-
-def write(place: Place, files: list[Partition], cluster: Cluster, **more: Any) -> None:
-    moves.write(place.target(**more), place.technique("write"), files, cluster)
-
-
-def read(place: Place, directory: Path, cluster: Cluster, pieces: int = 3, **more: Any) -> int:
-    """Reads all of it, and gives the fingerprint of what came."""
-    directory.mkdir()
-    moves.read(place.target(**more), place.technique("read"), pieces, directory, cluster)
-    paths = sorted(directory.iterdir())
-    assert [path.name for path in paths] == [f"part-{number:05}.parquet" for number in range(pieces)]
-    return fingerprint(paths)
-
-
-class Holding(Relay):
-    """Stops one connection, once, when so much has gone through it one way, until it is let go."""
-
-    def __init__(self, *targets: tuple[str, int]) -> None:
-        super().__init__(*targets)
-        self.from_client = True
-        self.held, self.go_on = threading.Event(), threading.Event()
-        self._here = threading.local()
-        self._once = threading.Lock()
-        self.process_id = 0
-
-    def __exit__(self, *error: Any) -> None:
-        self.go_on.set()  # a test that failed meanwhile ends
-        super().__exit__(*error)
-
-    def _forward(self, source: Any, sink: Any, *, from_client: bool = False) -> None:
-        self._here.bytes, self._here.port = 0, (source if from_client else sink).getpeername()[1]
-        super()._forward(source, sink, from_client=from_client)
-
-    def _ends(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The ports of the connection of this thread, as its client has them."""
-        return [((self._here.port,), (port,)) for port in self.ports]
-
-    def _lets_through(self, count: int, *, from_client: bool) -> bool:
-        self._here.bytes += count
-        full = self._here.bytes > HELD_AFTER_BYTES and from_client == self.from_client
-        if full and self._once.acquire(blocking=False):
-            self.process_id = next(
-                found.pid
-                for found in psutil.net_connections("tcp")
-                if found.pid and (found.laddr[1:], found.raddr[1:]) in self._ends()
-            )
-            self.held.set()
-            self.go_on.wait()
-        return True
-
-
-class Working(threading.Thread):
-    """Does something while the test looks on; `end` raises what it raised."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._work, self._error = work, None
-        self.result: object = None
-        self.start()
-
-    def run(self) -> None:
+    async def held(client: Any, table: Any, *frame: pl.DataFrame) -> Any:
         try:
-            self.result = self._work()
-        except BaseException as error:  # noqa: BLE001  raised in the thread of the test
-            self._error = error  # type: ignore[assignment]
+            (directory / "held").touch(exist_ok=False)
+        except FileExistsError:
+            return await called(technique, client, table, *frame)
+        await called(technique, client, table, *(one[:100] for one in frame))
+        (directory / "id").write_text(f"{os.getpid()}\n")
+        return threading.Event().wait()
 
-    def until(self, event: threading.Event) -> None:
-        """Wait for what it brings about; raises what it raised when it ended before that."""
-        while not event.wait(0.1):
-            if not self.is_alive():
-                self.end()
-                pytest.fail("it ended, and what was waited for has not happened")
-
-    def end(self) -> object:
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self.result
+    return dataclasses.replace(technique, function=held)
 
 
 def test_a_data_set_has_the_same_rows_however_it_is_cut(tmp_path: Path) -> None:
@@ -244,35 +175,13 @@ def test_readers_see_what_was_there_or_all_of_it(
 ) -> None:
     write(place, others, cluster)
     seen: set[int] = set()
-    working = Working(lambda: write(place, files, cluster))
-    while working.is_alive():
-        seen.add(place.count())
-    working.end()
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write, place, files, cluster)
+        while not written.done():
+            seen.add(place.count())
+        written.result()
     seen.add(place.count())
     assert seen == {FEW, ROWS}
-
-
-def test_what_a_write_still_asks_for_is_cancelled_when_it_ends(
-    servers: Servers, cluster: Cluster, files: list[Partition]
-) -> None:
-    place = Place("clickhouse", servers.clickhouse)
-    write(place, files, cluster)
-    target, tables = place.target(), ClickHouseTables(servers.clickhouse)
-    try:
-        target.begin()
-        slowly = f"SELECT sum(sleepEachRow(1)) FROM numbers(60) /* {target.table.name}_{target.run}_staged */"
-        working = Working(lambda: tables.run(slowly, max_block_size=1))
-        asked = (
-            "SELECT count() FROM system.processes WHERE query LIKE '%sleepEachRow%_staged%' AND query_id != queryID()"
-        )
-        while working.is_alive() and not int(tables.run(asked)):
-            pass
-        target.end()
-        with pytest.raises(ServerError, match="QUERY_WAS_CANCELLED"):
-            working.end()
-    finally:
-        target.end()
-        target.drop()
 
 
 def test_a_read_is_of_one_moment(place: Place, servers: Servers, cluster: Cluster, files: list[Partition]) -> None:
@@ -295,61 +204,28 @@ def test_a_read_is_of_one_moment(place: Place, servers: Servers, cluster: Cluste
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", ["write", "read"])
 def test_a_worker_that_is_killed_in_a_partition_loses_and_doubles_nothing(
-    place: Place,
-    direction: Direction,
-    victims: Cluster,
-    files: list[Partition],
-    others: list[Partition],
+    place: Place, direction: Direction, cluster: Cluster, files: list[Partition], others: list[Partition],
     tmp_path: Path,
-) -> None:
-    cluster = victims
+) -> None:  # fmt: skip
     write(place, others if direction == "write" else files, cluster)
-    with relayed(place.server, Holding) as (through, relay):
-        assert relay is not None
-        relay.from_client = direction == "write"
+    technique = held_once(place.technique(direction), tmp_path)
+    with ThreadPoolExecutor(1) as pool:
         if direction == "write":
-            working = Working(lambda: write(place, files, cluster, through=through))
+            moved: Future[Any] = pool.submit(write, place, files, cluster, technique)
         else:
-            working = Working(lambda: read(place, tmp_path / "killed", cluster, through=through))
-        working.until(relay.held)
-        assert relay.process_id in cluster.client.run(os.getpid).values()
-        if direction == "write":
-            assert place.count() == FEW
-        os.kill(relay.process_id, signal.SIGKILL)
-        relay.go_on.set()
-        found = working.end()
-    if direction == "read":
-        assert found == sent(files)
+            moved = pool.submit(read, place, tmp_path / "killed", cluster, technique=technique)
+        while not (tmp_path / "id").exists() or not (tmp_path / "id").read_text().endswith("\n"):
+            assert not moved.done(), moved.result()
+            time.sleep(0.05)
+        victim = int((tmp_path / "id").read_text())
+        assert victim in cluster.client.run(os.getpid).values()
+        assert place.count() == (FEW if direction == "write" else ROWS)
+        os.kill(victim, signal.SIGKILL)
+        if direction == "read":
+            assert moved.result() == sent(files)
+        moved.result()
     assert place.count() == ROWS
     assert read(place, tmp_path / "after", cluster) == sent(files)
-
-
-async def give_up(address: str, dask_scheduler: Any = None) -> None:
-    await dask_scheduler.remove_worker(address, stimulus_id="test")
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_only_thought_dead_adds_nothing(
-    postgres: Place, victims: Cluster, files: list[Partition], tmp_path: Path
-) -> None:
-    place, cluster = postgres, victims
-    with relayed(place.server, Holding) as (through, relay):
-        assert relay is not None
-        working = Working(lambda: write(place, files, cluster, through=through))
-        working.until(relay.held)
-        address = next(at for at, pid in cluster.client.run(os.getpid).items() if pid == relay.process_id)
-        stopped = psutil.Process(relay.process_id)
-        stopped.suspend()
-        try:
-            cluster.client.run_on_scheduler(give_up, address)
-            working.end()
-        finally:
-            stopped.resume()
-        relay.go_on.set()
-        assert read(place, tmp_path / "after", cluster) == sent(files)
-        psutil.wait_procs([stopped])
-    assert place.count() == ROWS
-    assert place.tables() == set()
 
 
 def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
@@ -367,47 +243,34 @@ def test_an_attempt_that_goes_on_after_another_one_was_taken_counts_for_nothing(
             await called(technique, another, table, frame[100:])
 
     target.begin()
-    late = Working(lambda: moves.stage(target, dataclasses.replace(technique, function=slow), files[0]))
-    begun.wait()
-    target.commit([moves.stage(target, technique, one) for one in files])
-    target.end()
-    go_on.set()
-    with pytest.raises(Exception, match=r"(?i)exist|terminat|closed|no primary key"):
-        late.end()
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(moves.stage, target, dataclasses.replace(technique, function=slow), files[0])
+        begun.wait()
+        target.commit([moves.stage(target, technique, one) for one in files])
+        target.end()
+        go_on.set()
+        with pytest.raises(Exception, match=r"(?i)exist|terminat|closed|no primary key"):
+            late.result()
     assert place.count() == ROWS
     assert place.tables() == set()
     assert read(place, tmp_path / "after", cluster) == sent(files)
 
 
-def test_a_partition_that_cannot_be_written_leaves_the_table_as_it_was(
-    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("error", [moves.MoveError, KeyboardInterrupt])
+def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
+    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition], error: type[BaseException],
+    tmp_path: Path,
+) -> None:  # fmt: skip
     write(place, others, cluster)
-    short = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
-    with pytest.raises(moves.MoveError, match=f"of partition {files[-1].number} arrived instead of"):
-        write(place, short, cluster)
-    assert place.count() == FEW
+    if error is KeyboardInterrupt:
+        cluster.stop.set()
+    else:
+        files = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
+    with pytest.raises(error, match="" if cluster.stop.is_set() else "of partition 3 arrived instead of"):
+        write(place, files, cluster)
+    cluster.stop.clear()
     assert place.tables() == set()
     assert read(place, tmp_path / "after", cluster) == sent(others)
-
-
-def test_an_interrupt_leaves_the_table_as_it_was(
-    place: Place, cluster: Cluster, files: list[Partition], others: list[Partition]
-) -> None:
-    write(place, others, cluster)
-    with relayed(place.server, Holding) as (through, relay):
-        assert relay is not None
-        working = Working(lambda: write(place, files, cluster, through=through))
-        working.until(relay.held)
-        cluster.stop.set()
-        relay.go_on.set()
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                working.end()
-        finally:
-            cluster.stop = threading.Event()
-    assert place.count() == FEW
-    assert place.tables() == set()
 
 
 def test_a_table_that_is_not_ours_stays(place: Place, cluster: Cluster, files: list[Partition]) -> None:

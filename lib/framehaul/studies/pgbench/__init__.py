@@ -18,6 +18,6 @@ STUDY = Study(
     (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
     shown="framehaul.studies.pgbench.study:Pgbench",
-    holds=(), seconds=(6, 46, 220),
+    holds=(), seconds=(6, 28, 130),
 )  # fmt: skip
 STUDIES = (STUDY,)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
-from IPython.display import Code, Markdown
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from framehaul.bench import ratios, statistics, store
@@ -16,7 +16,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, bullets, missing, speed_text, spread_text, words
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import STUDY, workloads
+from framehaul.studies.pgbench import STUDY
 from framehaul.studies.pgbench.runs import Result, measure
 from framehaul.studies.pgbench.workloads import PUBLISHED
 
@@ -35,11 +35,6 @@ UNLIMITED, LIMITED = "small_buffers", "limited_iops"
 """The examples that differ as the published services do: in what the disk may do."""
 COLOUR, TPS = "#0072B2", "{:,.0f}"
 PLACE = [words("test", "test", LABELS.__getitem__), words("service", "service")]
-
-
-def commands(workload: str) -> Code:
-    """What is run for each test of a workload on this machine, as in a shell."""
-    return Code(workloads.commands(workload), language="bash")
 
 
 def run(*, workload: str, passes: int, seed: int, services: str = "") -> Pgbench:

@@ -19,6 +19,6 @@ STUDY = Study(
     (ROWS.at(30_000, reference=200_000), PASSES.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
     "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
     shown="framehaul.studies.scale_out.study:ScaleOut",
-    seconds=(10, 50, 270),
+    seconds=(10, 25, 270),
 )  # fmt: skip
 STUDIES = (STUDY,)
