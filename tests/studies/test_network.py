@@ -23,8 +23,7 @@ from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, catalog, report, study
-from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task
-from framehaul.studies.network.rows import Result, placed
+from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
 from framehaul.studies.network.study import Roads
 from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
@@ -93,7 +92,8 @@ def test_the_codec_compresses(servers: Servers, direction: Direction) -> None:
 def test_clients_over_tls_trust_the_authority_of_the_run_alone(roads: Roads) -> None:
     postgres = roads.server(replace(READ, encryption="tls"))
     assert isinstance(postgres, PostgresServer)
-    assert dict(postgres.options) == {"sslmode": "verify-full", "sslrootcert": str(roads.made and roads.made.authority)}
+    assert not isinstance(roads.tls, str)
+    assert dict(postgres.options) == {"sslmode": "verify-full", "sslrootcert": str(roads.tls[1].authority)}
     clickhouse = roads.server(replace(WRITE, encryption="tls"))
     assert not isinstance(clickhouse, PostgresServer)
     assert clickhouse.secure

@@ -37,7 +37,7 @@ from framehaul.techniques.registry import DATABASES, Database, Direction
 from tests.conftest import WHOLE, numbers_of, values_of
 
 TABLE = ANALYTICS_METRICS.renamed("framehaul_scaled")
-ROWS, PARTITIONS, FEW = 8000, 4, 9
+ROWS, PARTITIONS, FEW = 8000, 4, 2
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> list[Partition]:
-    """Few rows in more files, not all of which have any."""
-    found = make(tmp_path_factory.mktemp("others") / "made", TABLE, FEW, 2, 2 * FEW)
-    assert {0, 1} <= {one.rows for one in found}
-    return found
+    """Fewer rows than files, some of which are empty."""
+    return make(tmp_path_factory.mktemp("others") / "made", TABLE, FEW, 2, 2 * FEW)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +157,7 @@ def test_there_and_back_and_again(
         assert place.tables() == set()
         assert read(place, tmp_path / str(number), cluster) == sent(data)
         assert place.tables() == set()
-    assert read(place, tmp_path / "many", cluster, pieces=20) == sent(data)
+    assert read(place, tmp_path / "many", cluster, pieces=7) == sent(data)
 
 
 def test_a_dask_dataframe_has_every_row(place: Place, cluster: Cluster, files: list[Partition]) -> None:
@@ -266,7 +264,7 @@ def test_a_write_that_fails_or_is_interrupted_leaves_the_table_as_it_was(
         cluster.stop.set()
     else:
         files = [*files[:-1], dataclasses.replace(files[-1], rows=files[-1].rows + 1)]
-    with pytest.raises(error, match="" if cluster.stop.is_set() else "of partition 3 arrived instead of"):
+    with pytest.raises(error, match=None if cluster.stop.is_set() else "of partition 3 arrived instead of"):
         write(place, files, cluster)
     cluster.stop.clear()
     assert place.tables() == set()

@@ -1,18 +1,20 @@
-"""What is compared: networks, techniques, codecs, encryption, and PgBouncer before PostgreSQL."""
+"""What is compared: networks, techniques, codecs, encryption, and PgBouncer; and the rows of its results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from framehaul.bench import measured
+from framehaul.bench import measured, store
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.servers.network import Link
+from framehaul.studies.network import STUDY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
@@ -126,3 +128,25 @@ def pooled() -> list[Task]:
     return [
         Task("postgres", one.direction, one.name, "none", LOOPBACK.name, via="pgbouncer") for one in chosen.values()
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(store.Result):
+    """One pass of a technique over one network; a missing number is None, never 0."""
+
+    codec: str
+    network: str
+    encryption: str
+    via: str
+    task: str
+    """The whole task in words."""
+
+
+def placed(directory: Path) -> pl.DataFrame:
+    """The passes of a results directory, with the road and the codec of each as `bench.measured.PLACE` has them."""
+    tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
+    pooled = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
+    return store.read(directory / STUDY.results, Result).with_columns(
+        road=pl.concat_str("network", tls, pooled), variant=pl.col("codec").replace("none", ""),
+        label=pl.col("label").str.strip_suffix(pl.concat_str(pl.lit(", "), "codec")),
+    )  # fmt: skip

@@ -28,8 +28,7 @@ from framehaul.servers.network import Certificate, Relaying, certificate, relayi
 from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, report
-from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task, pooled, tasks
-from framehaul.studies.network.rows import Result
+from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, pooled, tasks
 from framehaul.techniques.registry import DATABASES
 
 CALLS, REUSED_ROWS = 7, 700
@@ -44,8 +43,7 @@ class Roads:
 
     both: Servers
     shaped: Relaying
-    tls: Relaying | str
-    made: Certificate | None
+    tls: tuple[Relaying, Certificate] | str
     pooler: Pooler | str
 
     def server(self, task: Task) -> servers.PostgresServer | servers.ClickHouseServer:
@@ -59,46 +57,43 @@ class Roads:
         if task.encryption == "tls":
             if isinstance(self.tls, str):
                 raise UnavailableError(self.tls)
-            relays.insert(0, self.tls)
+            relay, made = self.tls
+            relays.insert(0, relay)
+            if isinstance(server, PostgresServer):
+                server = replace(server, options=(("sslmode", "verify-full"), ("sslrootcert", str(made.authority))))
+            else:
+                server = replace(server, secure=True)
         for relay in relays:
             if isinstance(server, PostgresServer):
                 server = replace(server, port=relay.port(server.port))
             else:
-                http_port, native_port = relay.port(server.http_port), relay.port(server.native_port)
-                server = replace(server, http_port=http_port, native_port=native_port)
-        if task.encryption == "none":
-            return server
-        if isinstance(server, PostgresServer):
-            assert self.made is not None
-            return replace(server, options=(("sslmode", "verify-full"), ("sslrootcert", str(self.made.authority))))
-        return replace(server, secure=True)
+                server = replace(server, http_port=relay.port(server.http_port))
+        return server
 
 
 @contextmanager
 def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
     """What stands between clients and these servers, while the block lasts."""
-    ports = [both.postgres.port, both.clickhouse.http_port, both.clickhouse.native_port]
+    ports = [both.postgres.port, both.clickhouse.http_port]
     with ExitStack() as stack:
-        home = stack.enter_context(home_of_a_run(settings.state_dir, "network"))
-        made = None
-        ended: Relaying | str
+        tls: tuple[Relaying, Certificate] | str
         try:
-            made = certificate(home)
-            ended = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
+            made = certificate(stack.enter_context(home_of_a_run(settings.state_dir, "network")))
+            relay = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
             # OpenSSL, and so Python, looks for authorities in this file alone.
             before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
             os.environ["SSL_CERT_FILE"] = str(made.authority)
             stack.callback(os.environ.update, before)
             stack.callback(os.environ.pop, "SSL_CERT_FILE")
+            tls, behind = (relay, made), [*ports, *map(relay.port, ports)]
         except UnavailableError as error:
-            ended = str(error)
-        pooled: Pooler | str
+            tls, behind = str(error), ports
+        pooler: Pooler | str
         try:
-            pooled = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
+            pooler = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
         except UnavailableError as error:
-            pooled = str(error)
-        behind = [*ports, *(ended.port(port) for port in ports if isinstance(ended, Relaying))]
-        yield Roads(both, stack.enter_context(relaying(*behind)), ended, made, pooled)
+            pooler = str(error)
+        yield Roads(both, stack.enter_context(relaying(*behind)), tls, pooler)
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
@@ -121,19 +116,20 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
         if both.mode == "external":
             in_rounds(tasks(), Rounds(passes), _external, record)
         else:
-            with opened(this_run.settings, both) as roads, Moves(roads, rows, seed) as moves:
+            with opened(this_run.settings, both) as roads:
                 this_run.metadata["pgbouncer"] = None if isinstance(roads.pooler, str) else roads.pooler.version
                 this_run.expect((warmup + passes) * len(tasks()) + len(pooled()))
 
-                def measure_all(stop: threading.Event) -> None:
-                    # Whether a technique works through a pooler takes one pass.
-                    for planned, how_often in ((tasks(), rounds), (pooled(), Rounds(1))):
-                        in_rounds(
-                            planned, how_often, moves.measured, record, stop=stop, finished=finished,
-                            progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
-                        )  # fmt: skip
+                def work(stop: threading.Event) -> None:
+                    # A loop of its own: a notebook's main thread runs one. A pooler takes one pass: it works, or not.
+                    with Moves(roads, rows, seed) as moves:
+                        for planned, how_often in ((tasks(), rounds), (pooled(), Rounds(1))):
+                            in_rounds(
+                                planned, how_often, moves.measured, record, stop=stop, finished=finished,
+                                progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
+                            )  # fmt: skip
 
-                interruptible(measure_all)
+                interruptible(work)
     return Network.load(this_run.settings)
 
 

@@ -11,9 +11,8 @@ import polars as pl
 from framehaul.bench import store
 from framehaul.reporting.tables import Row, speed_text
 from framehaul.studies.network import STUDY
-from framehaul.studies.network.catalog import LOOPBACK
+from framehaul.studies.network.catalog import LOOPBACK, Result
 from framehaul.studies.network.report import fastest
-from framehaul.studies.network.rows import Result
 
 
 def rows_across_networks(directory: Path) -> list[Row]:
