@@ -44,7 +44,7 @@ def roads(settings: Settings, servers: Servers) -> Iterator[Roads]:
 
 @pytest.fixture(scope="module")
 def moves(roads: Roads) -> Iterator[study.Moves]:
-    with study.Moves(roads, 300, 1) as there:
+    with study.moving(roads, 300, 1) as there:
         yield there
 
 

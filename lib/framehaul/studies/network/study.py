@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+import pyarrow as pa
 
 from framehaul import servers
 from framehaul.bench import measure, store
@@ -122,7 +124,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
 
                 def work(stop: threading.Event) -> None:
                     # A loop of its own: a notebook's main thread runs one. A pooler takes one pass: it works, or not.
-                    with Moves(roads, rows, seed) as moves:
+                    with moving(roads, rows, seed) as moves:
                         for planned, how_often in ((tasks(), rounds), (pooled(), Rounds(1))):
                             in_rounds(
                                 planned, how_often, moves.measured, record, stop=stop, finished=finished,
@@ -137,30 +139,14 @@ def _external(*_: object) -> dict[str, Any]:
     raise UnavailableError(OURS_ONLY)
 
 
+@dataclass(frozen=True)
 class Moves:
-    """Makes passes over the same rows, of which tables are there for as long as the block lasts."""
+    """Makes passes over the same rows, with tables that are there."""
 
-    def __init__(self, roads: Roads, rows: int, seed: int) -> None:
-        self._roads, self._rows = roads, rows
-        self._content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
-        self._links = {link.name: link for link in LINKS}
-        self._of: dict[tuple[str, str], measure.Passes] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._runner = stack.enter_context(asyncio.Runner())
-            read = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_read")
-            for database in DATABASES:
-                server = self._roads.both.of(database)
-                for table, direction in ((ANALYTICS_METRICS, "write"), (read, "read")):
-                    passes = measure.Passes(server, table, self._content, [direction], ["polars"])
-                    self._of[database, direction] = stack.enter_context(passes)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    roads: Roads
+    content: pa.Table
+    runner: asyncio.Runner
+    passes: dict[tuple[str, str], measure.Passes]
 
     def measured(self, task: Task, number: int) -> dict[str, Any]:
         """One pass: the columns of its row that were measured; raises what `attempt` takes for the end of a pass.
@@ -169,14 +155,14 @@ class Moves:
         """
         if number < 1 and task.network != LOOPBACK.name:
             return {}
-        self._roads.shaped.use(self._links[task.network])
+        self.roads.shaped.use(next(link for link in LINKS if link.name == task.network))
         if task.via == "direct":
-            return self._runner.run(self._one(task))
+            return self.runner.run(self._one(task))
         does_not = "does not work through PgBouncer in transaction mode"
         try:
-            measured = self._runner.run(self._one(task))
+            measured = self.runner.run(self._one(task))
             does_not = f"works once, but {does_not} when a connection is used again"
-            self._runner.run(self._several(task))
+            self.runner.run(self._several(task))
         except (UnavailableError, WrongResultError):
             raise
         except Exception as error:
@@ -184,23 +170,37 @@ class Moves:
         return measured
 
     async def _one(self, task: Task) -> dict[str, Any]:
-        moved = await self._of[task.database, task.direction].one(task.of, 1, self._way(task))
-        values = {"seconds": moved.seconds, "rows_per_s": self._rows / moved.seconds, "dtypes": moved.dtypes}
+        moved = await self.passes[task.database, task.direction].one(task.of, 1, self._way(task))
+        values = {"seconds": moved.seconds, "rows_per_s": self.content.num_rows / moved.seconds, "dtypes": moved.dtypes}
         return values | vars(moved.usage)
 
     async def _several(self, task: Task) -> None:
         """Several calls over one connection of PgBouncer, whose transactions go to several servers."""
-        if isinstance(self._roads.pooler, Pooler):
-            fill(self._roads.pooler.server)
-        table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self._content.slice(0, REUSED_ROWS)
-        passes = measure.Passes(self._roads.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
+        if isinstance(self.roads.pooler, Pooler):
+            fill(self.roads.pooler.server)
+        table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self.content.slice(0, REUSED_ROWS)
+        passes = measure.Passes(self.roads.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
         with passes as again:
             await again.one(task.of, 1, self._way(task))
 
     def _way(self, task: Task) -> Callable[[], AbstractContextManager[measure.Way]]:
         """How a task reaches its server."""
-        way = measure.Way(self._roads.server(task), Meter(self._roads.both.of(task.database).process_id))
+        way = measure.Way(self.roads.server(task), Meter(self.roads.both.of(task.database).process_id))
         return lambda: nullcontext(way)
+
+
+@contextmanager
+def moving(roads: Roads, rows: int, seed: int) -> Iterator[Moves]:
+    """Tables to write and to read on both servers, while the block lasts; all of it in one thread."""
+    content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
+    read = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_read")
+    with ExitStack() as stack:
+        made = {}
+        for database in DATABASES:
+            for table, direction in ((ANALYTICS_METRICS, "write"), (read, "read")):
+                passes = measure.Passes(roads.both.of(database), table, content, [direction], ["polars"])
+                made[database, direction] = stack.enter_context(passes)
+        yield Moves(roads, content, stack.enter_context(asyncio.Runner()), made)
 
 
 def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
