@@ -127,9 +127,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
             for direction in ("read", "write")
         ),
         "postgres_drivers.svg", "clickhouse_clients.svg", "warehouse.svg",
-        "parquet_codecs.svg",
-        "json_parquet.svg", "pgbench.svg", "pgbench_clients.svg",
-        "scale_out_partitions.svg", "scale_out_workers.svg", "network.svg",
+        "parquet_codecs.svg", "json_parquet.svg", "pgbench.svg", "scale_out.svg", "network.svg",
         "table_shapes_small.svg",
         "upsert_clickhouse.svg", "upsert_postgres.svg",
     ])  # fmt: skip

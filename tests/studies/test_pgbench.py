@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ from framehaul.studies.pgbench import study as pgbench
 from framehaul.studies.pgbench.bench import Bench, BenchError
 from framehaul.studies.pgbench.services import Service
 
-READ = workloads.Test("cpu", "", 1, 2, 2, 1, True, sweep=(1,))
+READ = workloads.Test("cpu", "", 1, 2, 2, 1, True)
 WRITE = workloads.Test("io_write", "", 1, 2, 2, 1, False)
 GIB = 2**30
 
 
 def options(workload: str) -> list[str]:
-    return [" ".join(test.options(test.clients)) for test in workloads.tests(workload)]
+    return [" ".join(test.options()) for test in workloads.tests(workload)]
 
 
 def test_published_tests_are_asked_as_they_were_published() -> None:
@@ -61,12 +62,6 @@ def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> No
     assert cpu.scale == io_read.scale // 12
     assert cpu.clients == io_read.clients == min(16 * cores, 256)
     assert all(test.seconds == 1 for test in (cpu, io_read, io_write))
-    assert all(clients < cpu.clients for clients in cpu.sweep)
-
-
-def test_an_unknown_workload_is_refused() -> None:
-    with pytest.raises(ValueError, match="WORKLOAD='huge': choose from smallest, scaled, longer, published"):
-        workloads.tests("huge")
 
 
 def test_examples_stand_to_the_data_as_the_published_memory() -> None:
@@ -87,9 +82,12 @@ def test_services_are_read_from_the_settings() -> None:
     assert (found["b-2"].port, found["b-2"].database) == (5432, "e")
 
 
-@pytest.mark.parametrize("wanted", ["few", "fewest", ""])
-def test_a_look_at_few_services_has_those_that_are_somebodys_own(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: str
+ALL = ("default", "tuned", "async_commit", "small_buffers", "limited_iops")
+
+
+@pytest.mark.parametrize(("wanted", "kept"), [("limited_iops default", ("default", "limited_iops")), ("", ALL)])
+def test_examples_are_chosen_by_name_and_services_of_the_settings_are_all_there(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: str, kept: tuple[str, ...]
 ) -> None:
     given = f"mine={servers.postgres.dsn()}"
     external = Settings(
@@ -101,10 +99,7 @@ def test_a_look_at_few_services_has_those_that_are_somebodys_own(
         assert [one.name for one in offered] == ["external", "mine"]
     monkeypatch.setattr(services, "_embedded", lambda _, one, __: nullcontext(Service(one.name, one.label, None)))
     with services.opened(replace(external, servers="embedded"), [READ], wanted) as offered:
-        names = [one.name for one in offered]
-    assert names.pop() == "mine"
-    kept = services.EXAMPLES_OF.get(wanted, ("default", "tuned", "async_commit", "small_buffers", "limited_iops"))
-    assert tuple(names) == kept
+        assert tuple(one.name for one in offered) == (*kept, "mine")
 
 
 @pytest.mark.parametrize(
@@ -115,23 +110,19 @@ def test_a_look_at_few_services_has_those_that_are_somebodys_own(
         ({"pgbench_services": "a=postgresql://h a=postgresql://u:secret@h/d"}, "a is there twice"),
         ({"pgbench_services": "a=postgresql://u:secret@h:port/d"}, "that of a is not a libpq connection string"),
         ({"pgbench_services": "default=postgresql://u:secret@h/d"}, "default is the name of a built-in service"),
+        ({}, "services: there is no example 'rds'; known: default, tuned"),
     ],
 )
 def test_malformed_settings_are_named_without_a_secret(given: dict[str, str], said: str, tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path, **given)  # type: ignore[arg-type]
-    with pytest.raises((SettingsError, ValueError)) as caught, services.opened(settings, [READ]):
+    with (
+        pytest.raises((SettingsError, ValueError)) as caught,
+        services.opened(settings, [READ], "" if given else "default rds"),
+    ):
         pass
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_service_is_refused(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ValueError, match="services: there is no service 'rds'; known: default, tuned"),
-        services.opened(Settings(state_dir=tmp_path), [READ], "default rds"),
-    ):
-        pass
 
 
 @pytest.fixture
@@ -161,23 +152,18 @@ def execute(service: Service, statement: str) -> list[Any]:
 
 
 def test_a_run_is_counted_by_pgbench_by_its_log_and_by_the_server(opened: Bench) -> None:
-    found = opened.run(WRITE, 2)
+    found = opened.run(WRITE)
     assert found["transactions"] > 0
     assert found["tps"] == pytest.approx(found["transactions"] / WRITE.seconds, rel=0.2)
-    assert found["latency_p50_ms"] <= found["latency_p95_ms"] <= found["latency_p99_ms"] <= found["latency_p999_ms"]
-    assert found["latency_p999_ms"] <= found["latency_max_ms"]
-    assert 0 < found["cache_hit_ratio"] <= 1
-    assert found["wal_bytes_per_transaction"] > 100
-    assert found["writes_per_s"] > 0
-    assert found["client_cpu_s"] > 0
-    assert found["server_cpu_s"] > 0
+    assert 0 < found["latency_p50_ms"] <= found["latency_p95_ms"] <= found["latency_p99_ms"]
+    assert found["disk_iops"] is None or found["disk_iops"] >= 0
     opened.check_accounts(1)
 
 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        ("UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = 5", "balances part"),
+        ("UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = 5", "balances differ"),
         ("DELETE FROM pgbench_accounts WHERE aid = 5", "99,999 rows instead of 100,000"),
     ],
 )
@@ -187,96 +173,40 @@ def test_a_wrong_balance_is_found(opened: Bench, service: Service, harm: str, sa
         opened.check_accounts(1)
 
 
-def test_a_lost_transaction_is_found(opened: Bench, service: Service) -> None:
-    """A trigger that drops a part of the history stands for a server that loses commits."""
-    execute(
-        service,
-        f"SET search_path = {bench.SCHEMA.format(scale=1)};"
-        "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
-        "CREATE TRIGGER lose BEFORE INSERT ON pgbench_history FOR EACH ROW WHEN (NEW.aid % 2 = 0) "
-        "EXECUTE FUNCTION lose()",
-    )
-    with pytest.raises(BenchError, match="transactions, and pgbench_history has"):
-        opened.run(WRITE, 2)
+LOSING = (
+    "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+    "CREATE TRIGGER lose BEFORE INSERT ON pgbench_history FOR EACH ROW WHEN (NEW.aid % 2 = 0) EXECUTE FUNCTION lose()"
+)
+"""A trigger that drops a part of the history stands for a server that loses commits."""
 
 
-def test_a_run_that_is_cut_off_is_no_result(opened: Bench, service: Service) -> None:
-    ended = threading.Event()
-
-    def cut_off() -> None:
-        # Until the run has ended: a connection that is cut after its last statement is not missed.
-        while not ended.is_set():
-            execute(
-                service,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name = 'pgbench' AND xact_start IS NOT NULL",
-            )
-
-    thread = threading.Thread(target=cut_off)
-    thread.start()
-    try:
-        with pytest.raises(BenchError, match="pgbench: "):
-            opened.run(WRITE, 2)
-    finally:
-        ended.set()
-        thread.join()
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(LOSING, "transactions, and pgbench_history has"), ("DROP TABLE pgbench_tellers", "pgbench: .*pgbench_tellers")],
+)
+def test_a_run_that_lost_a_transaction_or_broke_off_is_no_result(
+    opened: Bench, service: Service, harm: str, said: str
+) -> None:
+    execute(service, f"SET search_path = {bench.SCHEMA.format(scale=1)}; {harm}")
+    with pytest.raises(BenchError, match=said):
+        opened.run(WRITE)
 
 
-def test_foreign_tables_of_pgbench_are_refused_and_left(service: Service, settings: Settings) -> None:
-    execute(service, "CREATE TABLE pgbench_history (precious int)")
-    try:
-        with pytest.raises(BenchError, match=r"did not make \(public.pgbench_history\)"):
-            Bench(service, settings, threading.Event())
-        assert execute(service, "SELECT count(*) FROM pgbench_history") == [(0,)]
-    finally:
-        execute(service, "DROP TABLE pgbench_history")
-
-
-def test_a_schema_that_is_not_ours_is_refused_and_left(service: Service, settings: Settings) -> None:
+def test_a_schema_is_replaced_when_a_killed_run_left_it_and_stays_when_it_is_not_ours(
+    service: Service, settings: Settings
+) -> None:
     schema = bench.SCHEMA.format(scale=1)
-    execute(service, f"CREATE SCHEMA {schema}")
+    execute(service, f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.pgbench_history (half int)")
     made = Bench(service, settings, threading.Event())
-    try:
-        with pytest.raises(ServerError, match=f"{schema} exists and is not framehaul's"):
-            made.initialise(READ)
-        assert made.clean() is None
-        assert left_on(service) == [(schema,)]
-    finally:
-        execute(service, f"DROP SCHEMA {schema}")
-
-
-def test_what_a_killed_run_left_is_replaced(service: Service, settings: Settings) -> None:
-    schema = bench.SCHEMA.format(scale=1)
-    execute(service, f"CREATE SCHEMA {schema}")
+    with pytest.raises(ServerError, match=f"{schema} exists and is not framehaul's"):
+        made.initialise(READ)
+    assert made.clean() is None
+    assert left_on(service) == [(schema,)]
     execute(service, f"COMMENT ON SCHEMA {schema} IS '{COMMENT}'")
-    execute(service, f"CREATE TABLE {schema}.pgbench_history (half int)")
-    made = Bench(service, settings, threading.Event())
     made.initialise(READ)
     made.check_accounts(1)
     assert made.clean() is None
-
-
-def test_two_runs_do_not_measure_one_database_at_once(opened: Bench, service: Service, settings: Settings) -> None:
-    with pytest.raises(BenchError, match="another run measures this database"):
-        Bench(service, settings, threading.Event())
-
-
-def test_the_lock_is_held_until_all_is_dropped_and_all_that_is_left_is_named(
-    service: Service, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Bench(service, settings, threading.Event())
-    first, second = (bench.SCHEMA.format(scale=scale) for scale in (1, 2))
-    made._schemas.extend([first, second])
-
-    def drop(schema: str) -> None:
-        with pytest.raises(BenchError, match="another run measures this database"):
-            Bench(service, settings, threading.Event())
-        raise ServerError(f"{schema} is busy")
-
-    monkeypatch.setattr(made, "_drop", drop)
-    assert str(made.clean()).startswith(f"schema {first}, {second} is left on")
-    again = Bench(service, settings, threading.Event())
-    assert again.clean() is None
+    assert left_on(service) == []
 
 
 def test_an_interrupt_ends_pgbench_and_leaves_nothing(service: Service, settings: Settings) -> None:
@@ -286,7 +216,7 @@ def test_an_interrupt_ends_pgbench_and_leaves_nothing(service: Service, settings
     timer = threading.Timer(0.5, stop.set)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        made.run(replace(READ, seconds=3600), 2)
+        made.run(replace(READ, seconds=3600))
     assert not [child for child in psutil.Process().children() if child.name() == "pgbench"]
     assert made.clean() is None
     assert left_on(service) == []
@@ -314,45 +244,26 @@ def test_a_data_set_that_the_disk_cannot_hold_is_not_begun(
     assert made.clean() is None
 
 
-def test_a_service_that_cannot_be_reached_is_said_without_its_password(settings: Settings, servers: Servers) -> None:
-    away = replace(servers.postgres, host="127.0.0.1", port=1, password="hidden")
-    with pytest.raises(ServerError, match=r"127.0.0.1:1 cannot be used") as caught:
-        Bench(Service("away", "", away), settings, threading.Event())
-    assert "hidden" not in str(caught.value)
-
-
 def test_the_password_is_not_in_the_command_line(service: Service, settings: Settings, opened: Bench) -> None:
     assert service.server is not None
     assert service.server.password not in opened._conninfo(1)
 
 
-def fake_cgroups(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
-    monkeypatch.setattr(disks, "CGROUPS", root)
-
-
 def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    fake_cgroups(monkeypatch, tmp_path)
+    monkeypatch.setattr(disks, "CGROUPS", tmp_path)
     (tmp_path / "cgroup.controllers").write_text("cpu io memory")
     assert disks._rules(disks.Disk("vda", "254:0"), 16_000) == (tmp_path, {"io.max": "254:0 riops=16000 wiops=16000"})
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
 
 
 def test_without_cgroups_a_limit_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_cgroups(monkeypatch, tmp_path)
+    monkeypatch.setattr(disks, "CGROUPS", tmp_path)
     with pytest.raises(UnavailableError, match="takes Linux with cgroups"), disks.limited(1, disks.Disk("a", "1:1"), 5):
         pass
     with pytest.raises(UnavailableError, match="takes data on a disk"), disks.limited(1, None, 5):
         pass
-
-
-def test_groups_of_runs_that_were_killed_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    gone, here = tmp_path / "framehaul-4194305-1", tmp_path / f"framehaul-{os.getpid()}-1"
-    gone.mkdir()
-    here.mkdir()
-    disks._remove_old(tmp_path)
-    assert (gone.exists(), here.exists()) == (False, True)
 
 
 @pytest.mark.slow
@@ -366,8 +277,8 @@ def test_a_study_of_one_service_of_each_kind(
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    pgbench.run(workload="smallest", passes=2, seed=1, services="given away limited_iops")
-    found = pgbench.load()
+    pgbench.run(workload="smallest", passes=2, seed=1, services="limited_iops")
+    found = pgbench.Pgbench.load()
     kept = found.passes
     assert set(kept.filter(service="away")["status"]) == {"failed"}
     assert "127.0.0.1:1 cannot be used" in kept.filter(service="away")["reason"][0]
@@ -378,7 +289,7 @@ def test_a_study_of_one_service_of_each_kind(
     assert set(limited["status"]) <= {"ok", "skipped"}, limited["reason"].to_list()
     for row in limited.filter(test="io_write", status="ok").to_dicts():
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
-        assert row["disk_writes_per_s"] < 3 * workloads.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
+        assert row["disk_iops"] < 6 * workloads.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
     metadata = (tmp_path / "results" / "environment.json").read_text()
     assert json.loads(metadata)["runs"][STUDY.notebook]["left"] == []
     for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
@@ -391,21 +302,6 @@ def test_a_study_of_one_service_of_each_kind(
 
 
 @pytest.mark.slow
-def test_a_data_set_that_cannot_be_made_is_skipped_and_the_others_are_measured(
-    open_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(open_dir / "pgbench"))
-    monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    monkeypatch.setattr(workloads, "tests", lambda _: (READ, replace(WRITE, scale=10**9)))
-    pgbench.run(workload="published", passes=1, seed=1, services="default")
-    found = pgbench.load()
-    assert found.passes.filter(test="cpu")["status"].to_list() == ["ok"] * 2
-    assert found.passes.filter(test="io_write")["status"].to_list() == ["skipped"]
-    assert "scale 1,000,000,000 takes" in str(found.missing().data)
-    assert "scale 1,000,000,000 takes" in str(found.versions().data)
-
-
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,16 +311,15 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
     monkeypatch.setattr(workloads, "tests", lambda _: (READ, WRITE))
-    done: list[tuple[str, int]] = []
+    done: list[str] = []
     checked: list[int] = []
     run, check = Bench.run, Bench.check_accounts
 
-    def counted(self: Bench, test: workloads.Test, clients: int) -> dict[str, Any]:
+    def counted(self: Bench, test: workloads.Test) -> dict[str, Any]:
+        done.append(test.name)
         if len(done) == 4:
-            done.append((test.name, clients))
             raise KeyboardInterrupt
-        done.append((test.name, clients))
-        return run(self, test, clients)
+        return run(self, test)
 
     def noted(self: Bench, scale: int) -> None:
         checked.append(scale)
@@ -432,28 +327,19 @@ def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
 
     monkeypatch.setattr(Bench, "run", counted)
     monkeypatch.setattr(Bench, "check_accounts", noted)
+    # An example takes longer than the server of the tests.
+    measured = partial(pgbench.run, workload="scaled", passes=3, seed=1, services="default")
+    monkeypatch.setattr(services, "_embedded", lambda *_: nullcontext(Service("default", "", None)))
     with pytest.raises(KeyboardInterrupt):
-        pgbench.run(workload="scaled", passes=2, seed=1, services="given")
-    assert len((tmp_path / "results" / "pgbench.partial.csv").read_text().splitlines()) == 1 + 4
+        measured()
     assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.terms").read_text()
     assert left_on(Service("", "", servers.postgres)) == []
     assert checked == [1]
-    found = pgbench.run(workload="scaled", passes=2, seed=1, services="given")
+    found = measured().passes.filter(service="given")
+    assert found["status"].to_list() == ["ok"] * 6
+    assert found["run_id"].n_unique() == 1
+    assert len(found.select("test", "pass").unique()) == 6
     assert len(done) == 6 + 1
-    assert checked == [1] * (2 if "io_write" in {name for name, _ in done[5:]} else 1)
-    assert found.passes["status"].to_list() == ["ok"] * 6
-    each = ["service", "test", "clients", "pass"]
-    assert found.passes["run_id"].n_unique() == 1
-    assert len(found.passes.select(each).unique()) == 6
-
-
-def test_commands_are_shown_as_they_are_run() -> None:
-    lines = workloads.commands("published").splitlines()
-    assert lines[1:4] == [
-        "pgbench -i -s 136", "pgbench -c 1 -T 60 -S -M prepared",
-        "pgbench -c 32 -j 16 -T 300 -S -M prepared -P 30 -l --log-prefix=transactions --sampling-rate=0.01",
-    ]  # fmt: skip
-    assert str(pgbench.commands("scaled").data).count("pgbench -c 1 -j 1") == 1
 
 
 def test_published_ratios_stand_beside_those_measured() -> None:
@@ -463,18 +349,9 @@ def test_published_ratios_stand_beside_those_measured() -> None:
         for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
         for number in (1, 2, 3)
     ]
-    table = str(pgbench.published_table(frame_of(rows)))
-    assert "9.00x (9.00 to 9.00 in 3 rounds)" in table
-    assert table.count("36,500") == 1
+    assert str(pgbench.published_table(frame_of(rows))).count("9.00x (9.00 to 9.00 in 3 rounds)") == 4
     without = str(pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"])))
     assert without.count("not measured") == 4
-
-
-def test_who_was_ever_wrong_has_no_figures() -> None:
-    good = [runs.Result("r", "a", "", "io_write", 1, 32, number, tps=10.0) for number in (1, 2)]
-    bad = runs.Result("r", "a", "", "io_write", 1, 32, 0, status="failed", reason="balances part")
-    row = pgbench.summary(frame_of([*good, bad])).row(0, named=True)
-    assert (row["tps"], row["status"], row["reason"]) == (None, "failed", "balances part")
 
 
 def frame_of(rows: list[runs.Result]) -> pl.DataFrame:

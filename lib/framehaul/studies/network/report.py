@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from statistics import median
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -12,60 +12,36 @@ from matplotlib.figure import Figure
 from framehaul.bench import ratios, statistics
 from framehaul.bench.ratios import Ratio, ratio_of_rows
 from framehaul.reporting import charts
-from framehaul.reporting.tables import (
-    Column,
-    Listing,
-    Row,
-    bullets,
-    missing,
-    rivals_text,
-    thousands,
-    where,
-    words,
-)
-from framehaul.studies.network.catalog import COMPARED, LINKS
-from framehaul.techniques import techniques
+from framehaul.reporting.tables import Column, Listing, missing, rivals_text, thousands, where, words
+from framehaul.studies.network.catalog import CODEC, COMPARED, LINKS
 from framehaul.techniques.registry import DATABASES
 
 WHO = [
     "database", "direction", "technique", "label", "origin", "family", "driver", "frame", "connections", "codec",
-    "network", "encryption", "via", "asked_rtt_ms", "asked_mbit_per_s",
+    "network", "encryption", "via",
 ]  # fmt: skip
 ORDER = {link.name: at for at, link in enumerate(LINKS)}
-
-type Key = tuple[Any, ...]
 
 
 def medians(passes: pl.DataFrame) -> list[dict[str, Any]]:
     """A row of `statistics.medians` for each technique, codec, network, encryption and way, in the order of tables."""
-    places = {one.key: at for at, one in enumerate(techniques())}
-    directions = [*COMPARED]
 
-    def place(row: dict[str, Any]) -> tuple[Any, ...]:
-        key = row["database"], row["direction"], row["technique"]
+    def place(row: dict[str, Any]) -> tuple[int, int, str, str]:
         network = ORDER.get(row["network"], len(ORDER))
-        return directions.index(key[:2]), network, places.get(key, len(places)), row["codec"], row["via"]
+        return [*COMPARED].index((row["database"], row["direction"])), network, row["technique"], row["codec"]
 
     return sorted(statistics.medians(passes, WHO).to_dicts(), key=place)
 
 
 def timed(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """Of those, the ones with a speed, without TLS and a pooler."""
-    return [row for row in medians(passes.filter(encryption="none", via="direct")) if row["status"] == "ok"]
-
-
-def groups(rows: Iterable[dict[str, Any]], *names: str) -> dict[Key, list[dict[str, Any]]]:
-    """Rows by what they have in those columns, in order of appearance."""
-    parted: dict[Key, list[dict[str, Any]]] = {}
-    for row in rows:
-        parted.setdefault(tuple(row[name] for name in names), []).append(row)
-    return parted
+    """Return the medians of what was right, without a pooler."""
+    return [row for row in medians(passes.filter(via="direct")) if row["status"] == "ok"]
 
 
 def fastest(passes: pl.DataFrame) -> list[dict[str, Any]]:
     """The fastest of each direction and network without encryption, with those that are tied with it."""
     rows = []
-    for group in groups(timed(passes), "database", "direction", "network").values():
+    for _, group in groupby(timed(passes.filter(encryption="none")), itemgetter("database", "direction", "network")):
         ranked = sorted(group, key=lambda row: -row["rows_per_s"])
         published = next((row for row in ranked if row["origin"] == "published"), ranked[0])
         over = ratio_of_rows(ranked[0], published) if published is not ranked[0] else Ratio()
@@ -73,72 +49,42 @@ def fastest(passes: pl.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def as_measured(row: Row) -> str:
-    """RTT and rate of the network that a row was measured on."""
-    if row["rtt_ms"] is None or row["mbit_per_s"] is None:
-        return ""
-    return f"{row['rtt_ms']:.3g} ms, {row['mbit_per_s']:,.0f} Mbit/s"
-
-
-NETWORK = words("network", "network"), words("as measured", as_measured)
-"""How tables say it: as it was asked for, and what it was."""
+TECHNIQUE = words("technique", lambda row: f"`{row['technique']}`")
 
 
 def fastest_table(passes: pl.DataFrame) -> Listing:
     """Which technique to take on which network."""
     columns = [
-        words("direction", where), *NETWORK, words("function", lambda row: f"`{row['technique']}`"),
-        words("codec", "codec"), Column("rows/s", "rows_per_s", thousands),
+        words("direction", where), words("network", "network"), TECHNIQUE, words("codec", "codec"),
+        Column("rows/s", "rows_per_s", thousands),
         Column("over the best published", "over_published"), words("tied with it", "ties"),
     ]  # fmt: skip
     return Listing(columns, fastest(passes))
 
 
-def _pairs(
-    rows: list[dict[str, Any]], kind: Callable[[dict[str, Any]], Any], base: Any, *same: str
-) -> list[dict[str, Any]]:
-    """Rows of another `kind` than `base` beside the one of that kind that is the same in those columns."""
-    bases = {tuple(row[name] for name in same): row for row in rows if kind(row) == base}
+def compared(passes: pl.DataFrame) -> list[dict[str, Any]]:
+    """Each technique with a codec, or with TLS, against the same technique without, on each network."""
+    rows = timed(passes)
+    same = itemgetter("database", "direction", "technique", "network")
+    bases = {same(row): row for row in rows if (row["codec"], row["encryption"]) == ("none", "none")}
     paired = [
-        row | {"base": other, "ratio": ratio_of_rows(row, other)}
+        row | {"base": bases[same(row)], "ratio": ratio_of_rows(row, bases[same(row)])}
         for row in rows
-        if kind(row) != base and (other := bases.get(tuple(row[name] for name in same)))
+        if same(row) in bases and row is not bases[same(row)]
     ]
     said = ratios.verdicts([(row["ratio"], 1) for row in paired], "faster", "slower")
     return [row | {"said": words} for row, words in zip(paired, said, strict=True)]
 
 
-def codecs_of(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """Each codec of a technique against the same technique without one, on each network."""
-    same = "database", "direction", "technique", "network"
-    return _pairs(timed(passes), lambda row: row["codec"], "none", *same)
-
-
-def codecs_table(passes: pl.DataFrame) -> Listing:
-    """What compression gains, on which network."""
+def compared_table(passes: pl.DataFrame) -> Listing:
+    """What compression gains and TLS costs, on which network."""
     columns = [
-        words("direction", where), *NETWORK, words("codec", "codec"),
+        words("direction", where), TECHNIQUE, words("network", "network"),
+        words("with", lambda row: "TLS" if row["encryption"] == "tls" else row["codec"]),
         Column("without, rows/s", lambda row: row["base"]["rows_per_s"], thousands),
         Column("with, rows/s", "rows_per_s", thousands), Column("with over without", "ratio"), words("it is", "said"),
     ]  # fmt: skip
-    return Listing(columns, codecs_of(passes))
-
-
-def encryption_of(passes: pl.DataFrame) -> list[dict[str, Any]]:
-    """Each technique with TLS against itself without, on each network."""
-    rows = [row for row in medians(passes.filter(via="direct")) if row["status"] == "ok"]
-    same = ("database", "direction", "technique", "codec", "network")
-    return _pairs(rows, lambda row: row["encryption"], "none", *same)
-
-
-def encryption_table(passes: pl.DataFrame) -> Listing:
-    """What TLS costs."""
-    columns = [
-        words("direction", where), words("technique", lambda row: f"`{row['technique']}`"), *NETWORK,
-        Column("without, rows/s", lambda row: row["base"]["rows_per_s"], thousands),
-        Column("with TLS, rows/s", "rows_per_s", thousands), Column("TLS over none", "ratio"), words("it is", "said"),
-    ]  # fmt: skip
-    return Listing(columns, encryption_of(passes))
+    return Listing(columns, compared(passes))
 
 
 def pooler_table(passes: pl.DataFrame) -> Listing | str:
@@ -147,8 +93,7 @@ def pooler_table(passes: pl.DataFrame) -> Listing | str:
     if not rows:
         return "PgBouncer was not tried."
     columns = [
-        words("direction", where), words("technique", lambda row: f"`{row['technique']}`"),
-        Column("rows/s through it", "rows_per_s", thousands),
+        words("direction", where), TECHNIQUE, Column("rows/s through it", "rows_per_s", thousands),
         words("what happens", lambda row: row["reason"] or "works"),
     ]  # fmt: skip
     return Listing(columns, rows)
@@ -159,45 +104,26 @@ def missing_table(passes: pl.DataFrame) -> Listing | str:
     return missing(statistics.medians(passes.filter(via="direct"), WHO), "technique", "network")
 
 
-def findings_text(passes: pl.DataFrame) -> str:
-    """The fastest by network, what TLS costs, and how many techniques work through PgBouncer."""
-    points = []
-    for (database, direction), rows in groups(fastest(passes), "database", "direction").items():
-        named = [f"{row['network']}: `{row['technique']}` {thousands(row['rows_per_s'])}" for row in rows]
-        points.append(f"**{DATABASES[database]} {direction}**, fastest, rows/s: {'; '.join(named)}.")
-    if encrypted := encryption_of(passes):
-        middle = median(row["ratio"].ratio for row in encrypted)
-        points.append(f"TLS: {middle:.2f}x the rows/s (median of {len(encrypted)} techniques and networks).")
-    if pooled := medians(passes.filter(via="pgbouncer")):
-        works = sum(row["status"] == "ok" for row in pooled)
-        points.append(f"PgBouncer in transaction mode: {works} of {len(pooled)} techniques work.")
-    return bullets(points) or "Nothing ran."
-
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-MARKS = {"none": "o", "lz4": "s", "zstd": "D"}
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
 
 
 def figure(passes: pl.DataFrame) -> Figure:
     """rows/s of the techniques that are compared, from network to network, on a logarithmic axis."""
-    rows = timed(passes)
+    rows = timed(passes.filter(encryption="none"))
     names = [name for name in ORDER if any(row["network"] == name for row in rows)]
     with charts.panels(2, 2, height=9.2) as (drawn, panels):
-        for axes, ((database, direction), compared) in zip(panels, COMPARED.items(), strict=True):
-            charts.title(axes, f"{DATABASES[database]} {direction}")
-            colours = dict(zip(compared, COLOURS, strict=False))
-            here = [
-                row for row in rows
-                if (row["database"], row["direction"]) == (database, direction) and row["technique"] in colours
-            ]  # fmt: skip
-            for (technique, codec), line in groups(here, "technique", "codec").items():
-                axes.plot(
-                    [names.index(row["network"]) for row in line], [row["rows_per_s"] for row in line],
-                    color=colours[technique], marker=MARKS[codec], markersize=4, linewidth=1.3,
-                )  # fmt: skip
+        for axes, (direction, techniques_here) in zip(panels, COMPARED.items(), strict=True):
+            charts.title(axes, f"{DATABASES[direction[0]]} {direction[1]}")
+            colours = dict(zip(techniques_here, COLOURS, strict=True))
+            here = [row for row in rows if (row["database"], row["direction"]) == direction]
+            for technique, colour in colours.items():
+                for codec, style in (("none", "-"), (CODEC, "--")):
+                    line = [row for row in here if (row["technique"], row["codec"]) == (technique, codec)]
+                    at = [names.index(row["network"]) for row in line]
+                    axes.plot(at, [row["rows_per_s"] for row in line], style, color=colour, marker="o", markersize=4)
             charts.quantities(axes.yaxis, logarithmic=True)
             axes.set_xticks(range(len(names)), [name.replace(", ", "\n") for name in names], fontsize=8)
             axes.grid(axis="y", which="major", color="#eeeeee")
-            charts.legend(axes, {name: colours[name] for name in compared}, loc="lower left", fontsize=7)
-        charts.footnote(drawn, "rows/s, median of passes; squares: lz4, diamonds: zstd; each network as asked for")
+            charts.legend(axes, colours, loc="lower left", fontsize=7)
+        charts.footnote(drawn, f"rows/s, median of passes; dashed: {CODEC}; each network as asked for")
     return drawn

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from typing import Any, Self
+from typing import Any
 
-import psycopg
-from IPython.display import SVG, Markdown
+import pyarrow as pa
 
 from framehaul import servers
 from framehaul.bench import measure, store
@@ -26,24 +23,16 @@ from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import UnavailableError, WrongResultError
-from framehaul.reporting.shown import Shown, view
+from framehaul.reporting.shown import Shown, chart, view
 from framehaul.servers import PostgresServer, Servers
 from framehaul.servers.embedded import home_of_a_run
-from framehaul.servers.network import Certificate, Link, Relaying, certificate, relaying
+from framehaul.servers.network import Certificate, Relaying, certificate, relaying
 from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
 from framehaul.settings import Settings
 from framehaul.studies.network import STUDY, report
-from framehaul.studies.network.catalog import LINKS, LOOPBACK, Task, tasks
-from framehaul.studies.network.rows import Result
+from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, pooled, tasks
 from framehaul.techniques.registry import DATABASES
 
-HOW = (
-    "a relay in a process of its own, which holds each piece for half the RTT and lets no more through than the rate. "
-    "TCP ends in it and begins anew"
-)
-PINGS = 11
-BULK_ROWS, SMALL_BULK_ROWS = 64, 4
-"""Of a megabyte each, where there is no limit, and at 100 Mbit/s."""
 CALLS, REUSED_ROWS = 7, 700
 """Over one connection of PgBouncer: psycopg prepares a query when it comes for the sixth time, asyncpg keeps each.
 https://www.psycopg.org/psycopg3/docs/advanced/prepare.html"""
@@ -56,8 +45,7 @@ class Roads:
 
     both: Servers
     shaped: Relaying
-    tls: Relaying | str
-    made: Certificate | None
+    tls: tuple[Relaying, Certificate] | str
     pooler: Pooler | str
 
     def server(self, task: Task) -> servers.PostgresServer | servers.ClickHouseServer:
@@ -71,65 +59,43 @@ class Roads:
         if task.encryption == "tls":
             if isinstance(self.tls, str):
                 raise UnavailableError(self.tls)
-            relays.insert(0, self.tls)
+            relay, made = self.tls
+            relays.insert(0, relay)
+            if isinstance(server, PostgresServer):
+                server = replace(server, options=(("sslmode", "verify-full"), ("sslrootcert", str(made.authority))))
+            else:
+                server = replace(server, secure=True)
         for relay in relays:
             if isinstance(server, PostgresServer):
                 server = replace(server, port=relay.port(server.port))
             else:
-                http_port, native_port = relay.port(server.http_port), relay.port(server.native_port)
-                server = replace(server, http_port=http_port, native_port=native_port)
-        if task.encryption == "none":
-            return server
-        if isinstance(server, PostgresServer):
-            assert self.made is not None
-            return replace(server, options=(("sslmode", "verify-full"), ("sslrootcert", str(self.made.authority))))
-        return replace(server, secure=True)
-
-    def meter(self, task: Task) -> Meter:
-        """Counts the CPU time of the server, and of what ends TLS or pools before it, as the server's."""
-        processes = [self.both.of(task.database).process_id]
-        if task.via == "pgbouncer" and isinstance(self.pooler, Pooler):
-            processes.append(self.pooler.process_id)
-        if task.encryption == "tls" and isinstance(self.tls, Relaying):
-            processes.append(self.tls.process_id)
-        return Meter(*processes)
+                server = replace(server, http_port=relay.port(server.http_port))
+        return server
 
 
 @contextmanager
 def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
     """What stands between clients and these servers, while the block lasts."""
-    ports = [both.postgres.port, both.clickhouse.http_port, both.clickhouse.native_port]
+    ports = [both.postgres.port, both.clickhouse.http_port]
     with ExitStack() as stack:
-        home = stack.enter_context(home_of_a_run(settings.state_dir, "network"))
-        made = None
-        ended: Relaying | str
+        tls: tuple[Relaying, Certificate] | str
         try:
-            made = certificate(home)
-            ended = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
-            stack.enter_context(_trusted(made))
+            made = certificate(stack.enter_context(home_of_a_run(settings.state_dir, "network")))
+            relay = stack.enter_context(relaying(*ports, made=made, postgres=both.postgres.port))
+            # OpenSSL, and so Python, looks for authorities in this file alone.
+            before = {name: value for name, value in os.environ.items() if name == "SSL_CERT_FILE"}
+            os.environ["SSL_CERT_FILE"] = str(made.authority)
+            stack.callback(os.environ.update, before)
+            stack.callback(os.environ.pop, "SSL_CERT_FILE")
+            tls, behind = (relay, made), [*ports, *map(relay.port, ports)]
         except UnavailableError as error:
-            ended = str(error)
-        pooled: Pooler | str
+            tls, behind = str(error), ports
+        pooler: Pooler | str
         try:
-            pooled = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
+            pooler = of_docker(settings) if both.mode == "docker" else stack.enter_context(pooling(both.postgres))
         except UnavailableError as error:
-            pooled = str(error)
-        behind = [*ports, *(ended.port(port) for port in ports if isinstance(ended, Relaying))]
-        yield Roads(both, stack.enter_context(relaying(*behind)), ended, made, pooled)
-
-
-@contextmanager
-def _trusted(made: Certificate) -> Iterator[None]:
-    """While the block lasts, OpenSSL, and so Python, looks for authorities in this file alone."""
-    before = os.environ.get("SSL_CERT_FILE")
-    os.environ["SSL_CERT_FILE"] = str(made.authority)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SSL_CERT_FILE"]
-        else:
-            os.environ["SSL_CERT_FILE"] = before
+            pooler = str(error)
+        yield Roads(both, stack.enter_context(relaying(*behind)), tls, pooler)
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
@@ -146,16 +112,26 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= terms | {
-            "servers": both.mode, "how": HOW, "server": {"version": "; ".join(server_versions(both).values())},
+            "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
         }  # fmt: skip
+        record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
         if both.mode == "external":
-            record, _ = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
             in_rounds(tasks(), Rounds(passes), _external, record)
         else:
             with opened(this_run.settings, both) as roads:
                 this_run.metadata["pgbouncer"] = None if isinstance(roads.pooler, str) else roads.pooler.version
-                this_run.metadata["links"] = {link.name: _measured(roads, link) for link in LINKS}
-                interruptible(lambda stop: _measure(this_run, roads, rows, rounds, stop))
+                this_run.expect((warmup + passes) * len(tasks()) + len(pooled()))
+
+                def work(stop: threading.Event) -> None:
+                    # A loop of its own: a notebook's main thread runs one. A pooler takes one pass: it works, or not.
+                    with moving(roads, rows, seed) as moves:
+                        for planned, how_often in ((tasks(), rounds), (pooled(), Rounds(1))):
+                            in_rounds(
+                                planned, how_often, moves.measured, record, stop=stop, finished=finished,
+                                progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
+                            )  # fmt: skip
+
+                interruptible(work)
     return Network.load(this_run.settings)
 
 
@@ -163,79 +139,30 @@ def _external(*_: object) -> dict[str, Any]:
     raise UnavailableError(OURS_ONLY)
 
 
-def _measured(roads: Roads, link: Link) -> dict[str, float]:
-    """RTT and rate of a network, as a query that returns at once and one large answer see them."""
-    roads.shaped.use(link)
-    server = roads.server(Task("postgres", "read", "", "none", link.name))
-    assert isinstance(server, PostgresServer)
-    megabytes = SMALL_BULK_ROWS if 0 < link.mbit_per_s < 1000 else BULK_ROWS  # noqa: PLR2004  half a second, about
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        times = []
-        for _ in range(PINGS):
-            begun = time.perf_counter()
-            connection.execute("SELECT 1")
-            times.append(time.perf_counter() - begun)
-        begun, received = time.perf_counter(), 0
-        copied = f"COPY (SELECT repeat(md5('a'), 32768) FROM generate_series(1, {megabytes})) TO STDOUT"
-        with connection.cursor().copy(copied.encode()) as pieces:
-            received = sum(map(len, pieces))
-        seconds = time.perf_counter() - begun
-    return {"rtt_ms": median(times) * 1e3, "mbit_per_s": received * 8 / seconds / 1e6}
-
-
-def _measure(this_run: Recording, roads: Roads, rows: int, rounds: Rounds, stop: threading.Event) -> None:
-    record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
-    this_run.expect((rounds.warmup + rounds.passes) * len(tasks()))
-    with Moves(roads, rows, rounds.seed) as moves:
-        in_rounds(
-            tasks(), rounds, moves.measured, record, stop=stop, finished=finished,
-            progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),
-        )  # fmt: skip
-
-
+@dataclass(frozen=True)
 class Moves:
-    """Makes passes over the same rows, of which tables are there for as long as the block lasts."""
+    """Makes passes over the same rows, with tables that are there."""
 
-    def __init__(self, roads: Roads, rows: int, seed: int) -> None:
-        self._roads, self._rows = roads, rows
-        self._content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
-        self._links = {link.name: link for link in LINKS}
-        self._reused: set[Task] = set()
-        self._of: dict[tuple[str, str], measure.Passes] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._runner = stack.enter_context(asyncio.Runner())
-            read = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_read")
-            for database in DATABASES:
-                server = self._roads.both.of(database)
-                for table, direction in ((ANALYTICS_METRICS, "write"), (read, "read")):
-                    passes = measure.Passes(server, table, self._content, [direction], ["polars"])
-                    self._of[database, direction] = stack.enter_context(passes)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    roads: Roads
+    content: pa.Table
+    runner: asyncio.Runner
+    passes: dict[tuple[str, str], measure.Passes]
 
     def measured(self, task: Task, number: int) -> dict[str, Any]:
         """One pass: the columns of its row that were measured; raises what `attempt` takes for the end of a pass.
 
         That a technique does not work through a pooler is a finding: such a pass is skipped, with the error.
         """
-        if number < 1 and (task.network != LOOPBACK.name or task.via != "direct"):
+        if number < 1 and task.network != LOOPBACK.name:
             return {}
-        self._roads.shaped.use(self._links[task.network])
+        self.roads.shaped.use(next(link for link in LINKS if link.name == task.network))
         if task.via == "direct":
-            return self._runner.run(self._one(task))
+            return self.runner.run(self._one(task))
         does_not = "does not work through PgBouncer in transaction mode"
         try:
-            measured = self._runner.run(self._one(task))
+            measured = self.runner.run(self._one(task))
             does_not = f"works once, but {does_not} when a connection is used again"
-            if task not in self._reused:
-                self._runner.run(self._several(task))
-                self._reused.add(task)
+            self.runner.run(self._several(task))
         except (UnavailableError, WrongResultError):
             raise
         except Exception as error:
@@ -243,86 +170,64 @@ class Moves:
         return measured
 
     async def _one(self, task: Task) -> dict[str, Any]:
-        counts: dict[str, int] = {}
-        way = _way(self._roads, task, counts)
-        moved = await self._of[task.database, task.direction].one(task.of, 1, lambda: nullcontext(way))
-        values = {"seconds": moved.seconds, "rows_per_s": self._rows / moved.seconds, "dtypes": moved.dtypes}
-        return values | vars(moved.usage) | counts
+        moved = await self.passes[task.database, task.direction].one(task.of, 1, self._way(task))
+        values = {"seconds": moved.seconds, "rows_per_s": self.content.num_rows / moved.seconds, "dtypes": moved.dtypes}
+        return values | vars(moved.usage)
 
     async def _several(self, task: Task) -> None:
         """Several calls over one connection of PgBouncer, whose transactions go to several servers."""
-        way = _way(self._roads, task, {})
-        if isinstance(self._roads.pooler, Pooler):
-            fill(self._roads.pooler.server)
-        table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self._content.slice(0, REUSED_ROWS)
-        passes = measure.Passes(self._roads.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
+        if isinstance(self.roads.pooler, Pooler):
+            fill(self.roads.pooler.server)
+        table, few = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_again"), self.content.slice(0, REUSED_ROWS)
+        passes = measure.Passes(self.roads.both.postgres, table, few, [task.direction], ["polars"], calls=CALLS)
         with passes as again:
-            await again.one(task.of, 1, lambda: nullcontext(way))
+            await again.one(task.of, 1, self._way(task))
+
+    def _way(self, task: Task) -> Callable[[], AbstractContextManager[measure.Way]]:
+        """How a task reaches its server."""
+        way = measure.Way(self.roads.server(task), Meter(self.roads.both.of(task.database).process_id))
+        return lambda: nullcontext(way)
 
 
-def _way(roads: Roads, task: Task, counts: dict[str, int]) -> measure.Way:
-    """How a task reaches its server; what the relay carries meanwhile is put into `counts`."""
-
-    @contextmanager
-    def counting() -> Iterator[None]:
-        before = roads.shaped.carried_bytes()
-        yield
-        if task.network != LOOPBACK.name:
-            counts["wire_bytes"] = roads.shaped.carried_bytes() - before
-
-    return measure.Way(roads.server(task), roads.meter(task), counting)
+@contextmanager
+def moving(roads: Roads, rows: int, seed: int) -> Iterator[Moves]:
+    """Tables to write and to read on both servers, while the block lasts; all of it in one thread."""
+    content = generator.arrow_table(ANALYTICS_METRICS, rows, seed)
+    read = ANALYTICS_METRICS.renamed(f"{ANALYTICS_METRICS.name}_read")
+    with ExitStack() as stack:
+        made = {}
+        for database in DATABASES:
+            for table, direction in ((ANALYTICS_METRICS, "write"), (read, "read")):
+                passes = measure.Passes(roads.both.of(database), table, content, [direction], ["polars"])
+                made[database, direction] = stack.enter_context(passes)
+        yield Moves(roads, content, stack.enter_context(asyncio.Runner()), made)
 
 
 def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
-    one, link = task.of, next(link for link in LINKS if link.name == task.network)
-    measured = this_run.metadata.get("links", {}).get(link.name, {})
+    one = task.of
     return Result(
         **which(one), run_id=this_run.run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
         contract=one.contract.kind if one.contract else None, codec=task.codec, network=task.network,
-        encryption=task.encryption, via=task.via, task=task.words, asked_rtt_ms=link.rtt_ms or None,
-        asked_mbit_per_s=link.mbit_per_s or None, rtt_ms=measured.get("rtt_ms"), mbit_per_s=measured.get("mbit_per_s"),
-        rows=rows, pass_=number, **columns_of(outcome),
+        encryption=task.encryption, via=task.via, task=task.words, rows=rows, pass_=number, **columns_of(outcome),
     )  # fmt: skip
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, of the run in a results directory."""
     passes = store.read(directory / STUDY.results, Result)
-    found = store.read_metadata(directory)["runs"][STUDY.notebook]
-    blocks = {
-        "how": how_text(found),
-        "findings": report.findings_text(passes),
-        "fastest": str(report.fastest_table(passes)),
-        "codecs": str(report.codecs_table(passes)),
-        "pgbouncer": str(report.pooler_table(passes)),
-    }
-    return {f"network-{name}": text for name, text in blocks.items()}
-
-
-def how_text(found: dict[str, Any]) -> str:
-    """What the networks of a run are made of."""
-    pooler = f" {found['pgbouncer']}." if found.get("pgbouncer") else ""
-    return f"The networks of this run are made of: {found['how']}.{pooler}"
+    tables = {
+        "fastest": report.fastest_table(passes), "compared": report.compared_table(passes),
+        "pgbouncer": report.pooler_table(passes),
+    }  # fmt: skip
+    return {f"network-{name}": str(table) for name, table in tables.items()}
 
 
 class Network(Shown):
     """The passes of a run over networks."""
 
     study = STUDY
-    fastest = view(report.fastest_table)
-    codecs = view(report.codecs_table)
-    encryption = view(report.encryption_table)
+    answer = view(lambda passes: str(report.fastest_table(passes)))
+    compared = view(report.compared_table)
     pooler = view(report.pooler_table)
     missing = view(report.missing_table)
-
-    def answer(self) -> Markdown:
-        """What stands out."""
-        return Markdown(report.findings_text(self.passes))
-
-    def how(self) -> Markdown:
-        """What the networks are made of."""
-        return Markdown(how_text(self.run_metadata))
-
-    def chart(self) -> SVG:
-        """rows/s from network to network; also saved as a figure."""
-        return self.saved(report.figure(self.passes))
+    chart = chart(report.figure)

@@ -16,7 +16,6 @@ import psutil
 from framehaul.errors import UnavailableError
 
 CGROUPS, BLOCK_DEVICES = Path("/sys/fs/cgroup"), Path("/sys/dev/block")
-GROUP = "framehaul-{process_id}-{server_id}"
 LEAVING_SECONDS = 10
 """How long a server may go on starting processes in a group that is being left."""
 
@@ -28,10 +27,10 @@ class Disk:
     name: str
     number: str
 
-    def operations(self) -> tuple[int, int]:
-        """Reads and writes that it has done since the machine started, for whomever."""
+    def operations(self) -> int:
+        """Return the reads and writes that it has done since the machine started, for all processes."""
         counters = psutil.disk_io_counters(perdisk=True)[self.name]
-        return counters.read_count, counters.write_count
+        return int(counters.read_count + counters.write_count)
 
 
 def disk_of(directory: Path) -> Disk | None:
@@ -58,26 +57,21 @@ def limited(server_id: int, disk: Disk | None, iops: int) -> Iterator[None]:
     if disk is None:
         raise UnavailableError("a limit on IOPS takes data on a disk; put FRAMEHAUL_STATE_DIR on one")
     parent, rules = _rules(disk, iops)
-    _remove_old(parent)
-    group = parent / GROUP.format(process_id=os.getpid(), server_id=server_id)
-    try:
-        group.mkdir()
-    except OSError as error:
-        raise UnavailableError(
-            f"a limit on IOPS takes a cgroup, and making one is refused ({error.strerror}); run as root"
-        ) from error
+    group = parent / f"framehaul-{os.getpid()}-{server_id}"
     try:
         try:
+            group.mkdir()
             for name, rule in rules.items():
                 (group / name).write_text(rule)
             _enter(group, psutil.Process(server_id))
         except OSError as error:
             raise UnavailableError(
-                f"the kernel refuses a limit on IOPS for disk {disk.name}: {error.strerror}"
+                f"the kernel refuses a limit on IOPS for disk {disk.name} ({error.strerror}); run as root"
             ) from error
         yield
     finally:
-        _leave(group, parent)
+        if group.exists():
+            _leave(group, parent)
 
 
 def _leave(group: Path, parent: Path) -> None:
@@ -121,11 +115,3 @@ def _enter(group: Path, server: psutil.Process) -> None:
     for child in server.children(recursive=True):
         with contextlib.suppress(ProcessLookupError):  # ended meanwhile
             (group / "cgroup.procs").write_text(str(child.pid))
-
-
-def _remove_old(parent: Path) -> None:
-    """Remove groups of runs that were killed; one with processes in it stays."""
-    for group in parent.glob(GROUP.format(process_id="*", server_id="*")):
-        if not psutil.pid_exists(int(group.name.split("-")[1])):
-            with contextlib.suppress(OSError):
-                group.rmdir()

@@ -25,10 +25,6 @@ from framehaul.studies.pgbench.workloads import PUBLISHED_DATA_OVER_MEMORY, PUBL
 
 SERVICES = "FRAMEHAUL_PGBENCH_SERVICES"
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
-EXAMPLES_OF = {
-    "few": ("default", "small_buffers", "limited_iops"), "fewest": ("default", "limited_iops"),
-}  # fmt: skip
-"""What stands for several services: these examples, where there are any, and all services that are none."""
 SPARE_CONNECTIONS = 20
 
 
@@ -36,30 +32,21 @@ SPARE_CONNECTIONS = 20
 class Service:
     """A PostgreSQL server under a name of its own.
 
-    `disk` holds its data, where that is known; `iops` is how many reads and writes a second it is to be held to. A
-    service that could not be started has no server, and says why.
+    `disk` holds its data, where that is known; `iops` is how many reads and writes a second it is limited to. A
+    service that could not be started has no server, and its `trouble` says why. `configuration` is that of an example.
     """
 
     name: str
     label: str
-    server: PostgresServer | None
+    server: PostgresServer | None = None
     disk: Disk | None = None
     data: Path | None = None
     iops: int | None = None
     trouble: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True)
-class Example:
-    """A configuration of the embedded server."""
-
-    name: str
-    label: str
-    configuration: Mapping[str, str] = field(default_factory=dict)
-    iops: int | None = None
-
-
-def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[Example]:
+def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[Service]:
     """Configurations to compare on a machine of this size, with a data set of this size.
 
     The small ones stand to the data as the published 64 GB of memory to its 500 GB. A data set that this machine could
@@ -71,29 +58,32 @@ def examples(memory_bytes: int, available_cores: int, data_bytes: int) -> list[E
     label = f"shared_buffers of {small_kib / 1024:.0f} MiB and no page cache (direct I/O)"
     iops = PUBLISHED_IOPS_PER_CORE * available_cores
     mib = memory_bytes // 2**20
+    tuned = {
+        "shared_buffers": f"{mib // 4}MB", "effective_cache_size": f"{mib * 3 // 4}MB", "max_wal_size": "4GB",
+        "checkpoint_timeout": "15min", "random_page_cost": "1.1",
+    }  # fmt: skip
+    unsafe = "defaults with synchronous_commit=off: a crash loses the last commits that a client was told of"
     return [
-        Example("default", "PostgreSQL's defaults"),
+        Service("default", "PostgreSQL's defaults"),
         # https://www.postgresql.org/docs/18/runtime-config-resource.html: a quarter of the memory is a good start.
-        Example(
-            "tuned", "tuned: a quarter of the memory for shared_buffers, rare checkpoints",
-            {"shared_buffers": f"{mib // 4}MB", "effective_cache_size": f"{mib * 3 // 4}MB", "max_wal_size": "4GB",
-             "checkpoint_timeout": "15min", "random_page_cost": "1.1"},
-        ),
+        Service("tuned", "tuned: a quarter of the memory for shared_buffers, rare checkpoints", configuration=tuned),
         # https://www.postgresql.org/docs/18/wal-async-commit.html
-        Example(
-            "async_commit",
-            "defaults with synchronous_commit=off: a crash loses the last commits that a client was told of",
-            {"synchronous_commit": "off"},
-        ),
-        Example("small_buffers", label, small),
-        Example("limited_iops", f"{label}, {iops:,} IOPS", small, iops),
-    ]  # fmt: skip
+        Service("async_commit", unsafe, configuration={"synchronous_commit": "off"}),
+        Service("small_buffers", label, configuration=small),
+        Service("limited_iops", f"{label}, {iops:,} IOPS", iops=iops, configuration=small),
+    ]
 
 
 def named(settings: Settings) -> dict[str, PostgresServer]:
     """The services that the settings name; raises SettingsError, with no password in it, for a malformed one."""
     by_name: dict[str, PostgresServer] = {}
-    for name, dsn in _pairs(SERVICES, settings.pgbench_services).items():
+    for at, pair in enumerate((settings.pgbench_services or "").split(), 1):
+        name, _, dsn = pair.partition("=")
+        # Nothing but the name goes into a message: the rest may hold a password.
+        if not NAME.fullmatch(name) or not dsn:
+            raise SettingsError(f"{SERVICES}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
+        if name in by_name:
+            raise SettingsError(f"{SERVICES}: {name} is there twice")
         try:
             by_name[name] = parse_postgres_dsn(f"{SERVICES}: that of {name}", dsn)
         except ServerError as error:
@@ -103,38 +93,31 @@ def named(settings: Settings) -> dict[str, PostgresServer]:
 
 @contextmanager
 def opened(settings: Settings, tests: Sequence[Test], wanted: str = "") -> Iterator[list[Service]]:
-    """The services, for as long as the block lasts: those named `wanted`, or all.
+    """The services, for as long as the block lasts: the examples named `wanted`, or all, and those of the settings.
 
-    `wanted` has names with blanks between, or is one of `EXAMPLES_OF`. With SERVERS=embedded the examples are among
-    them, with `docker` and `external` that server is. Embedded ones are stopped at the end, and their data is removed.
-    Raises ValueError for a name that is not known, SettingsError for a malformed setting, ServerError when a server
-    that others are to use cannot be had.
+    With SERVERS=docker or external that server is in the place of the examples. Embedded ones are stopped at the end,
+    and their data is removed. Raises ValueError for an example that does not exist, SettingsError for a malformed
+    setting, ServerError when the server of other notebooks cannot be had.
     """
     given = named(settings)
+    configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
+    names = [example.name for example in configured]
+    if unknown := [name for name in wanted.split() if name not in names]:
+        raise ValueError(f"services: there is no example {unknown[0]!r}; known: {', '.join(names)}")
+    if taken := given.keys() & {*names, settings.servers}:
+        raise SettingsError(f"{SERVICES}: {min(taken)} is the name of a built-in service; give another")
     with ExitStack() as stack:
-        offered: dict[str, AbstractContextManager[Service]] = {}
-        built_in = set[str]()
+        offered: list[AbstractContextManager[Service]] = []
         if settings.servers == "embedded":
             home = stack.enter_context(home_of_a_run(settings.state_dir, "pgbench"))
-            configured = examples(psutil.virtual_memory().total, cores(), max(test.data_bytes for test in tests))
             connections = max(test.clients for test in tests) + SPARE_CONNECTIONS
-            offered |= {example.name: _embedded(home, example, connections) for example in configured}
-            built_in = {*offered}
+            chosen = [example for example in configured if example.name in (wanted.split() or names)]
+            offered += [_embedded(home, example, connections) for example in chosen]
         else:
-            offered[settings.servers] = _of_other_notebooks(settings)
-        for name, server in given.items():
-            if name in offered or name in EXAMPLES_OF:
-                raise SettingsError(f"{SERVICES}: {name} is the name of a built-in service; give another")
-            offered[name] = nullcontext(Service(name, name, server))
-        if (kept := EXAMPLES_OF.get(wanted)) is None:
-            asked = wanted.split()
-        else:
-            asked = [name for name in offered if name in kept or name not in built_in]
-        if unknown := [name for name in asked if name not in offered]:
-            raise ValueError(f"services: there is no service {unknown[0]!r}; known: {', '.join(offered)}")
-        chosen = {name: service for name, service in offered.items() if name in (asked or offered)}
+            offered.append(_of_other_notebooks(settings))
+        offered += [nullcontext(Service(name, name, server)) for name, server in given.items()]
         with ThreadPoolExecutor() as pool:  # each takes a second to start, and uses one core
-            started = [*pool.map(stack.enter_context, chosen.values())]
+            started = [*pool.map(stack.enter_context, offered)]
         yield started
 
 
@@ -145,12 +128,11 @@ def _of_other_notebooks(settings: Settings) -> Iterator[Service]:
 
 
 @contextmanager
-def _embedded(home: Path, example: Example, connections: int) -> Iterator[Service]:
-    directory = home / example.name
+def _embedded(home: Path, service: Service, connections: int) -> Iterator[Service]:
+    directory = home / service.name
     directory.mkdir(mode=0o711)
-    configuration = {"max_connections": str(connections), **example.configuration}
+    configuration = {"max_connections": str(connections), **service.configuration}
     process = EmbeddedPostgres(directory, choose_port(None, ""), configuration=configuration)
-    service = Service(example.name, example.label, None, iops=example.iops)
     try:
         try:
             service = replace(service, server=process.start(), disk=disk_of(process.data), data=process.data)
@@ -159,16 +141,3 @@ def _embedded(home: Path, example: Example, connections: int) -> Iterator[Servic
         yield service
     finally:
         process.stop()
-
-
-def _pairs(setting: str, text: str | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for at, pair in enumerate((text or "").split(), 1):
-        name, _, value = pair.partition("=")
-        # Nothing but the name goes into a message: the rest may hold a password.
-        if not NAME.fullmatch(name) or not value:
-            raise SettingsError(f"{setting}: pair {at} is not name=value, with a name of a-z, 0-9, _ and -")
-        if name in pairs:
-            raise SettingsError(f"{setting}: {name} is there twice")
-        pairs[name] = value
-    return pairs

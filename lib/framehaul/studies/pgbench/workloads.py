@@ -17,7 +17,7 @@ LOG = "transactions"
 
 @dataclass(frozen=True)
 class Test:
-    """One of pgbench's built-in scripts against a data set of a scale; `sweep` are further numbers of clients."""
+    """One of pgbench's built-in scripts against a data set of a scale."""
 
     name: str
     label: str
@@ -28,7 +28,6 @@ class Test:
     select_only: bool
     warm_up_length: tuple[str, ...] = ()
     """How long pgbench reads with one client before each run, to bring the data into memory; empty: not at all."""
-    sweep: tuple[int, ...] = ()
     sampling_rate: float = 1.0
     """The part of all transactions that is logged: at tens of thousands a second, some are enough for percentiles."""
 
@@ -40,10 +39,10 @@ class Test:
         """What it is told before each run, where a test wants that."""
         return ["-c", "1", *self.warm_up_length, "-S", "-M", "prepared"]
 
-    def options(self, clients: int) -> list[str]:
-        """What it is told for the test itself, with so many clients."""
+    def options(self) -> list[str]:
+        """What it is told for the test itself."""
         return [
-            "-c", str(clients), "-j", str(min(self.threads, clients)), "-T", str(self.seconds),
+            "-c", str(self.clients), "-j", str(min(self.threads, self.clients)), "-T", str(self.seconds),
             *(["-S"] if self.select_only else []), "-M", "prepared", "-P", "30",
         ]  # fmt: skip
 
@@ -94,7 +93,7 @@ def tests(workload: str) -> tuple[Test, ...]:
     if workload == "longer":
         return tuple(replace(test, seconds=LONGER_SECONDS) for test in small)
     return tuple(
-        replace(test, scale=1, clients=2, threads=2, sweep=(), warm_up_length=test.warm_up_length and ("-t", "1"))
+        replace(test, scale=1, clients=2, threads=2, warm_up_length=test.warm_up_length and ("-t", "1"))
         for test in (small[0], small[-1])
     )
 
@@ -105,9 +104,7 @@ def commands(workload: str) -> str:
     for test in tests(workload):
         lines += [f"# {test.label}", f"pgbench {' '.join(test.initialisation())}"]
         lines += [f"pgbench {' '.join(test.warm_up())}"] if test.warm_up_length else []
-        lines += [
-            f"pgbench {' '.join([*test.options(clients), *test.logging()])}" for clients in (*test.sweep, test.clients)
-        ]
+        lines += [f"pgbench {' '.join([*test.options(), *test.logging()])}"]
     return "\n".join(lines)
 
 
@@ -122,8 +119,7 @@ def scaled(memory_bytes: int, available_cores: int) -> tuple[Test, ...]:
         replace(test, clients=clients, threads=available_cores, seconds=1, sampling_rate=1.0) for test in PUBLISHED
     )
     small = large // LEAST_SCALE
-    sweep = (1,) if clients > 1 else ()
     return (
-        replace(cpu, scale=small, warm_up_length=("-t", str(small * PAGES_PER_SCALE * READS_PER_PAGE)), sweep=sweep),
+        replace(cpu, scale=small, warm_up_length=("-t", str(small * PAGES_PER_SCALE * READS_PER_PAGE))),
         *(replace(test, scale=large) for test in io),
     )

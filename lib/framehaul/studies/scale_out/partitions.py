@@ -1,12 +1,14 @@
-"""A data set of Parquet files, one per partition: made here, or somebody's directory."""
+"""A table cut by its date: Parquet files, and the tables of a database that they come from and go to."""
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+import secrets
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -15,122 +17,93 @@ import pyarrow.parquet as pq
 from framehaul.data import generator
 from framehaul.data.schema import Table
 
-CHUNK_ROWS = 1_000_000
-"""Rows that are made at once, from a seed of their own: no more than that is in memory, however large the data set."""
 
+@dataclass(frozen=True)
+class Range:
+    """The rows whose date is at least `low` and less than `high`; None is no bound."""
 
-class PartitionError(ValueError):
-    """A directory does not hold partitions of the table; the message names the file and what is wrong with it."""
+    low: dt.date | None
+    high: dt.date | None
+
+    def condition(self, column: str) -> str:
+        """Return it as SQL."""
+        bounds = ((self.low, ">="), (self.high, "<"))
+        return " AND ".join(f"{column} {than} '{bound}'" for bound, than in bounds if bound is not None) or "true"
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One file, and which range of the table's date it holds; no range when files overlap.
-
-    From `low` on and up to, not including, `high`; None is no bound. The ranges of all partitions lie side by side.
-    """
+    """A file with all rows of a range."""
 
     number: int
     path: Path
     rows: int
-    ranged: bool = False
-    low: dt.date | None = None
-    high: dt.date | None = None
+    range: Range
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A run of rows or pages of something named, `start` included, `stop` not."""
+class Staged:
+    """A partition that is complete in a staging table."""
 
+    partition: Partition
     name: str
-    start: int
-    stop: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table of a database during one run; it is sent to workers, and its representation shows no password.
+
+    The run's name is in the name of everything that it makes. `postgres` and `clickhouse` have these methods:
+
+    - To write: `begin` makes the empty table of the run, `stage` an empty staging table, or raises an error when the
+      run is over; `rows_in` counts a staging table; `commit` replaces the table by all partitions at once, so that
+      readers see what was there before, or all of them.
+    - To read: `reading` gives pieces of one state of the table, `read` reads one of them on a worker.
+    - At last, whatever happened, `end` drops what is left of the run and ends the workers' statements; what was
+      committed stays.
+    """
+
+    server: Any = field(repr=False)
+    table: Table
+    run: str = field(default_factory=partial(secrets.token_hex, 4))
+
+    @property
+    def new(self) -> Table:
+        """The table of the run, which takes the place of the table that readers see."""
+        return self.table.renamed(f"{self.table.name}_{self.run}")
+
+    def attempt_name(self, partition: Partition) -> str:
+        """Return a name for the staging table of one attempt; no other attempt has it."""
+        return f"{self.new.name}_p{partition.number}_{secrets.token_hex(3)}"
+
+
+def ranges(count: int) -> list[Range]:
+    """Cut the days of the generated data into ranges of about the same length."""
+    cuts = [generator.FIRST_DAY + dt.timedelta(generator.DAYS * at // count) for at in range(1, count)]
+    return [Range(low, high) for low, high in itertools.pairwise([None, *cuts, None])]
 
 
 def make(directory: Path, table: Table, rows: int, seed: int, partitions: int) -> list[Partition]:
-    """Write a data set cut by the table's date into up to so many files; the rows are the same for any number of them.
-
-    Raises PartitionError for a table without a date to cut by.
-    """
-    name = table.partition_by_month_of
-    if name is None:
-        raise PartitionError(f"{table.name} has no date to cut it by")
-    days = [generator.FIRST_DAY + dt.timedelta(generator.DAYS * at // partitions) for at in range(1, partitions)]
-    with ExitStack() as stack:
-        writers = [
-            stack.enter_context(pq.ParquetWriter(directory / f"part-{number:05}.parquet", table.arrow_schema))
-            for number in range(partitions)
-        ]
-        for chunk, start in enumerate(range(0, rows, CHUNK_ROWS)):
-            content = generator.arrow_table(table, min(CHUNK_ROWS, rows - start), seed + chunk)
-            place = pl.Series(days, dtype=pl.Date).search_sorted(pl.Series(values=content[name]), side="right")
-            for number, writer in enumerate(writers):
-                writer.write_table(content.filter(pa.array((place == number).to_numpy())))
-    for path in directory.glob("part-*.parquet"):
-        if not pq.read_metadata(path).num_rows:
-            path.unlink()
-    return of_directory(directory, table)
+    """Write a data set into a file for each range in a new directory; the rows are the same for any number of files."""
+    directory.mkdir()
+    content = generator.arrow_table(table, rows, seed)
+    cut = ranges(partitions)
+    dates = pl.Series(values=content[date_of(table)])
+    places = pl.Series([each.low for each in cut[1:]], dtype=pl.Date).search_sorted(dates, side="right")
+    made = []
+    for number, each in enumerate(cut):
+        path, part = directory / f"part-{number:05}.parquet", content.filter(pa.array((places == number).to_numpy()))
+        pq.write_table(part, path)
+        made.append(Partition(number, path, part.num_rows, each))
+    return made
 
 
-def of_directory(directory: Path, table: Table) -> list[Partition]:
-    """The Parquet files of a directory, in the order of their names.
-
-    Raises PartitionError for no files, and for one whose columns are not those of the table.
-    """
-    paths = sorted(directory.glob("*.parquet"))
-    if not paths:
-        raise PartitionError(f"{directory.name} holds no Parquet file; each is a partition")
-    for path in paths:
-        columns = pq.read_schema(path).names
-        if columns != table.column_names:
-            raise PartitionError(f"{path.name} has the columns {columns}, and the table {table.column_names}")
-    whole = [Partition(number, path, pq.read_metadata(path).num_rows) for number, path in enumerate(paths)]
-    return _ranged(whole, table) or whole
-
-
-def _ranged(partitions: list[Partition], table: Table) -> list[Partition] | None:
-    """The partitions with their ranges, where the date is in the key and no two of them have a day in common."""
-    name = table.partition_by_month_of
-    if name is None or name not in table.key:
-        return None
-    at = table.column_names.index(name)
-    spans = [(_span(partition.path, at), partition) for partition in partitions]
-    known = sorted(((span, partition) for span, partition in spans if span), key=lambda pair: pair[0])
-    if len(known) < len(spans) or any(one[0][1] >= other[0][0] for one, other in itertools.pairwise(known)):
-        return None
-    bounds = [None, *(span[0] for span, _ in known[1:]), None]
-    return [
-        replace(partition, ranged=True, low=low, high=high)
-        for (_, partition), (low, high) in zip(known, itertools.pairwise(bounds), strict=True)
-    ]
-
-
-def _span(path: Path, column: int) -> tuple[dt.date, dt.date] | None:
-    """The first and the last day in a file, from the statistics in its footer; None where one is not told."""
-    metadata = pq.read_metadata(path)
-    groups = [metadata.row_group(at).column(column).statistics for at in range(metadata.num_row_groups)
-              if metadata.row_group(at).num_rows]  # fmt: skip
-    if not groups or any(group is None or not group.has_min_max for group in groups):
-        return None
-    return min(group.min for group in groups), max(group.max for group in groups)
+def date_of(table: Table) -> str:
+    """Return the name of the date by which a table is cut."""
+    assert table.partition_by_month_of is not None
+    return table.partition_by_month_of
 
 
 def frame_of(path: Path, table: Table) -> pl.DataFrame:
-    """The rows of a file in the table's dtypes."""
+    """Return the rows of a file in the table's dtypes."""
     return pl.read_parquet(path).select(table.column_names).cast(pl.Schema(table.polars_schema))
-
-
-def spread(sizes: dict[str, int], pieces: int) -> list[list[Piece]]:
-    """What is so large each, laid end to end and cut into so many lists of about the same size; all of it, once."""
-    total = sum(sizes.values())
-    cuts = [total * at // pieces for at in range(pieces + 1)]
-    shares: list[list[Piece]] = []
-    for low, high in itertools.pairwise(cuts):
-        begin, here = 0, []
-        for name, size in sizes.items():
-            start, stop = max(low - begin, 0), min(high - begin, size)
-            if start < stop:
-                here.append(Piece(name, start, stop))
-            begin += size
-        shares.append(here)
-    return shares

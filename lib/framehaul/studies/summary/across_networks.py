@@ -11,9 +11,8 @@ import polars as pl
 from framehaul.bench import store
 from framehaul.reporting.tables import Row
 from framehaul.studies.network import STUDY
-from framehaul.studies.network.catalog import LOOPBACK
-from framehaul.studies.network.report import as_measured, fastest
-from framehaul.studies.network.rows import Result
+from framehaul.studies.network.catalog import LOOPBACK, Result
+from framehaul.studies.network.report import fastest
 
 
 def rows_across_networks(directory: Path) -> list[Row]:
@@ -26,5 +25,5 @@ def best_across(passes: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """The fastest of each direction and network that gives back exactly what was sent, without encryption."""
     for row in fastest(passes.filter(dtypes="exact")):
         if row["network"] != LOOPBACK.name:
-            case = f"network: {row['network']} (as measured: {as_measured(row)})"
+            case = f"network: {row['network']}"
             yield row | {"case": case, "median_rows_per_s": row["rows_per_s"]}
