@@ -1,4 +1,4 @@
-"""Damaged files of somebody's own, and programs that answer with anything: a clear error, whatever the bytes are."""
+"""Damaged files of a user's own: a clear error, whatever the bytes are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import resource
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,43 +23,43 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.errors import UnavailableError
-from framehaul.settings import PROJECT, Settings
-from framehaul.studies.drivers import catalog
-from framehaul.studies.drivers.catalog import ProgramError, started
-from framehaul.studies.drivers.runner import MEASURED, Load
+from framehaul.settings import PROJECT
 from framehaul.studies.json_parquet import runner
 from framehaul.studies.own_data import files
 from framehaul.studies.own_data.derive import derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import undamaged, unwrapped
 
-# Files
-
 ROWS = 40
 MORE_BYTES = 4 << 30
-"""What the process that reads damaged files may map: a number in one that is allocated shows as an error."""
-"""Of each kind; tens of thousands were tried once."""
+"""What the process that reads damaged files may map: an allocation of a damaged size shows as an error."""
 NUMBERS = (b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x01",
            bytes(8), b"\xfe\xff\xff\xff\x0f", struct.pack("<q", 2**40), struct.pack("<q", -2))  # fmt: skip
 """As counts, sizes and offsets are written: of fixed width, and as varints."""
 
 
 def many_types() -> pa.Table:
-    texts = pa.array([None if at % 7 == 0 else f"Grüße {at} 日本" + "x" * at for at in range(ROWS)])
     days = pa.array([dt.date(2020, 1, 1) + dt.timedelta(at) for at in range(ROWS)])
+    texts = pa.array([None if at % 7 == 0 else f"Grüße {at} 日本" + "x" * at for at in range(ROWS)])
     return pa.table(
         {
             "number": pa.array([None if at % 3 else at for at in range(ROWS)], pa.int32()),
             "text": texts,
-            "float": pa.array([at / 3 for at in range(ROWS)]),
-            "day": days,
             "moment": days.cast(pa.timestamp("us")).cast(pa.timestamp("us", "Europe/Berlin")),
             "decimal": pa.array(range(ROWS)).cast(pa.decimal128(21, 2)),
             "category": pa.array(["new", None, "größe", "new"] * (ROWS // 4)).dictionary_encode(),
             "list": pa.array([[at, None] if at % 3 else None for at in range(ROWS)], pa.list_(pa.int8())),
         }
     )
+
+
+def with_views() -> pa.Table:
+    table = many_types()
+    views = {
+        "view": table["text"].cast(pa.string_view()),
+        "bytes": table["text"].cast(pa.binary()).cast(pa.binary_view()),
+    }
+    return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **views})
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
@@ -80,37 +79,18 @@ def csv_text() -> bytes:
     return b"id,text,day\n" + b"".join(b'%d,"a ""%d"" \xc3\xbc",2020-01-02\n' % (at, at) for at in range(ROWS))
 
 
-def views() -> pa.Table:
-    texts = many_types()["text"]
-    of = pa.array(["a", "größer: über zwölf Bytes"], pa.string_view())
-    enum = pa.DictionaryArray.from_arrays([None if at % 7 == 0 else at % 2 for at in range(ROWS)], of, ordered=True)
-    return pa.table(
-        {"text": texts.cast(pa.string_view()), "bytes": texts.cast(pa.binary()).cast(pa.binary_view()), "enum": enum}
-    )
-
-
 def json_lines() -> bytes:
-    return b"".join(
-        b'{"id": %d, "text": "\xc3\xbc \\u00fc \\"", "real": -1.5e3, "of": {"a": [1, null]}, "all": [%d, 2]}\n'
-        % (at, at)
-        for at in range(ROWS)
-    )
+    line = b'{"id": %d, "text": "\xc3\xbc \\u00fc \\"", "real": -1.5e3, "of": {"a": [1, null]}}\n'
+    return b"".join(line % at for at in range(ROWS))
 
 
 KINDS: dict[str, Callable[[], bytes]] = {
     "snappy.parquet": lambda: parquet(many_types(), compression="snappy"),
-    "zstd.parquet": lambda: parquet(many_types(), compression="zstd", data_page_version="2.0"),
-    "plain.parquet": lambda: parquet(many_types(), compression="none", use_dictionary=False),
-    "file.arrow": lambda: ipc(many_types(), pa.ipc.new_file),
-    "lz4.feather": lambda: ipc(many_types(), pa.ipc.new_file, "lz4"),
-    "stream.arrows": lambda: ipc(many_types()),
-    "views.arrow": lambda: ipc(views(), pa.ipc.new_file),
-    "views.arrows": lambda: ipc(views()),
+    "plain.parquet": lambda: parquet(many_types(), compression="none", use_dictionary=False, data_page_version="2.0"),
+    "file.arrow": lambda: ipc(with_views(), pa.ipc.new_file),
+    "lz4.arrows": lambda: ipc(many_types(), compression="lz4"),
     "text.csv": csv_text,
-    "text.csv.gz": lambda: gzip.compress(csv_text(), mtime=0),
-    "lines.jsonl": json_lines,
     "lines.jsonl.gz": lambda: gzip.compress(json_lines(), mtime=0),
-    "text.csv.zst": lambda: pa.Codec("zstd").compress(csv_text(), asbytes=True),
 }
 
 
@@ -140,7 +120,7 @@ def damaged(good: bytes, chance: random.Random) -> bytes:
 
 
 def outcome(path: Path, rows: int) -> str:
-    """What reading a file comes to; the values of a table that is given must be such that Polars takes them."""
+    """Whether a file was read or refused; what was read must be such that Polars takes it."""
     try:
         content, _ = files.read(path, rows)
     except DataError as error:
@@ -152,7 +132,7 @@ def outcome(path: Path, rows: int) -> str:
 
 
 def read_damaged(directory: str, count: int) -> None:
-    """In a process of its own, which may crash: read damaged files and print what came of them."""
+    """In a process of its own, which may crash: read damaged files and print how many were read or refused."""
     limit = psutil.Process().memory_info().vms + MORE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     counts: collections.Counter[str] = collections.Counter()
@@ -166,10 +146,10 @@ def read_damaged(directory: str, count: int) -> None:
     print(json.dumps(counts))
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_damaged_file_is_read_or_refused(count: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.test_damaged_input", str(tmp_path), str(count)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, ((tmp_path / "last").read_text(), done.returncode, done.stderr[-2000:])
     counts = json.loads(done.stdout)
     assert set(counts) == {"read", "refused"}
@@ -183,17 +163,17 @@ def no_text(data: bytes, text: str) -> bytes:
 
 
 TEXTS = pa.table({"first": ["a", "b"], "größe": pa.array(["a", "grüße"])})
-NULLS = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
-"""As many rows as there is no memory for, and no bytes."""
+CHECKED = parquet(TEXTS, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=False)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
         ("x.parquet", no_text(parquet(TEXTS, compression="none"), "grüße"), "column größe: .*Invalid UTF8"),
         ("x.arrow", no_text(ipc(TEXTS, pa.ipc.new_file), "grüße"), "column größe: .*Invalid UTF8"),
-        ("x.arrows", no_text(ipc(TEXTS), "grüße"), "column größe: .*Invalid UTF8"),
         ("x.parquet", no_text(parquet(TEXTS, compression="none", store_schema=False), "größe"), "x.parquet cannot be"),
+        ("x.parquet", CHECKED.replace("grüße".encode(), "grüne.".encode()[:7]), "CRC|checksum"),
         ("x.arrows", no_text(ipc(TEXTS), "größe"), "x.arrows cannot be read: 'utf-8' codec"),
         ("x.csv", b"a,\xff\n1,2\n", "x.csv cannot be read: 'utf-8' codec"),
         ("x.csv", b"a,b\n1,\xff\n", "x.csv cannot be read|column b"),
@@ -202,61 +182,42 @@ NULLS = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
         ("x.arrows", ipc(TEXTS).replace(b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff\xff\x7f"), "cannot be read"),
         ("x.csv", b",".join(b"c%d" % at for at in range(20_000)) + b"\n" + b"," * 19_999 + b"\n", "20,000 columns"),
         ("x.csv.gz", gzip.compress(csv_text())[:-9], "x.csv.gz cannot be read"),
-        ("x.csv.gz", gzip.compress(csv_text())[:-8] + bytes(8), "x.csv.gz cannot be read"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("rows", [0, 2])
 def test_what_was_once_another_error_is_refused(name: str, data: bytes, said: str, rows: int, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=said):
         files.read(tmp_path / name, rows)
 
 
-def test_more_rows_than_there_is_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_memory_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of nulls takes no bytes of a file, and text unpacks to more than the file has."""
+    nulls = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
+    with pa.ipc.new_stream(tmp_path / "x.arrows", nulls.schema) as writer:
+        writer.write_table(nulls)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a\n" + b"1\n" * 1_000_000))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**36))
-    with pa.ipc.new_stream(tmp_path / "x.arrows", NULLS.schema) as writer:
-        writer.write_table(NULLS)
     with pytest.raises(DataError, match=r"takes at least 32\.0 GiB"):
         files.read(tmp_path / "x.arrows")
     assert files.read(tmp_path / "x.arrows", 2)[0].num_rows == 2
-
-
-def test_a_scale_that_no_decimal_has_is_refused() -> None:
-    """pyarrow casts it for minutes."""
-    kind = pa.decimal256(50, -16_777_214)
-    values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(b"\1" + bytes(31))])
-    for content in (values, pa.DictionaryArray.from_arrays(pa.array([0]), values)):
-        with pytest.raises(DataError, match=r"column a .* has a scale that no decimal has"):
-            derive(undamaged(pa.table({"a": content})), "x")
-
-
-def test_a_page_with_another_checksum_is_refused(tmp_path: Path) -> None:
-    good = parquet(TEXTS, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=False)
-    (tmp_path / "x.parquet").write_bytes(good)
-    assert files.read(tmp_path / "x.parquet")[0] == TEXTS
-    (tmp_path / "x.parquet").write_bytes(good.replace("grüße".encode(), "grüne.".encode()[:7]))
-    with pytest.raises(DataError, match=r"CRC|checksum"):
-        files.read(tmp_path / "x.parquet")
-
-
-def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", str(tmp_path / "x.csv"))
-
-    (tmp_path / "x.csv").write_bytes(b"a\n1\n")
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match=r"x\.csv cannot be read: .*Permission denied: 'x\.csv'"):
-        files.read(tmp_path / "x.csv")
-
-
-def test_a_text_that_unpacks_to_more_than_there_is_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a\n" + b"1\n" * 1_000_000))
     monkeypatch.setattr(files, "READ_BYTES", 1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
     with pytest.raises(DataError, match="takes at least"):
         files.read(tmp_path / "x.csv.gz")
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(DataError, match=r"x\.csv cannot be read: .*: 'x\.csv'"):
+        files.read(tmp_path / "x.csv")
+
+
+def test_a_scale_that_no_decimal_has_is_refused() -> None:
+    """pyarrow casts it for minutes."""
+    values = pa.Array.from_buffers(pa.decimal256(50, -16_777_214), 1, [None, pa.py_buffer(b"\1" + bytes(31))])
+    for content in (values, pa.DictionaryArray.from_arrays(pa.array([0]), values)):
+        with pytest.raises(DataError, match=r"column a .* has a scale that no decimal has"):
+            derive(undamaged(pa.table({"a": content})), "x")
 
 
 VIEW_OF_NULL = """
@@ -280,170 +241,15 @@ for kind in (pa.string_view(), pa.binary_view()):
 """
 
 
-def test_what_stands_in_the_place_of_null_is_not_followed() -> None:
+def test_a_view_in_the_place_of_null_is_not_followed() -> None:
     """pyarrow 26 finds nothing wrong with it, and the process died in casting it, as it does in Polars."""
     done = subprocess.run([sys.executable, "-c", VIEW_OF_NULL], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-# Programs
-
-ANSWER = """
-import os, sys, time
-for line in sys.stdin.buffer:
-    {deed}
-"""
-FINE = {"queries": 1, "rows": 1, "all_rows": 1, "seconds": 0.5, "cpu_seconds": 0, "unserved": 0, "latencies_ns": [1]}
-
-
-def saying(answer: bytes) -> str:
-    return f"os.write(1, {answer!r})"
-
-
-def asked(deed: str, times: int = 1, **request: Any) -> dict[str, Any]:
-    with started([sys.executable, "-c", ANSWER.format(deed=deed)]) as program:
-        for _ in range(times - 1):
-            program.ask(request, MEASURED)
-            time.sleep(0.2)
-        return program.ask(request, MEASURED)
-
-
-def line(**other: Any) -> bytes:
-    return json.dumps(FINE | other).encode() + b"\n"
-
-
-def test_an_answer_may_come_in_pieces() -> None:
-    good = line()
-    deed = f"os.write(1, {good[:9]!r}); time.sleep(.2); os.write(1, {good[9:]!r})"
-    assert asked(deed, times=2) == FINE
-    large = f"sys.stdout.write({line().decode()!r}.replace('[1]', str([1] * 100_000))); sys.stdout.flush()"
-    assert len(asked(large)["latencies_ns"]) == 100_000
-
-
-@pytest.mark.parametrize(
-    ("deed", "said"),
-    [
-        (saying(b"hello\n"), "no JSON object: 'hello'"),
-        (saying(b"\n"), "no JSON object: ''"),
-        (saying(b"\xff\xfe\x00{}\n"), "no JSON object"),
-        (saying(b"[1, 2]\n"), "no JSON object"),
-        (saying(b"null\n"), "no JSON object"),
-        (saying(b"[" * 100_000 + b"\n"), "no JSON object"),
-        (saying(b"1" * 10_000 + b"\n"), "no JSON object"),
-        (saying(line(seconds=float("nan"))), "no JSON object"),
-        (saying(line().replace(b"0.5", b"1e999")), "no seconds that is float, but inf"),
-        (saying(b"{}\n"), "no queries that is int, but None"),
-        (saying(line(queries=-1)), "no queries that is int, but -1"),
-        (saying(line(queries=True)), "no queries that is int, but True"),
-        (saying(line(rows="1")), "no rows that is int, but '1'"),
-        (saying(line(rows=10**30)), "no rows that is int"),
-        (saying(line(latencies_ns=None)), "no latencies_ns that is list, but None"),
-        (saying(b'{"error": ["a", 1]}\n'), r"\['a', 1\]"),
-        (saying(line() + line()), "it said more than was asked: '{"),
-        (saying(line() + b"and"), "it said more than was asked: 'and'"),
-        (saying(line()[:20]) + "; os._exit(3)", "the program ended without a word"),
-        (saying(line()[:20]) + "; sys.exit('no more')", "no more"),
-        ("sys.stdout.close(); os.close(1); time.sleep(60)", "the program ended without a word"),
-        ("os.write(2, b'\\xff' * 1000000 + b'\\nthe end'); os._exit(1)", "^the end$"),
-        ("os.abort()", "without a word"),
-    ],
-)  # fmt: skip
-def test_an_answer_that_is_none_is_a_programs_error(deed: str, said: str) -> None:
-    with pytest.raises(ProgramError, match=said):
-        asked(deed)
-
-
-@pytest.mark.parametrize(
-    "deed",
-    ["time.sleep(3600)", saying(line()[:20]) + "; time.sleep(3600)", "os.fork(); time.sleep(5)"],
-    ids=["nothing", "half a line", "a child that holds the pipe"],
-)
-def test_half_a_line_or_none_is_waited_for_no_longer_than_that(deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
-    start = time.monotonic()
-    with pytest.raises(ProgramError, match="no answer within 1 s"):
-        asked(deed)
-    assert time.monotonic() - start < 20
-
-
-def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "MOST_ANSWER_BYTES", 1_000_000)
-    with pytest.raises(ProgramError, match="more than 1,000,000 bytes"):
-        asked("\n    while True: os.write(1, b'x' * 65536)")
-
-
-def test_what_was_said_before_it_was_asked_answers_nothing() -> None:
-    late = f"{saying(line())}; time.sleep(.05); {saying(line(rows=2))}"
-    with pytest.raises(ProgramError, match="before it was asked"):
-        asked(late, times=2)
-
-
-def test_a_program_that_reads_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 1)
-    with (
-        started([sys.executable, "-c", "import time; time.sleep(60)"]) as program,
-        pytest.raises(ProgramError, match="no answer within 1 s"),
-    ):
-        program.ask({"text": "x" * 1_000_000})
-
-
-def test_a_program_that_is_gone_or_was_never_there() -> None:
-    with started([sys.executable, "-c", "raise SystemExit('gone')"]) as program:
-        time.sleep(1)
-        for _ in range(2):  # and closing it is no error
-            with pytest.raises(ProgramError, match="gone"):
-                program.ask({})
-    with pytest.raises(ProgramError, match="not-there cannot be started: No such file"), started(["/not-there"]):
-        pass
-
-
-def test_any_bytes_are_an_answer_or_a_programs_error() -> None:
-    for seed in range(3000):
-        data = damaged(line(latencies_ns=[1, 2]), random.Random(seed))
-        try:
-            assert set(catalog.parsed(data, MEASURED)) >= set(MEASURED)
-        except (ProgramError, UnavailableError) as error:
-            assert str(error)
-
-
-def test_more_queries_than_can_be_kept_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"RATE=1000000000000\.0: in 1 seconds"):
-        Load(1, 1, 0, 1e12)
-
-
-LINES = (b"\n", b"x\n", b"null\n", b"[]\n", b"1\n", b"{}\n", b'{"do": 1}\n', b'{"do": "measure"}\n', b"\xff\n",
-         b'{"do": "check", "dsn": 1, "shape": []}\n',
-         b'{"do": "check", "dsn": "x", "shape": {"kind": "other"}}\n')  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["asyncpg", "psycopg", *(pytest.param(built, marks=pytest.mark.slow) for built in ("go_pgx", "go_pq", "node_pg"))],
-)
-def test_a_program_answers_each_line_whatever_is_on_it(
-    name: str, settings: Settings, request: pytest.FixtureRequest
-) -> None:
-    contender = next(one for one in catalog.POSTGRES if one.name == name)
-    if contender.language == "Go":
-        request.getfixturevalue("go_drivers")
-    try:
-        command = contender.command(settings)
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    chance = random.Random(1)
-    good = json.dumps({"do": "check", "dsn": "postgresql://127.0.0.1:1/x", "shape": {"kind": "fetch", "sql": "SELECT 1",
-                       "arguments": [], "table": None, "columns": [], "row": [], "count": 0}}).encode()  # fmt: skip
-    lines = [*LINES, *(damaged(good, chance).replace(b"\n", b"").replace(b"\r", b"") + b"\n" for _ in range(30))]
-    done = subprocess.run(command, cwd=PROJECT, input=b"".join(lines), capture_output=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr[-1000:]
-    answers = [json.loads(answer) for answer in done.stdout.splitlines()]
-    assert len(answers) == len(lines)
-    assert all(set(answer) == {"error"} and isinstance(answer["error"], str) for answer in answers)
-
-
 def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
-    for seed in range(300):
+    for seed in range(100):
         path.write_bytes(damaged(good, random.Random(seed)))
         assert runner.difference(path, TEXTS, "snappy")
     path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
