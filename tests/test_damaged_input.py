@@ -206,8 +206,12 @@ def test_what_there_is_no_memory_for_is_refused(tmp_path: Path, monkeypatch: pyt
         files.read(tmp_path / "x.csv.gz")
 
 
-def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").mkdir()
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "x.csv"))
+
+    (tmp_path / "x.csv").write_bytes(b"a\n1\n")
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError, match=r"x\.csv cannot be read: .*: 'x\.csv'"):
         files.read(tmp_path / "x.csv")
 

@@ -1,4 +1,4 @@
-"""What no linter knows of workflows, forms and scripts; actionlint, zizmor and check-jsonschema are pre-commit hooks."""
+"""What no linter knows of workflows and scripts; actionlint, zizmor and check-jsonschema are pre-commit hooks."""
 
 from __future__ import annotations
 
