@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from framehaul.studies.ablations import study as ablations
 from framehaul.studies.ablations.study import ABLATIONS, WAYS, Ablation, Steps
-from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from tests.bench.test_store import passes, result
-from tests.conftest import REFERENCE
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")
@@ -45,16 +42,6 @@ def test_an_ablation_is_claimed_only_outside_its_interval(tmp_path: Path) -> Non
     assert f"{ablation.change} (2.00x)" in ablations.first_to_change(found)
 
 
-def test_an_ablation_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
-    ablation = next(
-        ablation for ablation in ABLATIONS if (ablation.database, ablation.direction) == ("clickhouse", "read")
-    )
-    frame = passes(
-        result(ablation.base), result(ablation.changed, seconds=None, status="failed", reason="x"), directory=tmp_path
-    )
-    assert ablations.ratios(frame).is_empty()
-
-
 @pytest.mark.parametrize(("where", "way"), WAYS.items(), ids=map(" ".join, WAYS))
 def test_a_way_goes_from_a_published_technique_past_it(where: tuple[str, str, str], way: Steps) -> None:
     database, direction, _ = where
@@ -82,23 +69,3 @@ def test_steps_are_multiplied_and_one_that_failed_hands_its_change_on(tmp_path: 
     assert found["change"].to_list()[2] == f"{changes[third]}, {changes[fourth]}"
     assert "6.00x" in str(ablations.steps_table(found))
     assert len(ablations.waterfall(found).axes) == 1
-
-
-def test_a_pair_that_is_an_ablation_and_a_step_has_one_verdict() -> None:
-    measured = read_all(REFERENCE)
-    of_steps = ablations.steps(measured).rows(named=True)
-    steps = {(now["technique"], before["technique"]): now for before, now in pairwise(of_steps) if now["ratio"]}
-    both = [
-        (row, steps[pair])
-        for row in ablations.ratios(measured).rows(named=True)
-        if (pair := (row["changed"], row["base"])) in steps
-    ]
-    assert len(both) >= 5
-    assert all(ablation[name] == step[name] for ablation, step in both for name in ("ratio", "reading"))
-
-
-def test_no_way_is_shown_where_nothing_of_it_was_measured(tmp_path: Path) -> None:
-    found = ablations.steps(passes(result("pandas_httpx_csv"), directory=tmp_path))
-    assert found.is_empty()
-    ablations.steps_table(found)
-    ablations.waterfall(found)

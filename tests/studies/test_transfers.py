@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from framehaul.bench import store
@@ -96,15 +95,6 @@ def test_what_columns_cost_is_a_table_of_all_directions(tmp_path: Path) -> None:
     (tmp_path / columns.RESULTS.format("postgres", "read")).unlink()
     with pytest.raises(ResultsError, match=r"postgres_read_columns\.csv has no passes: .*NOTEBOOKS=postgres_read"):
         columns.columns_table(tmp_path)
-
-
-def test_a_read_that_is_wrong_has_no_ratio() -> None:
-    row = {"technique": "one", "label": "One", "pass": 1, "seconds": 1.0, "rows_per_s": 5.0, "status": "ok"}
-    rows = [row | {"added": added} for added in columns.ADDED]
-    rows[4] |= {"status": "failed", "rows_per_s": None}
-    found = columns.Costs(pl.DataFrame(rows), "one", 5, "read")
-    assert "is not known" in found.reading().data
-    assert "a list of integers more" not in [line[0] for line in found.table().cells()]
 
 
 def test_another_table_is_another_run(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
