@@ -1,4 +1,4 @@
-"""Damaged files of somebody's own, and programs that answer with anything: a clear error, whatever the bytes are."""
+"""Damaged files of a user's own: a clear error, whatever the bytes are."""
 
 from __future__ import annotations
 
@@ -32,32 +32,36 @@ from framehaul.studies.own_data.derive import derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.loading import undamaged, unwrapped
 
-# Files
-
 ROWS = 40
 MORE_BYTES = 4 << 30
-"""What the process that reads damaged files may map: a number in one that is allocated shows as an error."""
-"""Of each kind; tens of thousands were tried once."""
+"""What the process that reads damaged files may map: an allocation of a damaged size shows as an error."""
 NUMBERS = (b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x01",
            bytes(8), b"\xfe\xff\xff\xff\x0f", struct.pack("<q", 2**40), struct.pack("<q", -2))  # fmt: skip
 """As counts, sizes and offsets are written: of fixed width, and as varints."""
 
 
 def many_types() -> pa.Table:
-    texts = pa.array([None if at % 7 == 0 else f"Grüße {at} 日本" + "x" * at for at in range(ROWS)])
     days = pa.array([dt.date(2020, 1, 1) + dt.timedelta(at) for at in range(ROWS)])
+    texts = pa.array([None if at % 7 == 0 else f"Grüße {at} 日本" + "x" * at for at in range(ROWS)])
     return pa.table(
         {
             "number": pa.array([None if at % 3 else at for at in range(ROWS)], pa.int32()),
             "text": texts,
-            "float": pa.array([at / 3 for at in range(ROWS)]),
-            "day": days,
             "moment": days.cast(pa.timestamp("us")).cast(pa.timestamp("us", "Europe/Berlin")),
             "decimal": pa.array(range(ROWS)).cast(pa.decimal128(21, 2)),
             "category": pa.array(["new", None, "größe", "new"] * (ROWS // 4)).dictionary_encode(),
             "list": pa.array([[at, None] if at % 3 else None for at in range(ROWS)], pa.list_(pa.int8())),
         }
     )
+
+
+def with_views() -> pa.Table:
+    table = many_types()
+    views = {
+        "view": table["text"].cast(pa.string_view()),
+        "bytes": table["text"].cast(pa.binary()).cast(pa.binary_view()),
+    }
+    return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **views})
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
@@ -77,37 +81,18 @@ def csv_text() -> bytes:
     return b"id,text,day\n" + b"".join(b'%d,"a ""%d"" \xc3\xbc",2020-01-02\n' % (at, at) for at in range(ROWS))
 
 
-def views() -> pa.Table:
-    texts = many_types()["text"]
-    of = pa.array(["a", "größer: über zwölf Bytes"], pa.string_view())
-    enum = pa.DictionaryArray.from_arrays([None if at % 7 == 0 else at % 2 for at in range(ROWS)], of, ordered=True)
-    return pa.table(
-        {"text": texts.cast(pa.string_view()), "bytes": texts.cast(pa.binary()).cast(pa.binary_view()), "enum": enum}
-    )
-
-
 def json_lines() -> bytes:
-    return b"".join(
-        b'{"id": %d, "text": "\xc3\xbc \\u00fc \\"", "real": -1.5e3, "of": {"a": [1, null]}, "all": [%d, 2]}\n'
-        % (at, at)
-        for at in range(ROWS)
-    )
+    line = b'{"id": %d, "text": "\xc3\xbc \\u00fc \\"", "real": -1.5e3, "of": {"a": [1, null]}}\n'
+    return b"".join(line % at for at in range(ROWS))
 
 
 KINDS: dict[str, Callable[[], bytes]] = {
     "snappy.parquet": lambda: parquet(many_types(), compression="snappy"),
-    "zstd.parquet": lambda: parquet(many_types(), compression="zstd", data_page_version="2.0"),
-    "plain.parquet": lambda: parquet(many_types(), compression="none", use_dictionary=False),
-    "file.arrow": lambda: ipc(many_types(), pa.ipc.new_file),
-    "lz4.feather": lambda: ipc(many_types(), pa.ipc.new_file, "lz4"),
-    "stream.arrows": lambda: ipc(many_types()),
-    "views.arrow": lambda: ipc(views(), pa.ipc.new_file),
-    "views.arrows": lambda: ipc(views()),
+    "plain.parquet": lambda: parquet(many_types(), compression="none", use_dictionary=False, data_page_version="2.0"),
+    "file.arrow": lambda: ipc(with_views(), pa.ipc.new_file),
+    "lz4.arrows": lambda: ipc(many_types(), compression="lz4"),
     "text.csv": csv_text,
-    "text.csv.gz": lambda: gzip.compress(csv_text(), mtime=0),
-    "lines.jsonl": json_lines,
     "lines.jsonl.gz": lambda: gzip.compress(json_lines(), mtime=0),
-    "text.csv.zst": lambda: pa.Codec("zstd").compress(csv_text(), asbytes=True),
 }
 
 
@@ -137,7 +122,7 @@ def damaged(good: bytes, chance: random.Random) -> bytes:
 
 
 def outcome(path: Path, rows: int) -> str:
-    """What reading a file comes to; the values of a table that is given must be such that Polars takes them."""
+    """Whether a file was read or refused; what was read must be such that Polars takes it."""
     try:
         content, _ = files.read(path, rows)
     except DataError as error:
@@ -149,7 +134,7 @@ def outcome(path: Path, rows: int) -> str:
 
 
 def read_damaged(directory: str, count: int) -> None:
-    """In a process of its own, which may crash: read damaged files and print what came of them."""
+    """In a process of its own, which may crash: read damaged files and print how many were read or refused."""
     limit = psutil.Process().memory_info().vms + MORE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     counts: collections.Counter[str] = collections.Counter()
@@ -163,10 +148,10 @@ def read_damaged(directory: str, count: int) -> None:
     print(json.dumps(counts))
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_damaged_file_is_read_or_refused(count: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.test_damaged_input", str(tmp_path), str(count)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, ((tmp_path / "last").read_text(), done.returncode, done.stderr[-2000:])
     counts = json.loads(done.stdout)
     assert set(counts) == {"read", "refused"}
@@ -180,17 +165,17 @@ def no_text(data: bytes, text: str) -> bytes:
 
 
 TEXTS = pa.table({"first": ["a", "b"], "größe": pa.array(["a", "grüße"])})
-NULLS = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
-"""As many rows as there is no memory for, and no bytes."""
+CHECKED = parquet(TEXTS, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=False)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
         ("x.parquet", no_text(parquet(TEXTS, compression="none"), "grüße"), "column größe: .*Invalid UTF8"),
         ("x.arrow", no_text(ipc(TEXTS, pa.ipc.new_file), "grüße"), "column größe: .*Invalid UTF8"),
-        ("x.arrows", no_text(ipc(TEXTS), "grüße"), "column größe: .*Invalid UTF8"),
         ("x.parquet", no_text(parquet(TEXTS, compression="none", store_schema=False), "größe"), "x.parquet cannot be"),
+        ("x.parquet", CHECKED.replace("grüße".encode(), "grüne.".encode()[:7]), "CRC|checksum"),
         ("x.arrows", no_text(ipc(TEXTS), "größe"), "x.arrows cannot be read: 'utf-8' codec"),
         ("x.csv", b"a,\xff\n1,2\n", "x.csv cannot be read: 'utf-8' codec"),
         ("x.csv", b"a,b\n1,\xff\n", "x.csv cannot be read|column b"),
@@ -199,41 +184,28 @@ NULLS = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
         ("x.arrows", ipc(TEXTS).replace(b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff\xff\x7f"), "cannot be read"),
         ("x.csv", b",".join(b"c%d" % at for at in range(20_000)) + b"\n" + b"," * 19_999 + b"\n", "20,000 columns"),
         ("x.csv.gz", gzip.compress(csv_text())[:-9], "x.csv.gz cannot be read"),
-        ("x.csv.gz", gzip.compress(csv_text())[:-8] + bytes(8), "x.csv.gz cannot be read"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("rows", [0, 2])
 def test_what_was_once_another_error_is_refused(name: str, data: bytes, said: str, rows: int, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=said):
         files.read(tmp_path / name, rows)
 
 
-def test_more_rows_than_there_is_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_memory_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of nulls takes no bytes of a file, and text unpacks to more than the file has."""
+    nulls = pa.table({"nulls": pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])})
+    with pa.ipc.new_stream(tmp_path / "x.arrows", nulls.schema) as writer:
+        writer.write_table(nulls)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a\n" + b"1\n" * 1_000_000))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**36))
-    with pa.ipc.new_stream(tmp_path / "x.arrows", NULLS.schema) as writer:
-        writer.write_table(NULLS)
     with pytest.raises(DataError, match=r"takes at least 32\.0 GiB"):
         files.read(tmp_path / "x.arrows")
     assert files.read(tmp_path / "x.arrows", 2)[0].num_rows == 2
-
-
-def test_a_scale_that_no_decimal_has_is_refused() -> None:
-    """pyarrow casts it for minutes."""
-    kind = pa.decimal256(50, -16_777_214)
-    values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(b"\1" + bytes(31))])
-    for content in (values, pa.DictionaryArray.from_arrays(pa.array([0]), values)):
-        with pytest.raises(DataError, match=r"column a .* has a scale that no decimal has"):
-            derive(undamaged(pa.table({"a": content})), "x")
-
-
-def test_a_page_with_another_checksum_is_refused(tmp_path: Path) -> None:
-    good = parquet(TEXTS, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=False)
-    (tmp_path / "x.parquet").write_bytes(good)
-    assert files.read(tmp_path / "x.parquet")[0] == TEXTS
-    (tmp_path / "x.parquet").write_bytes(good.replace("grüße".encode(), "grüne.".encode()[:7]))
-    with pytest.raises(DataError, match=r"CRC|checksum"):
-        files.read(tmp_path / "x.parquet")
+    monkeypatch.setattr(files, "READ_BYTES", 1000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
+    with pytest.raises(DataError, match="takes at least"):
+        files.read(tmp_path / "x.csv.gz")
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,18 +214,16 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: py
 
     (tmp_path / "x.csv").write_bytes(b"a\n1\n")
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match=r"x\.csv cannot be read: .*Permission denied: 'x\.csv'"):
+    with pytest.raises(DataError, match=r"x\.csv cannot be read: .*: 'x\.csv'"):
         files.read(tmp_path / "x.csv")
 
 
-def test_a_text_that_unpacks_to_more_than_there_is_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a\n" + b"1\n" * 1_000_000))
-    monkeypatch.setattr(files, "READ_BYTES", 1000)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
-    with pytest.raises(DataError, match="takes at least"):
-        files.read(tmp_path / "x.csv.gz")
+def test_a_scale_that_no_decimal_has_is_refused() -> None:
+    """pyarrow casts it for minutes."""
+    values = pa.Array.from_buffers(pa.decimal256(50, -16_777_214), 1, [None, pa.py_buffer(b"\1" + bytes(31))])
+    for content in (values, pa.DictionaryArray.from_arrays(pa.array([0]), values)):
+        with pytest.raises(DataError, match=r"column a .* has a scale that no decimal has"):
+            derive(undamaged(pa.table({"a": content})), "x")
 
 
 VIEW_OF_NULL = """
@@ -277,10 +247,19 @@ for kind in (pa.string_view(), pa.binary_view()):
 """
 
 
-def test_what_stands_in_the_place_of_null_is_not_followed() -> None:
+def test_a_view_in_the_place_of_null_is_not_followed() -> None:
     """pyarrow 26 finds nothing wrong with it, and the process died in casting it, as it does in Polars."""
     done = subprocess.run([sys.executable, "-c", VIEW_OF_NULL], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
+    path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
+    for seed in range(100):
+        path.write_bytes(damaged(good, random.Random(seed)))
+        assert runner.difference(path, TEXTS, "snappy")
+    path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
+    assert "cannot be read" in (runner.difference(path, TEXTS, "uncompressed")[0] or "")
 
 
 # Programs
@@ -344,11 +323,6 @@ def test_a_program_that_does_not_end_is_waited_for_no_longer_than_that(deed: str
         asked(deed, seconds=1)
 
 
-def test_a_program_that_was_never_there() -> None:
-    with pytest.raises(ProgramError, match="not-there cannot be started: No such file"):
-        answer_of(["/not-there"], {}, ANSWER)
-
-
 def test_any_bytes_are_an_answer_or_a_programs_error() -> None:
     for seed in range(3000):
         data = damaged(line(latencies_ns=[1, 2]), random.Random(seed))
@@ -356,15 +330,6 @@ def test_any_bytes_are_an_answer_or_a_programs_error() -> None:
             assert set(parsed(data, ANSWER)) >= set(ANSWER)
         except ProgramError as error:
             assert str(error)
-
-
-def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
-    path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
-    for seed in range(300):
-        path.write_bytes(damaged(good, random.Random(seed)))
-        assert runner.difference(path, TEXTS, "snappy")
-    path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
-    assert "cannot be read" in (runner.difference(path, TEXTS, "uncompressed")[0] or "")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from framehaul.settings import PROJECT
-from framehaul.studies.registry import studies
 from tests.installed import modules_beside, project
 
 TECHNIQUES = "from framehaul.techniques import techniques; assert techniques()"
@@ -47,11 +46,6 @@ def test_a_technique_needs_the_core_alone_and_a_worker_its_extra(code: str, extr
 def test_what_is_beside_the_core_is_found(code: str) -> None:
     done = imported(code)
     assert "ModuleNotFoundError" in done.stderr
-
-
-def test_an_extra_is_for_one_study_and_has_its_name() -> None:
-    shared = {"servers", "notebooks", "drivers"}
-    assert project()["optional-dependencies"].keys() - shared <= {study.name.replace("_", "-") for study in studies()}
 
 
 @pytest.mark.slow

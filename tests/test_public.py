@@ -1,4 +1,4 @@
-"""What a public repository has: scripts that workflows call, and metadata. The pre-commit hooks check the rest."""
+"""What no linter knows of workflows and scripts; actionlint, zizmor and check-jsonschema are pre-commit hooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ import yaml
 
 from framehaul.settings import PROJECT
 
-GITHUB = PROJECT / ".github"
+GITHUB, CI = PROJECT / ".github", PROJECT / ".ci"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-FORMS = sorted(path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
-SCRIPTS = (PROJECT / ".ci" / "run", PROJECT / ".ci" / "smoke")
+CALLERS = [*WORKFLOWS, CI / "run", CI / "smoke"]
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -29,21 +27,12 @@ def content(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def steps(workflow: Path) -> Iterator[dict[str, Any]]:
-    for job in content(workflow)["jobs"].values():
-        yield from job["steps"]
-
-
-def named(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
-
-
 def test_ci_is_the_script_that_anybody_runs() -> None:
-    commands = [step["run"] for step in steps(GITHUB / "workflows" / "ci.yml") if "run" in step]
-    assert commands == [".ci/run"]
+    jobs = content(GITHUB / "workflows" / "ci.yml")["jobs"].values()
+    assert [step["run"] for job in jobs for step in job["steps"] if "run" in step] == [".ci/run"]
 
 
-@named([*WORKFLOWS, *SCRIPTS])
+@pytest.mark.parametrize("path", CALLERS, ids=lambda path: path.stem)
 def test_targets_and_scripts_that_are_called_exist(path: Path) -> None:
     targets = set(re.findall(r"(?m)^([a-z-]+):", (PROJECT / "Makefile").read_text()))
     text = re.sub(r"(?m)^\s*#.*$", "", path.read_text())
@@ -52,93 +41,66 @@ def test_targets_and_scripts_that_are_called_exist(path: Path) -> None:
         assert (PROJECT / script).exists()
 
 
-def test_every_way_of_the_weekly_run_is_one_that_the_script_knows() -> None:
-    known = set(re.findall(r"(?m)^(\w+)\)$", (PROJECT / ".ci" / "smoke").read_text()))
+def test_the_weekly_run_takes_each_way_that_the_script_knows() -> None:
+    known = set(re.findall(r"(?m)^(\w+)\)$", (CI / "smoke").read_text()))
     matrix = content(GITHUB / "workflows" / "weekly.yml")["jobs"]["smoke"]["strategy"]["matrix"]["include"]
     assert {one["way"] for one in matrix} == known
-
-
-@pytest.mark.parametrize("way", [[], ["else"]])
-def test_the_smoke_script_says_its_ways(way: list[str]) -> None:
-    done = subprocess.run([PROJECT / ".ci" / "smoke", *way], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert ".ci/smoke newest" in done.stderr
+    done = subprocess.run([CI / "smoke", "else"], capture_output=True, text=True, check=False)
+    assert (done.returncode, ".ci/smoke newest" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("way", "called"),
     [
-        ("locked", ["make all PRESET=smoke OUT=runs/locked"]),
-        (
-            "newest",
-            ["make setup", "uv lock --upgrade --python .venv/bin/python", "make all PRESET=smoke OUT=runs/newest"],
-        ),
-        (
-            "conda",
-            [
-                "conda env create --file environment.yml",
-                "conda run --no-capture-output --name framehaul make all PRESET=smoke OUT=runs/conda",
-            ],
-        ),
+        ("locked", "make all PRESET=smoke OUT=runs/locked"),
+        ("newest", "uv lock --upgrade --python .venv/bin/python\nmake all PRESET=smoke OUT=runs/newest"),
+        ("conda", "conda run --no-capture-output --name framehaul make all PRESET=smoke OUT=runs/conda"),
     ],
 )
-def test_the_smoke_script_calls(way: str, called: list[str], tmp_path: Path) -> None:
-    shutil.copytree(PROJECT / ".ci", tmp_path / ".ci")
-    programs = tmp_path / "bin"
-    programs.mkdir()
+def test_the_smoke_script_calls_make_and_fails_as_it_does(way: str, called: str, tmp_path: Path) -> None:
+    shutil.copytree(CI, tmp_path / ".ci")
     for name in ("make", "uv", "conda"):
-        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/called\n')
-        (programs / name).chmod(0o755)
-    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    subprocess.run([tmp_path / ".ci" / "smoke", way], env=environment, check=True)
-    assert (tmp_path / "called").read_text().splitlines() == called
-
-
-def test_the_citation_is_of_this_project() -> None:
-    citation = content(PROJECT / "CITATION.cff")
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    assert citation["title"] == project["name"]
-    assert citation["license"] == project["license"]
-    assert (PROJECT / "LICENSE").read_text().startswith(f"{citation['license']} License")
+        log = f'echo "{name} $*" >> {tmp_path}/called\ncase "$*" in *PRESET=smoke*) exit $STATUS;; esac\n'
+        (tmp_path / name).write_text(f"#!/bin/sh\n{log}")
+        (tmp_path / name).chmod(0o755)
+    for status in (0, 2):
+        environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STATUS": str(status)}
+        assert subprocess.run([tmp_path / ".ci" / "smoke", way], env=environment, check=False).returncode == status
+    assert (tmp_path / "called").read_text().endswith(f"{called}\n")
 
 
 def test_the_version_is_in_one_place_and_the_changelog_begins_with_it() -> None:
-    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     headings = [line for line in (PROJECT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
-    assert next(one for one in headings[:2] if one != "## Unreleased") == f"## {version}"
+    assert next(one for one in headings[:2] if one != "## Unreleased") == f"## {project['version']}"
     assert "## Unreleased" not in headings[1:]
-    assert "version" not in content(PROJECT / "CITATION.cff")
+    citation = content(PROJECT / "CITATION.cff")
+    assert "version" not in citation
+    assert citation["license"] == project["license"]
 
 
 def test_the_report_of_a_run_tells_failures_from_those_expected(tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    results.mkdir()
-    rows = ["route,warehouse,status,reason", "adbc,duckdb,ok,", "csv_gzip,bigquery,failed,not `unpacked`"]
-    (results / "warehouse.csv").write_text("\n".join(rows) + "\n")
+    def report(*more: str) -> tuple[int, str]:
+        command = [sys.executable, str(CI / "report.py"), str(tmp_path), *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
 
-    def report(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(PROJECT / ".ci" / "report.py"), str(tmp_path), *more]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    done = report()
-    assert done.returncode == 1
-    assert "| warehouse.csv | 1 | 0 | 1 |" in done.stdout
-    assert "- 1 x `warehouse.csv`: `not 'unpacked'`" in done.stdout
-    expected = ("--expected", "warehouse.csv route=csv_gzip warehouse=bigquery")
-    assert report(*expected).returncode == 0
-    stopped = tmp_path / "reports" / "failed"
-    stopped.mkdir(parents=True)
-    (stopped / "12_warehouse.ipynb").write_text("{}")
-    done = report(*expected)
-    assert done.returncode == 1
-    assert "- `12_warehouse` stopped before its end" in done.stdout
-
-
-def test_the_report_of_a_run_without_results_says_so(tmp_path: Path) -> None:
     (tmp_path / "upgraded.txt").write_text("Resolved 221 packages in 2s\nUpdated numpy v1 -> v2\n")
-    done = subprocess.run(
-        [sys.executable, PROJECT / ".ci" / "report.py", tmp_path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "No results." in done.stdout
-    assert "```text\nUpdated numpy v1 -> v2\n```" in done.stdout
+    status, said = report()
+    assert status == 1
+    assert "No results." in said
+    assert "```text\nUpdated numpy v1 -> v2\n```" in said
+    (tmp_path / "results").mkdir()
+    rows = ["route,warehouse,status,reason", "adbc,duckdb,ok,", "csv_gzip,bigquery,failed,not `unpacked`"]
+    (tmp_path / "results" / "warehouse.csv").write_text("\n".join(rows) + "\n")
+    status, said = report()
+    assert status == 1
+    assert "| warehouse.csv | 1 | 0 | 1 |" in said
+    assert "- 1 x `warehouse.csv`: `not 'unpacked'`" in said
+    expected = ("--expected", "warehouse.csv route=csv_gzip warehouse=bigquery")
+    assert report(*expected)[0] == 0
+    (tmp_path / "reports" / "failed").mkdir(parents=True)
+    (tmp_path / "reports" / "failed" / "12_warehouse.ipynb").write_text("{}")
+    status, said = report(*expected)
+    assert status == 1
+    assert "- `12_warehouse` stopped before its end" in said

@@ -39,7 +39,3 @@ def test_a_reproduction_stands_alone_is_short_and_listed(script: Path) -> None:
     assert "from framehaul" not in text
     assert len(text.splitlines()) <= MOST_LINES
     assert f"({script.name})" in (script.parent / "README.md").read_text()
-
-
-def test_there_are_reproductions() -> None:
-    assert SCRIPTS

@@ -33,24 +33,18 @@ def counts_threads(requests: Connection) -> None:
     requests.send((os.getpid(), threading.active_count()))
 
 
-def test_a_child_answers_until_nobody_asks_any_more() -> None:
+def test_a_child_answers_until_nobody_asks_and_says_what_it_raised_for_every_request_that_is_left() -> None:
     with child(context(), "one", doubles) as one:
         assert [one.ask(number) for number in (1, 2)] == [2, 4]
     assert one._process.exitcode == 0
-
-
-def test_what_a_child_raises_is_told_for_every_request_that_is_left() -> None:
-    with child(context(), "one", doubles) as one:
-        for request in (None, 3):
-            with pytest.raises(ChildError, match=r"^TypeError: unsupported operand"):
-                one.ask(request)
-
-
-def test_one_that_is_killed_is_named() -> None:
-    with child(context(), "a move", kills_itself) as one:
-        for _ in range(2):
-            with pytest.raises(ChildError, match=r"^the process of a move ended with -9$"):
-                one.ask(1)
+    for how, said in (
+        (doubles, r"^TypeError: unsupported operand"),
+        (kills_itself, "^the process of one ended with -9$"),
+    ):
+        with child(context(), "one", how) as one:
+            for request in (None, 3):
+                with pytest.raises(ChildError, match=said):
+                    one.ask(request)
 
 
 def test_each_is_a_process_of_its_own_without_threads_of_others() -> None:

@@ -122,21 +122,13 @@ def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:
     assert usage.peak_rss_bytes is None or usage.peak_rss_bytes > 40_000_000
 
 
-def test_memory_that_nobody_asked_for_is_not_said() -> None:
-    watch = Meter(None)
-    watch.start()
-    assert watch.stop().peak_rss_bytes is None
-    watch.start(cold=True)
-    assert watch.stop().peak_rss_bytes is None
-
-
-def test_the_meter_says_nothing_of_a_server_it_cannot_see() -> None:
+def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known() -> None:
     for servers in ((), (None,), (None, None)):
         watch = Meter(*servers)
-        watch.start()
-        usage = watch.stop()
-        assert usage.server_cpu_s is None
-        assert usage.other_cpu_s is None
+        for how in ({}, {"cold": True}):
+            watch.start(**how)
+            usage = watch.stop()
+            assert (usage.peak_rss_bytes, usage.server_cpu_s, usage.other_cpu_s) == (None, None, None)
 
 
 @pytest.mark.parametrize("burner", [ITSELF], indirect=True)
@@ -148,21 +140,15 @@ def test_a_server_that_ends_in_the_pass_is_not_known(burner: Burner) -> None:
     usage = watch.stop()
     assert usage.server_cpu_s is None
     assert usage.other_cpu_s is None
-    watch.start()
-    assert watch.stop().server_cpu_s is None
-    again = Meter(burner.process.pid)
-    again.start()
-    assert again.stop().server_cpu_s is None
-
-
-def counting(monkeypatch: pytest.MonkeyPatch, *counts: Cores | None) -> None:
-    left = iter(counts)
-    monkeypatch.setattr(meter, "cores_cpu", lambda: next(left))
+    for later in (watch, Meter(burner.process.pid)):
+        later.start()
+        assert later.stop().server_cpu_s is None
 
 
 @pytest.mark.parametrize("burner", [ITSELF], indirect=True)
 def test_others_have_what_neither_client_nor_server_had(burner: Burner, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting(monkeypatch, Cores(100.0, 1.0), Cores(100.5, 1.0))
+    counts = iter((Cores(100.0, 1.0), Cores(100.5, 1.0)))
+    monkeypatch.setattr(meter, "cores_cpu", lambda: next(counts))
     watch = Meter(burner.process.pid)
     watch.start()
     burn(0.1)

@@ -52,10 +52,13 @@ def test_who_is_slow_leaves_and_baselines_and_the_best_published_stay() -> None:
     assert set(staying) == {first.name, second.name, published.name, pandas.name, baseline.name}
 
 
-def test_a_baseline_decides_nothing_for_those_that_race() -> None:
-    baseline, (first, second, *_) = of("polars", "baseline")[0], of("polars", "beyond")
-    seconds: dict[str, list[float | None]] = {baseline.name: [0.1], first.name: [1.0], second.name: [1.1]}
-    assert set(named(seconds)) == {*seconds}
+def test_a_baseline_and_who_loads_in_bulk_decide_nothing_for_those_that_append() -> None:
+    """However fast, they are no answer for somebody who appends."""
+    baseline, (first, second, *_) = of("polars", "baseline")[0], of("polars", "published")
+    bulk = next(one for one in of("polars", "beyond") if one.contract and one.contract.kind == "bulk_load")
+    for other in (baseline, bulk):
+        seconds: dict[str, list[float | None]] = {other.name: [0.1], first.name: [1.0], second.name: [1.1]}
+        assert set(named(seconds)) == {*seconds}
     assert named({baseline.name: [0.1]}) == [baseline.name]
 
 
@@ -95,14 +98,6 @@ def test_without_a_race_everybody_moves_all_rows_twice_and_the_leaders_go_on() -
     assert (first.rows, second.rows) == (1_000_000, 1_000_000)
     assert (first.rounds, second.rounds) == (Rounds(2, 1, 7), Rounds(6, 0, 7))
     assert heats(300, Rounds(1, 0, 7), race=False) == [Heat(300, Rounds(1, 0, 7))]
-
-
-def test_who_loads_in_bulk_races_with_its_own_class() -> None:
-    """However fast, it is no answer for somebody who appends."""
-    bulk = next(one for one in of("polars", "beyond") if one.contract and one.contract.kind == "bulk_load")
-    first, second = (one for one in of("polars", "published")[:2])
-    seconds: dict[str, list[float | None]] = {bulk.name: [0.1], first.name: [1.0], second.name: [1.1]}
-    assert set(named(seconds)) == {*seconds}
 
 
 def test_who_may_take_minutes_climbs_and_others_do_not() -> None:

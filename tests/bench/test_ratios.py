@@ -48,7 +48,7 @@ def row(name: str, logs: list[float]) -> dict[str, object]:
     return {"name": name, "rounds": [{"pass": at, "speed": math.exp(log)} for at, log in enumerate(logs, 1)]}
 
 
-@pytest.mark.parametrize("rounds", (6, 7, 8, 9, 12))
+@pytest.mark.parametrize("rounds", (6, 9, 12))
 def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> None:
     random = np.random.default_rng(rounds)
     times, held = 3_000, 0
@@ -59,22 +59,19 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(rounds: int) -> No
     assert held / times == pytest.approx(0.95, abs=0.02)
 
 
-@pytest.mark.parametrize("rounds", (1, 2, 3, 5))
-def test_fewer_than_six_rounds_have_their_range_and_say_so(rounds: int) -> None:
-    values = [1.1, 1.3, 1.2, 1.5, 1.4][:rounds]
-    one = Ratio(tuple(map(math.log, values)))
-    assert (one.low, one.high) == pytest.approx((min(values), max(values)))
-    assert one.low <= one.ratio <= one.high
-    assert str(one).endswith(
-        "(one round)" if rounds == 1 else f"{min(values):.2f} to {max(values):.2f} in {rounds} rounds)"
-    )
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((1.1,), "1.10x (one round)"),
+        ((1.1, 1.3, 1.2), "1.20x (1.10 to 1.30 in 3 rounds)"),
+        ((1.1, 1.2, 1.3, 1.4, 1.5, 1.6), "1.34x (95%: 1.13 to 1.57)"),
+    ],
+)
+def test_fewer_than_six_rounds_have_their_range_and_others_an_interval(values: tuple[float, ...], said: str) -> None:
+    assert str(Ratio(tuple(map(math.log, values)))) == said
 
 
-def test_from_six_rounds_on_there_is_an_interval_and_it_says_so() -> None:
-    assert str(Ratio(tuple(map(math.log, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6))))) == "1.34x (95%: 1.13 to 1.57)"
-
-
-@pytest.mark.parametrize("rounds", [60, 100, 300])
+@pytest.mark.parametrize("rounds", [60, 300])
 def test_many_rounds_have_an_interval_too(rounds: int) -> None:
     ranks, spread = rounds * (rounds + 1) / 4, math.sqrt(rounds * (rounds + 1) * (2 * rounds + 1) / 24)
     assert beyond(rounds) == pytest.approx(ranks - 1.96 * spread, rel=0.01)
@@ -87,8 +84,8 @@ def test_what_no_round_has_of_both_sides_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("page", (page_against_one, page_of_pairs))
-@pytest.mark.parametrize("rounds", (3, 5, 9))
-@pytest.mark.parametrize("claims", (1, 5, 40))
+@pytest.mark.parametrize("rounds", (3, 9))
+@pytest.mark.parametrize("claims", (1, 40))
 def test_nineteen_pages_of_twenty_claim_nothing_where_nothing_differs(
     page: Callable[[Speeds, int], list[Ratio]], rounds: int, claims: int
 ) -> None:
@@ -120,14 +117,10 @@ def test_the_fastest_is_first_or_tied(rounds: int) -> None:
     assert there / pages > 1 - ratios.OUTSIDE
 
 
-def test_one_round_tells_nobody_apart() -> None:
-    rows = [row("fast", [9.0]), row("slow", [1.0])]
-    assert [one["name"] for one in ratios.tied(rows)] == ["slow"]
-
-
-def test_only_rounds_that_both_have_are_compared() -> None:
+def test_only_rounds_that_both_have_are_compared_and_one_tells_nobody_apart() -> None:
     one, other = row("one", [0.0, 1.0, 2.0]), row("other", [5.0])
     assert ratios.ratio_of_rows(one, other).logs == pytest.approx((-5.0,))
+    assert ratios.tied([other, one]) == [one]
 
 
 @pytest.mark.parametrize(

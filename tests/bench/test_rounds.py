@@ -15,7 +15,6 @@ from framehaul.bench.passes import Failed, Ok, Pass, Skipped, attempt, columns_o
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, in_rounds, interruptible
 from framehaul.errors import ResultsError, ServerError, UnavailableError, WrongResultError
-from framehaul.reporting.versions import versions_text
 
 TASKS = ["a", "b", "c", "d"]
 type Recorded = list[tuple[str, int, Pass[Any]]]
@@ -27,19 +26,23 @@ def run(rounds: Rounds, measure: Any = lambda task, number: task, **options: Any
     return recorded
 
 
-def test_every_task_runs_once_in_each_round_and_warm_ups_are_not_recorded() -> None:
+def test_every_task_runs_once_in_each_round_in_an_order_shuffled_anew_and_the_same_for_a_seed() -> None:
     measured: list[tuple[str, int]] = []
-    recorded = run(Rounds(passes=3, warmup=2, seed=1), lambda *what: measured.append(what))
-    assert Counter(number for _, number in measured) == dict.fromkeys((-1, 0, 1, 2, 3), 4)
-    assert [(task, number) for task, number, _ in recorded] == measured[8:]
-    assert {(task, number) for task, number, _ in recorded} == {(task, n) for task in TASKS for n in (1, 2, 3)}
-
-
-def test_the_order_is_shuffled_anew_in_each_round_and_the_same_for_a_seed() -> None:
+    recorded = run(Rounds(passes=8, warmup=2, seed=1), lambda *what: measured.append(what))
+    assert Counter(number for _, number in measured) == dict.fromkeys(range(-1, 9), 4)
+    assert [(task, number) for task, number, _ in recorded] == measured[8:]  # without the warm-up
+    assert {(task, number) for task, number, _ in recorded} == {(task, n) for task in TASKS for n in range(1, 9)}
+    assert len({tuple(task for task, number in measured if number == n) for n in range(1, 9)}) > 1
     first, again, other = (run(Rounds(8, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
-    orders = {tuple(task for task, number, _ in first if number == n) for n in range(1, 9)}
-    assert len(orders) > 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"), [((0, 0, 0), "PASSES=0"), ((1, -1, 0), "WARMUP=-1"), ((1, 0, -1), "SEED=-1")]
+)
+def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Rounds(*values)
 
 
 def test_what_cannot_run_is_skipped_once_for_all_and_what_raises_is_asked_again() -> None:
@@ -62,20 +65,13 @@ def test_what_cannot_run_is_skipped_once_for_all_and_what_raises_is_asked_again(
     assert asked == {"a": 1, "b": 3, "c": 3, "d": 3}
 
 
-def test_only_the_failures_that_are_named_are_results() -> None:
-    def measure(task: str, number: int) -> None:
-        raise ServerError("gone")
+def test_only_named_failures_are_results_and_a_reason_does_not_say_where_files_lie(tmp_path: Path) -> None:
+    def gone(*_: object) -> None:
+        raise ServerError(f"{tmp_path}/x.parquet is gone")
 
-    with pytest.raises(ServerError, match="gone"):
-        run(Rounds(1), measure, failures=(OSError,))
-    assert attempt(lambda: measure("a", 1)) == Failed("ServerError: gone")
-
-
-def test_a_reason_does_not_say_where_files_lie(tmp_path: Path) -> None:
-    def damaged() -> None:
-        raise WrongResultError(f"{tmp_path}/x.parquet is cut off")
-
-    assert attempt(damaged, tmp_path) == Failed("x.parquet is cut off")
+    with pytest.raises(ServerError, match="is gone"):
+        run(Rounds(1), gone, failures=(OSError,))
+    assert attempt(gone, tmp_path) == Failed("ServerError: x.parquet is gone")
 
 
 def test_stop_ends_between_two_tasks_and_an_error_in_the_thread_is_raised() -> None:
@@ -158,13 +154,17 @@ def test_an_interrupted_run_goes_on_where_it_ended(results: Path, capsys: pytest
     assert sorted(frame.select("task", "pass").rows()) == [(task, n) for task in TASKS for n in (1, 2)]
     assert set(frame["run_id"]) == {run_id}
     assert not [*results.glob("*.partial.*")]
+    assert store.read_metadata(results)["runs"]["99_example"]["resumed_after"] == 5
     assert len(study({"rows": 1})) == 12
 
 
-@pytest.mark.parametrize("damage", [b"", b"run_id,task\n", b"\xff\xfe", b'"'], ids=repr)
-def test_what_was_left_damaged_is_measured_anew(damage: bytes, results: Path) -> None:
-    interrupt(results).write_bytes(damage)
-    assert len(study({"rows": 1})) == 12
+def test_what_was_left_damaged_is_measured_anew_and_so_is_a_row_that_was_cut_off(results: Path) -> None:
+    for damage in (b"", b"run_id,task\n", b"\xff\xfe", b'"'):
+        interrupt(results).write_bytes(damage)
+        assert len(study({"rows": 1})) == 12, damage
+    partial = interrupt(results)
+    partial.write_bytes(partial.read_bytes()[:-4])
+    assert len([number for _, number in study({"rows": 1}) if number > 0]) == 4
 
 
 def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,20 +175,6 @@ def test_who_finds_another_run_at_work_takes_nothing_from_it(results: Path, monk
         with pytest.raises(ResultsError, match="is being written by another run"):
             study({"rows": 1})
         assert {path.name: path.read_bytes() for path in results.iterdir()} == left
-
-
-def test_a_run_that_went_on_says_what_its_counts_are_of(results: Path) -> None:
-    interrupt(results)
-    study({"rows": 1})
-    run = store.read_metadata(results)["runs"]["99_example"]
-    assert run["resumed_after"] == 5
-    assert "gone on from after 5 passes" in versions_text(store.read_metadata(results), "99_example")
-
-
-def test_a_row_that_was_cut_off_is_measured_again(results: Path) -> None:
-    partial = interrupt(results)
-    partial.write_bytes(partial.read_bytes()[:-4])
-    assert len([number for _, number in study({"rows": 1}) if number > 0]) == 4
 
 
 def test_other_terms_or_fresh_start_anew(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

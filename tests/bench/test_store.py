@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from framehaul.bench import ratios, statistics, store
+from framehaul.bench import statistics, store
 from framehaul.bench.store import Result, Writer, columns_of
 from framehaul.errors import ResultsError
 from framehaul.studies.transfers.study import read_all
@@ -36,22 +36,10 @@ def passes(*rows: Result, directory: Path) -> pl.DataFrame:
     return store.read(directory / "clickhouse_read.csv")
 
 
-def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
-    passes(result(), directory=tmp_path)
-    header = (tmp_path / "clickhouse_read.csv").read_text().splitlines()[0]
-    assert header == (
-        "run_id,notebook,database,direction,technique,label,origin,family,driver,frame,rows,pass,seconds,rows_per_s,"
-        "client_cpu_s,server_cpu_s,peak_rss_bytes,wire_bytes,dtypes,status,reason,connections,contract,"
-        "client_system_s,minor_faults,other_cpu_s,profile_events"
-    )
-    assert header.split(",") == columns_of(Result)
-
-
 def test_missing_numbers_are_empty_and_come_back_as_null(tmp_path: Path) -> None:
     frame = passes(result(seconds=None, status="failed", reason='it said "no", twice\nreally'), directory=tmp_path)
-    assert frame["seconds"].to_list() == [None]
-    assert frame["server_cpu_s"].to_list() == [None]
-    assert frame["wire_bytes"].to_list() == [None]
+    assert frame.columns == columns_of(Result)
+    assert frame.select("seconds", "server_cpu_s", "wire_bytes").null_count().row(0) == (1, 1, 1)
     assert frame["reason"].to_list() == ['it said "no", twice\nreally']
 
 
@@ -59,18 +47,12 @@ def test_an_interrupted_run_keeps_what_it_finished_and_the_earlier_results(tmp_p
     path = tmp_path / "clickhouse_read.csv"
     passes(result("polars_urllib_csv"), directory=tmp_path)
     with pytest.raises(KeyboardInterrupt), Writer(path) as writer:
-        writer.write(result("pandas_urllib_csv"))
+        for number in (1, 2, 3):
+            writer.write(result("pandas_urllib_csv", number))
+            assert len(path.with_suffix(".partial.csv").read_text().splitlines()) == number + 1
         raise KeyboardInterrupt
     assert store.read(path)["technique"].to_list() == ["polars_urllib_csv"]
-    assert "pandas_urllib_csv" in path.with_suffix(".partial.csv").read_text()
     assert len(read_all(tmp_path)) == 1
-
-
-def test_every_row_is_on_disk_before_the_next(tmp_path: Path) -> None:
-    with Writer(tmp_path / "clickhouse_read.csv") as writer:
-        for number in (1, 2, 3):
-            writer.write(result(number=number))
-            assert len((tmp_path / "clickhouse_read.partial.csv").read_text().splitlines()) == number + 1
 
 
 def test_two_runs_do_not_write_into_one_file(tmp_path: Path) -> None:
@@ -86,13 +68,10 @@ def test_two_runs_do_not_write_into_one_file(tmp_path: Path) -> None:
     assert len(store.read(path)) == 1
 
 
-def test_unwritable_out_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_what_cannot_be_written_or_read_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file where a directory should be")
     with pytest.raises(ResultsError, match="choose a writable OUT"), Writer(tmp_path / "results" / "x.csv"):
         pass
-
-
-def test_missing_or_foreign_results_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="NOTEBOOKS=clickhouse_read"):
         store.read(tmp_path / "clickhouse_read.csv")
     (tmp_path / "clickhouse_read.csv").write_text("a,b\n1,2\n")
@@ -109,7 +88,7 @@ def without(path: Path, columns: int, *, first: int = 0) -> Path:
     return path
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+@pytest.mark.parametrize("columns", [1, 4])
 def test_columns_that_came_later_are_empty_in_files_that_lack_them(columns: int, tmp_path: Path) -> None:
     whole = passes(result(client_system_s=0.5, minor_faults=7, other_cpu_s=0.25), result(number=2), directory=tmp_path)
     lacking = whole.columns[-columns:]
@@ -120,19 +99,13 @@ def test_columns_that_came_later_are_empty_in_files_that_lack_them(columns: int,
 
 
 def test_a_file_that_lacks_other_columns_is_refused(tmp_path: Path) -> None:
-    for columns, first in ((5, 0), (6, 0), (7, 0), (0, 1), (4, 1)):  # with the contract, which has no default, and more
+    for columns, first in ((5, 0), (0, 1), (4, 1)):  # with the contract, which has no default, and more
         passes(result(), directory=tmp_path)
         with pytest.raises(ResultsError, match="other columns"):
             store.read(without(tmp_path / "clickhouse_read.csv", columns, first=first))
-    passes(result(), directory=tmp_path)
-    path = tmp_path / "clickhouse_read.csv"
-    for header in ("minor_faults,client_system_s,other_cpu_s", "client_system_s,minor_faults,other"):
-        path.write_text(path.read_text().replace("client_system_s,minor_faults,other_cpu_s", header))
-        with pytest.raises(ResultsError, match="other columns"):
-            store.read(path)
 
 
-@pytest.mark.parametrize("ends", [0, 1, 2])
+@pytest.mark.parametrize("ends", [0, 2])
 def test_what_failed_as_a_run_was_killed_is_measured_again(ends: int, tmp_path: Path) -> None:
     """Its servers may end before it: an INSERT that was under way once stayed a failure of its technique."""
     path, terms = tmp_path / "clickhouse_read.csv", {"rows": 1}
@@ -199,20 +172,6 @@ def test_ratio_is_to_the_fastest_published_technique_and_pairs_rounds(tmp_path: 
     assert ratios["new"]["ratio_high"] == pytest.approx(2)
 
 
-def test_interval_widens_with_spread(tmp_path: Path) -> None:
-    frame = passes(
-        *(result("base", n, 1.0) for n in (1, 2, 3)),
-        *(result("noisy", n, s) for n, s in ((1, 1.2), (2, 3.0), (3, 2.0))),
-        directory=tmp_path,
-    )
-    noisy = statistics.summary(frame).filter(technique="noisy").row(0, named=True)
-    assert noisy["ratio_low"] < noisy["ratio"] < noisy["ratio_high"]
-
-
-def test_run_ids_differ() -> None:
-    assert store.new_run_id() != store.new_run_id()
-
-
 def test_of_a_race_those_with_the_most_rows_come_first_and_ratios_are_of_the_same_rows(tmp_path: Path) -> None:
     frame = passes(
         result("early", 1, 0.1, rows=100, rows_per_s=9000.0), result("base", 1, 0.1, rows=100, rows_per_s=1000.0),
@@ -226,13 +185,6 @@ def test_of_a_race_those_with_the_most_rows_come_first_and_ratios_are_of_the_sam
         ("leader", 1000, 2), ("base", 1000, 2), ("early", 100, 1)
     ]  # fmt: skip
     assert summary["ratio"].to_list() == pytest.approx([2.0, 1.0, 9.0])
-
-
-def test_one_round_has_a_ratio_and_no_interval(tmp_path: Path) -> None:
-    frame = passes(result("base", 1, 1.0), result("new", 1, 0.5), directory=tmp_path)
-    one = ratios.ratio(frame.filter(technique="new"), frame.filter(technique="base"))
-    assert str(one) == "2.00x (one round)"
-    assert ratios.verdicts([(one, 1)]) == ["inconclusive"]
 
 
 def test_tables_in_the_library_are_code_that_passes_were_made_with(

@@ -17,14 +17,7 @@ from framehaul.bench.store import EXACT
 from framehaul.bench.verify import Expected, dtype_drift, invalid
 from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
-from framehaul.data.schema import (
-    ANALYTICS_METRICS,
-    Column,
-    ColumnType,
-    Table,
-    decimal_types,
-    list_types,
-)  # fmt: skip
+from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, decimal_types, list_types
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
@@ -150,33 +143,17 @@ def test_one_changed_value_is_named_by_its_column(name: str, make: Make) -> None
     assert Expected(EVERY_TYPE, every_type()).difference(received) == f"content differs in {column}"
 
 
-def test_null_for_nan_is_detected() -> None:
+def test_nan_is_no_null_in_polars_and_pandas_has_many_ways_of_saying_null() -> None:
     sent = Expected(EVERY_TYPE, every_type(maybe_float64=[1.5, float("nan")]))
     assert sent.difference(polars(every_type(maybe_float64=[1.5, float("nan")]))) is None
     assert sent.difference(polars(every_type())) == "content differs in maybe_float64"
-
-
-@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
-def test_pandas_has_many_ways_of_saying_null_and_none_of_them_is_a_value(missing: object) -> None:
-    received = pandas(every_type())
-    for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
-        received[name] = pd.Series([received[name][0], missing], dtype=object)
-    sent = Expected(EVERY_TYPE, every_type())
-    assert sent.difference(received) is None
-    received["text"] = pd.Series(["a", missing], dtype=object)
-    assert sent.difference(received) == "content differs in text"
-
-
-@BOTH_FRAMES
-@BOTH_TABLES
-def test_missing_and_doubled_rows_are_detected(make: Make, table: Table) -> None:
-    content = generator.arrow_table(table, ROWS, 42)
-    sent = Expected(table, content)
-    assert sent.difference(make(content.slice(1), table)) == f"{ROWS - 1} rows instead of {ROWS}"
-    doubled = pa.concat_tables([content, content.slice(0, 1)])
-    assert sent.difference(make(doubled, table)) == f"{ROWS + 1} rows instead of {ROWS}"
-    one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
-    assert "content differs in" in str(sent.difference(make(one_for_another, table)))
+    received, sent = pandas(every_type()), Expected(EVERY_TYPE, every_type())
+    for missing in (None, float("nan"), pd.NA, pd.NaT):
+        for name in ("maybe_uuid", "maybe_date", "maybe_int32", "maybe_float64", "maybe_text"):
+            received[name] = pd.Series([received[name][0], missing], dtype=object)
+        assert sent.difference(received) is None
+        wrong = received.assign(text=pd.Series(["a", missing], dtype=object))
+        assert sent.difference(wrong) == "content differs in text"
 
 
 def swapped(content: pa.Table, name: str) -> pa.Table:
@@ -190,13 +167,16 @@ def swapped(content: pa.Table, name: str) -> pa.Table:
 
 @BOTH_FRAMES
 @BOTH_TABLES
-def test_values_swapped_between_rows_are_detected(make: Make, table: Table) -> None:
+def test_rows_that_are_missing_doubled_or_put_together_from_others_are_detected(make: Make, table: Table) -> None:
     content = generator.arrow_table(table, ROWS, 42)
-    for name in table.column_names:
-        if name not in table.key:
-            assert (
-                Expected(table, content).difference(make(swapped(content, name), table)) == f"content differs in {name}"
-            )
+    sent = Expected(table, content)
+    assert sent.difference(make(content.slice(1), table)) == f"{ROWS - 1} rows instead of {ROWS}"
+    doubled = pa.concat_tables([content, content.slice(0, 1)])
+    assert sent.difference(make(doubled, table)) == f"{ROWS + 1} rows instead of {ROWS}"
+    one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
+    assert "content differs in" in str(sent.difference(make(one_for_another, table)))
+    for name in set(table.column_names) - {*table.key}:
+        assert sent.difference(make(swapped(content, name), table)) == f"content differs in {name}"
 
 
 @BOTH_FRAMES
@@ -248,13 +228,11 @@ def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() ->
     [
         ("int32", [1.5, 0.0], pl.Float64),
         ("int32", [2**32 + 1, 0], pl.Int64),
-        ("int32", ["x", "0"], pl.String),
         ("date", ["01/01/2025", "1970-01-01"], pl.String),
         ("date", [dt.datetime(2025, 1, 1, 12), dt.datetime(1970, 1, 1)], pl.Datetime("us")),
         ("float64", ["1.5", "0.0"], pl.String),
         ("float64", [1.5, 0.0], pl.Float32),
         ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
-        ("uuid", [uuid.UUID(text).bytes + b"\0" for text in CONTENT["uuid"]], pl.Binary),
     ],
 )
 def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
@@ -264,31 +242,25 @@ def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
     assert Expected(EVERY_TYPE, every_type()).difference(received) is not None
 
 
-@pytest.mark.parametrize("library", [pl.Series, pd.Series], ids=["polars", "pandas"])
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
 @pytest.mark.parametrize(
-    ("column_type", "right", "wrong", "fault"),
+    ("kind", "right", "wrong", "fault"),
     [
         (ColumnType.TIMESTAMP_UTC, "2026-01-02 03:04:05+00", "2026-01-02 03:04:05", "does not say a zone"),
         (ColumnType.TIMESTAMP, "2026-01-02 03:04:05", "2026-01-02 03:04:05Z", "has a zone"),
     ],
     ids=["zoned", "naive"],
 )
-def test_text_of_a_timestamp_says_its_zone_or_is_another_one(
-    column_type: ColumnType, right: str, wrong: str, fault: str, library: Any
+def test_text_of_a_timestamp_without_its_zone_is_another_one(
+    kind: ColumnType, right: str, wrong: str, fault: str, frame: Any
 ) -> None:
-    table = Table(
-        "framehaul_moment", (Column("id", ColumnType.INT64), Column("at", column_type, nullable=True)), ("id",)
-    )
-    message = f"column at holds text that {fault}"
+    table = Table("framehaul_moment", (Column("id", ColumnType.INT64), Column("at", kind, nullable=True)), ("id",))
     moment = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-    sent = pa.table({"id": [1, 2, 3], "at": [moment, None, moment]}).cast(table.arrow_schema)
-    expected, frame = Expected(table, sent), {pl.Series: pl.DataFrame, pd.Series: pd.DataFrame}[library]
-    for texts, difference in (
-        ([right, None, right], None),
-        ([right, None, wrong], message),
-        ([wrong, None, wrong], message),
-    ):
-        assert expected.difference(frame({"id": [1, 2, 3], "at": texts})) == difference
+    expected = Expected(table, pa.table({"id": [1, 2, 3], "at": [moment, None, moment]}).cast(table.arrow_schema))
+    assert expected.difference(frame({"id": [1, 2, 3], "at": [right, None, right]})) is None
+    for texts in ([right, None, wrong], [wrong, None, wrong]):
+        received = frame({"id": [1, 2, 3], "at": texts})
+        assert expected.difference(received) == f"column at holds text that {fault}"
 
 
 def unchecked(*values: bytes | None) -> pa.Array:
@@ -297,20 +269,19 @@ def unchecked(*values: bytes | None) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(raw), raw.buffers())
 
 
-def with_text(make: Make, text: pa.Array) -> pl.DataFrame | pd.DataFrame:
-    """A frame of two rows with this column of text, its buffers as they are."""
-    frame = make(every_type(), EVERY_TYPE)
-    if isinstance(frame, pl.DataFrame):
-        return frame.with_columns(pl.Series("maybe_text", values=text))
-    return frame.assign(maybe_text=text.to_pandas())
-
-
 @BOTH_FRAMES
 @pytest.mark.parametrize("raw", [b"\xff\xfeA", b"\xed\xa0\x80", b"\xe2\x82", b"long enough for no view\xc0\x80"])
 def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes) -> None:
+    def received(text: pa.Array) -> pl.DataFrame | pd.DataFrame:
+        frame = make(every_type(), EVERY_TYPE)
+        if isinstance(frame, pl.DataFrame):
+            return frame.with_columns(pl.Series("maybe_text", values=text))
+        return frame.assign(maybe_text=text.to_pandas())
+
     sent = Expected(EVERY_TYPE, every_type())
-    assert sent.difference(with_text(make, unchecked(b"a", raw))) == "column maybe_text, row 1: text that is no UTF-8"
-    assert sent.difference(with_text(make, unchecked(b"a", None))) is None
+    wrong = sent.difference(received(unchecked(b"a", raw)))
+    assert wrong == "column maybe_text, row 1: text that is no UTF-8"
+    assert sent.difference(received(unchecked(b"a", None))) is None
 
 
 def test_rows_are_counted_over_chunks() -> None:
@@ -352,12 +323,6 @@ class TestOnTheServer:
         tables.drop(reference)
         return found
 
-    @BOTH_TABLES
-    def test_same_rows_in_any_order_are_accepted(self, servers: Servers, database: str, table: Table) -> None:
-        content = generator.arrow_table(table, ROWS, 42)
-        backwards = content.take(pa.array(range(ROWS - 1, -1, -1)))
-        assert self.prepared(servers, database, table, content, backwards) is None
-
     def test_one_changed_value_is_named_by_its_column(self, servers: Servers, database: str) -> None:
         tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_every_type sent")
         expected = Expected(EVERY_TYPE, every_type())
@@ -372,22 +337,18 @@ class TestOnTheServer:
             tables.drop(reference)
 
     @BOTH_TABLES
-    def test_missing_and_doubled_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
+    def test_rows_in_any_order_are_accepted_and_no_others(self, servers: Servers, database: str, table: Table) -> None:
         content = generator.arrow_table(table, ROWS, 42)
-        missing = self.prepared(servers, database, table, content, content.slice(1))
-        assert missing == f"{ROWS - 1} rows instead of {ROWS}"
-        if database == "clickhouse":  # PostgreSQL's primary key does not let it in
-            one_for_another = pa.concat_tables([content.slice(1), content.slice(1, 1)])
-            found = self.prepared(servers, database, table, content, one_for_another)
-            assert found is not None
-            assert table.key[0] in found
 
-    @BOTH_TABLES
-    def test_values_swapped_between_rows_are_detected(self, servers: Servers, database: str, table: Table) -> None:
-        content = generator.arrow_table(table, ROWS, 42)
-        name = table.column_names[-1]
-        found = self.prepared(servers, database, table, content, swapped(content, name))
-        assert found == "content differs in how values are combined into rows"
+        def found(written: pa.Table) -> str | None:
+            return self.prepared(servers, database, table, content, written)
+
+        assert found(content.take(pa.array(range(ROWS - 1, -1, -1)))) is None
+        assert found(content.slice(1)) == f"{ROWS - 1} rows instead of {ROWS}"
+        mixed = found(swapped(content, table.column_names[-1]))
+        assert mixed == "content differs in how values are combined into rows"
+        if database == "clickhouse":  # PostgreSQL's primary key does not let it in
+            assert table.key[0] in str(found(pa.concat_tables([content.slice(1), content.slice(1, 1)])))
 
     def test_reference_that_the_server_changed_is_refused(self, servers: Servers, database: str) -> None:
         tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_reference")

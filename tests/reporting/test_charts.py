@@ -101,53 +101,7 @@ def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked
     assert "!: lost" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_outcome_maps_share_their_columns_and_name_them_once_above_and_below() -> None:
-    def of(technique: str, *names: str) -> pl.DataFrame:
-        return pl.DataFrame(
-            [{"label": technique, "origin": "beyond", "case": name, "outcome": "silent"} for name in names]
-        )
-
-    parts = {"first": of("one", "a"), "second": of("two", "b", "c"), "third": of("three", "a", "c")}
-    figure = charts.outcome_maps(parts, "heading", "case", ["a", "b", "c", "d"], "outcome", OUTCOMES, "not tried")
-    assert_nothing_is_cut(figure)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [*parts]
-    for axes in figure.axes:
-        assert len(axes.get_xticks()) == 3
-        assert len(axes.get_yticklabels()) == 1
-    for axes in (figure.axes[0], figure.axes[-1]):
-        assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c"]
-    shown = [axes.xaxis.get_tick_params()["labeltop"] for axes in figure.axes]
-    assert shown == [True, False, False]
-    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes] == [False, False, True]
-    offsets = [
-        np.asarray(letters.get_offsets()).tolist() for axes in figure.axes for letters in axes.findobj(PathCollection)
-    ]
-    assert offsets == [[[0, 0]], [[1, 0], [2, 0]], [[0, 0], [2, 0]]]
-
-
 def test_an_outcome_that_a_map_does_not_know_is_not_left_out() -> None:
     cells = pl.DataFrame({"label": ["new"], "origin": ["beyond"], "case": ["a"], "outcome": ["unheard of"]})
     with pytest.raises(KeyError, match="unheard of"):
         charts.outcome_map(cells, "heading", "case", ["a"], "outcome", OUTCOMES, "not tried")
-
-
-@pytest.mark.parametrize(
-    ("ends", "labels"),
-    [((140, 450), ["200", "300", "400"]), ((15, 350), ["20", "50", "100", "200"]),
-     ((0.6, 180_000), ["1", "10", "100", "1k", "10k", "100k"])],
-)  # fmt: skip
-def test_a_short_logarithmic_axis_has_more_figures_a_long_one_fewer(
-    ends: tuple[float, float], labels: list[str]
-) -> None:
-    with charts.panels(1, height=3) as (figure, [axes]):
-        charts.quantities(axes.xaxis, logarithmic=True)
-        axes.set_xlim(*ends)
-    drawn(figure)
-    ticks = {tick.get_loc(): tick.label1.get_text() for tick in [*axes.xaxis.majorTicks, *axes.xaxis.minorTicks]}
-    assert [text for at, text in sorted(ticks.items()) if text and ends[0] <= at <= ends[1]] == labels
-
-
-def test_a_reader_without_our_font_has_one_like_it() -> None:
-    with charts.panels(1, height=2) as (figure, [axes]):
-        charts.title(axes, "title")
-    assert "font-family: 'DejaVu Sans', 'Verdana', sans-serif" in charts.svg(figure)

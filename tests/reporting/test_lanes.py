@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from framehaul.bench import store
@@ -39,14 +38,6 @@ def test_only_what_takes_no_time_runs_beside_others() -> None:
                     assert preset == "smoke" or all(untimed) or all(reads)
             if preset != "smoke":
                 assert [[study.number for study, _ in stage] for stage in stages if len(stage) > 1] == [["08", "09"]]
-
-
-def test_what_sums_up_comes_in_the_order_given_and_again_after_what_it_sums_up() -> None:
-    chosen: list[lanes.Pair] = [(study, {}) for study in registry.chosen("05 07")]
-    for preset in PRESETS:
-        left = progress.Plan(chosen, replace(load_settings(), preset=preset, fresh=True)).left
-        numbers = [[study.number for study, _ in stage] for stage in lanes.stages(left, preset)]
-        assert numbers == ([["07", "05"]] if preset == "smoke" else [["05"], ["07"], ["05"]])
 
 
 def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
@@ -81,69 +72,35 @@ def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
     assert most == lanes.LANES
 
 
-def test_lanes_with_servers_of_their_own_wait_for_no_table_and_begin_with_what_takes_long() -> None:
-    pairs: list[lanes.Pair] = [(Study(str(at), QUESTION, seconds=(at, 0, 0)), {}) for at in range(lanes.LANES * 2)]
-    every, found = threading.Barrier(lanes.LANES, timeout=60), dict[str, list[str]]()
-
-    def work(study: Study, _: object, __: object, own: lanes.Servers) -> None:
-        found.setdefault(own["lane"], []).append(study.notebook)
-        every.wait()  # for as many others, though all hold the same tables
-
-    lanes.beside(pairs, work, lambda *_: None, [{"lane": str(at)} for at in range(lanes.LANES)])
-    assert len(found) == lanes.LANES
-    assert sorted(first for first, *_ in found.values()) == ["3", "4", "5"]
-
-
-def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
+def test_what_one_raises_ends_the_others_and_nothing_further_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that heeds no interrupt is killed, and no process but kernels is touched."""
+    monkeypatch.setattr(lanes, "PATIENCE_SECONDS", 0.5)
+    deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     begun: list[str] = []
     every = threading.Barrier(lanes.LANES, timeout=60)
 
     def work(study: Study) -> None:
         begun.append(study.notebook)
-        every.wait()
-        if study.notebook == "a":
-            raise RuntimeError("no disk")
-        kernel = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "ipykernel"], text=True,
-                                  stderr=subprocess.PIPE)  # fmt: skip
-        assert "KeyboardInterrupt" in kernel.communicate()[1]
+        code = deaf if study.notebook == "b" else "import time; print(flush=True); time.sleep(600)"
+        with subprocess.Popen(
+            [sys.executable, "-c", code, "ipykernel"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as kernel:  # fmt: skip
+            assert kernel.stdout is not None
+            kernel.stdout.readline()
+            every.wait()
+            if study.notebook == "a":
+                kernel.kill()
+                raise RuntimeError("no disk")
+            assert kernel.wait() == (-9 if study.notebook == "b" else -2)
 
     with pytest.raises(RuntimeError, match="no disk"):
         run([Study(name, QUESTION, holds=()) for name in "abcd"], work)
     assert sorted(begun) == ["a", "b", "c"]
-
-
-def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE_SECONDS", 0.5)
-    deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
-    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    kernel = subprocess.Popen([sys.executable, "-c", deaf, "ipykernel"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert kernel.stdout and kernel.stdin and other.stdin
-    kernel.stdout.readline()
-    two = threading.Barrier(2, timeout=60)
-
-    def work(study: Study) -> None:
-        two.wait()
-        if study.notebook == "a":
-            raise RuntimeError("no disk")
-        kernel.wait()
-
-    with pytest.raises(RuntimeError, match="no disk"):
-        run([Study(name, QUESTION, holds=()) for name in "ab"], work)
-    assert kernel.returncode == -9
-    assert psutil.pid_exists(other.pid), "no process but kernels is touched"
-    for one in (kernel, other):
-        assert one.stdin
-        one.stdin.close()
-    kernel.stdout.close()
-    assert other.wait() == 0
-
-
-def test_lines_have_a_name_and_bars_their_end(capsys: pytest.CaptureFixture[str]) -> None:
-    named = lanes.named("08")
-    for part in ("\r10%", "\r50%", "\r100%\n", "a line\nan", "other\n", "unfinished"):
-        named.write(part)
-    named.flush()
-    assert capsys.readouterr().out == "08 100%\n08 a line\n08 another\n"
+    assert other.poll() is None
+    other.communicate()
+    assert other.returncode == 0
 
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_every_variant_ran_in_every_round(out: Path) -> None:
     assert blocks["cold"].count("ClickHouse read") == 2
 
 
-def of(again: list[float], cold: list[float] | None = None) -> pl.DataFrame:
+def of(again: list[float], cold: list[float]) -> pl.DataFrame:
     """Passes of one technique, which takes a second, and of its variants."""
-    seconds = {noise.AS_IT_IS: [1.0, 1.01, 0.99], noise.AGAIN: again, noise.COLD: cold or []}
+    seconds = {noise.AS_IT_IS: [1.0, 1.01, 0.99], noise.AGAIN: again, noise.COLD: cold}
     rows = [
         noise.Result(
             run_id="r", database="postgres", direction="read", technique="a", label="A", variant=variant, rows=1000,
@@ -56,14 +56,8 @@ def of(again: list[float], cold: list[float] | None = None) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(("again", "alarms"), (([1.01, 0.99, 1.0], 0), ([2.0, 2.02, 1.98], 1)))
-def test_a_false_alarm_is_counted(again: list[float], alarms: int) -> None:
-    verb = "was" if alarms == 1 else "were"
-    assert f"Of 1 techniques that were measured under two names, {alarms} {verb} told apart" in noise.said_text(
-        of(again)
-    )
-
-
-def test_who_is_slower_cold_is_said_to_be() -> None:
-    (line,) = str(noise.cold_table(of([], [2.0, 2.02, 1.98]))).splitlines()[2:]
+def test_a_false_alarm_is_counted_and_what_is_slower_cold_is_said(again: list[float], alarms: int) -> None:
+    verb, passes = "was" if alarms == 1 else "were", of(again, [2.0, 2.02, 1.98])
+    assert f"under two names, {alarms} {verb} told apart" in noise.said_text(passes)
+    (line,) = str(noise.cold_table(passes)).splitlines()[2:]
     assert "| 0.50x (0.50 to 0.50 in 3 rounds) | slower | 2 -> 2 | 0.100 -> 0.100 |" in line
-    assert noise.said_text(of([])) == "Nothing was measured twice."
