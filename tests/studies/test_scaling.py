@@ -136,7 +136,7 @@ def test_a_source_is_asked_for_a_batch_only_when_those_before_are_gone(servers: 
         alive.clear()
         with (
             loaded(servers, database, content.slice(0, 0)),  # type: ignore[arg-type]
-            CLIENTS[name](servers.of(database)) as client,
+            CLIENTS[name](servers.of(database)) as client,  # type: ignore[union-attr]
         ):
             write(client, TABLE, batches(), together=1000)
         assert len(alive) == 40
