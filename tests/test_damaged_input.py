@@ -264,7 +264,7 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
 
 # Programs
 
-FINE = {"queries": 1, "rows": 1, "all_rows": 1, "seconds": 0.5, "cpu_seconds": 0, "latencies_ns": [1]}
+FINE = {"queries": 1, "rows": 1, "seconds": 0.5, "cpu_seconds": 0, "latencies_ns": [1]}
 
 
 def saying(answer: bytes) -> str:

@@ -11,7 +11,6 @@ type measurement struct {
 	Checked     [][]any `json:"checked"`
 	Queries     int     `json:"queries"`
 	Rows        int     `json:"rows"`
-	AllRows     int     `json:"all_rows"`
 	Seconds     float64 `json:"seconds"`
 	CPUSeconds  float64 `json:"cpu_seconds"`
 	LatenciesNs []int64 `json:"latencies_ns"`
@@ -56,7 +55,7 @@ func (p *phase) work(c connection) tally {
 	var t tally
 	// A context that can be cancelled would stop the others sooner, but costs lib/pq a goroutine for each query.
 	for began := time.Since(p.start); began < p.length && p.failure.Load() == nil; began = time.Since(p.start) {
-		rows, err := p.shape.run(c)
+		rows, err := c.fetch(p.shape, nil)
 		if err != nil {
 			p.failure.CompareAndSwap(nil, &err)
 			return t
@@ -88,7 +87,7 @@ func closeAll(connections []connection) {
 }
 
 func measure(open opener, r *request) (*measurement, error) {
-	checked, checkedRows, err := check(open, r)
+	checked, err := check(open, r)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +97,7 @@ func measure(open opener, r *request) (*measurement, error) {
 	}
 	defer closeAll(connections)
 	warmup := phase{shape: &r.Shape, length: seconds(r.WarmupSeconds)}
-	before, err := warmup.run(connections)
-	if err != nil {
+	if _, err := warmup.run(connections); err != nil {
 		return nil, err
 	}
 	timed := phase{shape: &r.Shape, length: seconds(r.Seconds)}
@@ -112,7 +110,6 @@ func measure(open opener, r *request) (*measurement, error) {
 		Checked:     checked,
 		Queries:     len(done.latenciesNs),
 		Rows:        done.rows,
-		AllRows:     checkedRows + before.rows + done.rows,
 		Seconds:     done.end.Seconds(),
 		CPUSeconds:  (cpuTime() - cpuBefore).Seconds(),
 		LatenciesNs: done.latenciesNs,

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // errDSN takes the place of what the drivers say about a DSN that they cannot read, for they may quote it.
@@ -24,8 +22,6 @@ var errDSN = errors.New("the DSN or a PG* environment variable cannot be underst
 type connection interface {
 	// fetch decodes every value of every row and counts the rows. With keep, it hands over each row as JSON wants it.
 	fetch(s *shape, keep func(row []any)) (int, error)
-	copyRows(s *shape) (int, error)
-	insertRows(s *shape) (int, error)
 	close()
 }
 
@@ -47,13 +43,8 @@ type request struct {
 }
 
 type shape struct {
-	Kind      string   `json:"kind"`
-	SQL       string   `json:"sql"`
-	Arguments values   `json:"arguments"`
-	Table     string   `json:"table"`
-	Columns   []string `json:"columns"`
-	Row       values   `json:"row"`
-	Count     int      `json:"count"`
+	SQL       string `json:"sql"`
+	Arguments values `json:"arguments"`
 }
 
 // values are what a driver sends. JSON has one type of numbers; the drivers need to know which of them are integers.
@@ -88,57 +79,16 @@ func exactNumber(text string) (any, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-func (s *shape) run(c connection) (int, error) {
-	switch s.Kind {
-	case "copy":
-		return c.copyRows(s)
-	case "insert":
-		return c.insertRows(s)
-	default:
-		return c.fetch(s, nil)
-	}
-}
-
-// tableName is quoted as a whole by its user; a schema before the name has to be split off for that.
-func (s *shape) tableName() pgx.Identifier {
-	return strings.Split(s.Table, ".")
-}
-
-func (s *shape) columnList() string {
-	quoted := make([]string, len(s.Columns))
-	for i, column := range s.Columns {
-		quoted[i] = pgx.Identifier{column}.Sanitize()
-	}
-	return strings.Join(quoted, ", ")
-}
-
-func (s *shape) insertStatement() string {
-	placeholders := make([]string, len(s.Columns))
-	for i := range placeholders {
-		placeholders[i] = "$" + strconv.Itoa(i+1)
-	}
-	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s)",
-		s.tableName().Sanitize(), s.columnList(), strings.Join(placeholders, ", "))
-}
-
-func (s *shape) copyStatement() string {
-	return fmt.Sprintf("COPY %s (%s) FROM STDIN", s.tableName().Sanitize(), s.columnList())
-}
-
-// check runs the query once, over a connection of its own. It gives the rows that it fetched, or how many it sent.
-func check(open opener, r *request) ([][]any, int, error) {
+// check runs the query once, over a connection of its own, and gives the rows that it fetched.
+func check(open opener, r *request) ([][]any, error) {
 	c, err := open(r.DSN)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer c.close()
-	if r.Shape.Kind != "fetch" {
-		count, err := r.Shape.run(c)
-		return nil, count, err
-	}
 	rows := [][]any{}
-	count, err := c.fetch(&r.Shape, func(row []any) { rows = append(rows, row) })
-	return rows, count, err
+	_, err = c.fetch(&r.Shape, func(row []any) { rows = append(rows, row) })
+	return rows, err
 }
 
 func answer(open opener, input io.Reader, output io.Writer) error {

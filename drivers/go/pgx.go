@@ -67,24 +67,6 @@ func pgxRow(row []any, fields []pgconn.FieldDescription) []any {
 	return row
 }
 
-func (c *pgxConnection) copyRows(s *shape) (int, error) {
-	source := pgx.CopyFromSlice(s.Count, func(int) ([]any, error) { return s.Row, nil })
-	count, err := c.conn.CopyFrom(context.Background(), s.tableName(), s.Columns, source)
-	return int(count), err
-}
-
-func (c *pgxConnection) insertRows(s *shape) (int, error) {
-	statement := s.insertStatement()
-	err := pgx.BeginFunc(context.Background(), c.conn, func(transaction pgx.Tx) error {
-		batch := &pgx.Batch{}
-		for range s.Count {
-			batch.Queue(statement, s.Row...)
-		}
-		return transaction.SendBatch(context.Background(), batch).Close()
-	})
-	return s.Count, err
-}
-
 // close drops errors: the request has its answer already.
 func (c *pgxConnection) close() {
 	_ = c.conn.Close(context.Background())

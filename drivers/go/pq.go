@@ -155,61 +155,6 @@ func (c *pqConnection) row() []any {
 	return row
 }
 
-func (c *pqConnection) copyRows(s *shape) (int, error) {
-	var copied int64
-	// pq.CopyIn builds the same statement, but is deprecated since lib/pq 1.12.
-	err := c.inTransaction(s.copyStatement(), func(statement *sql.Stmt) error {
-		if err := sendRows(statement, s); err != nil {
-			return err
-		}
-		// Without values it sends what is left, and waits for the server.
-		result, err := statement.Exec()
-		if err != nil {
-			return err
-		}
-		copied, err = result.RowsAffected()
-		return err
-	})
-	return int(copied), err
-}
-
-func (c *pqConnection) insertRows(s *shape) (int, error) {
-	err := c.inTransaction(s.insertStatement(), func(statement *sql.Stmt) error { return sendRows(statement, s) })
-	return s.Count, err
-}
-
-func sendRows(statement *sql.Stmt, s *shape) error {
-	for range s.Count {
-		if _, err := statement.Exec(s.Row...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *pqConnection) inTransaction(text string, send func(*sql.Stmt) error) error {
-	transaction, err := c.conn.BeginTx(context.Background(), nil)
-	if err != nil {
-		return err
-	}
-	// After the commit this does nothing.
-	defer func() { _ = transaction.Rollback() }()
-	statement, err := transaction.Prepare(text)
-	if err != nil {
-		return err
-	}
-	// Also a failed statement is closed before the rollback: database/sql would close it after, and lib/pq hangs when it
-	// rolls back while its COPY still reads from the connection.
-	err = send(statement)
-	if closeErr := statement.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return transaction.Commit()
-}
-
 // close drops errors: the request has its answer already.
 func (c *pqConnection) close() {
 	_ = c.conn.Close()

@@ -1,14 +1,8 @@
 // The drivers: pg in pure JavaScript, and pg on libpq (pg-native).
 
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-
 import pg from 'pg';
-import { from as copyFrom } from 'pg-copy-streams';
 
 const WATCH_MS = 1000;
-const COPY_CHUNK_CHARACTERS = 65536;
-const COPY_ESCAPES = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
 
 export class Unavailable extends Error {}
 
@@ -63,58 +57,7 @@ export async function select(client, { sql, arguments: values }) {
   return client.query({ name: 'framehaul_fetch', text: sql, values });
 }
 
-async function fetch(client, shape) {
-  const { rows } = await select(client, shape);
-  return rows.length;
-}
-
-// The statement is made from names as they stand: who sends the request also writes its SQL.
-async function insert(client, { table, columns, row, count }) {
-  const places = columns.map((_, index) => `$${index + 1}`);
-  const text = `INSERT INTO ${table} (${columns.join(', ')}) VALUES (${places.join(', ')})`;
-  let inserted = 0;
-  // No ROLLBACK: a failed query ends the request, and with it the connection and its transaction.
-  await client.query('BEGIN');
-  for (let index = 0; index < count; index += 1) {
-    const { rowCount } = await client.query({ name: 'framehaul_insert', text, values: row });
-    inserted += rowCount;
-  }
-  await client.query('COMMIT');
-  return inserted;
-}
-
-async function copy(client, { table, columns, row, count }) {
-  const stream = client.query(copyFrom(`COPY ${table} (${columns.join(', ')}) FROM STDIN`));
-  await pipeline(Readable.from(copyChunks(row, count)), stream);
-  return stream.rowCount;
-}
-
-// Chunks of the size in which Node reads a file: one for each line would cost far more than the line.
-function* copyChunks(row, count) {
-  let chunk = '';
-  for (let index = 0; index < count; index += 1) {
-    chunk += `${row.map(copyField).join('\t')}\n`;
-    if (chunk.length >= COPY_CHUNK_CHARACTERS) {
-      yield Buffer.from(chunk);
-      chunk = '';
-    }
-  }
-  if (chunk) {
-    yield Buffer.from(chunk);
-  }
-}
-
-function copyField(value) {
-  // The text that pg also sends for a parameter of INSERT.
-  const text = pg.utils.prepareValue(value);
-  return text === null ? '\\N' : text.replace(/[\\\t\n\r]/g, (character) => COPY_ESCAPES[character]);
-}
-
-async function nativeCopy() {
-  throw new Unavailable("pg's native client has no interface for COPY ... IN; use pg with pg-copy-streams");
-}
-
 export const drivers = {
-  pg: { client: () => pg.Client, queries: { fetch, copy, insert } },
-  pg_native: { client: nativeClient, queries: { fetch, copy: nativeCopy, insert } },
+  pg: { client: () => pg.Client },
+  pg_native: { client: nativeClient },
 };

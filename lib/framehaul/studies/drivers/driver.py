@@ -9,32 +9,26 @@ from operator import methodcaller
 from typing import Any, Literal
 
 NOT_OFFERED = 3
-"""The exit code of a program whose driver cannot do what it was asked."""
+"""The exit code of a program whose driver cannot run here."""
 
 type Loop = Literal["threads", "asyncio", "uvloop"]
 
 
 class NotOfferedError(RuntimeError):
-    """A driver has no such operation; the message says what to use instead."""
-
-
-def _not_offered(*_: object) -> None:
-    raise NotOfferedError("only fetching is compared here")
+    """A driver cannot run here; the message says what to use instead."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """How a driver is opened, and what it does with each kind of shape.
+    """How a driver is opened, and how it fetches.
 
-    `open` gets the server's address. The others get what it gave, and the shape; `fetch` gives rows that are decoded
-    whole, in a list or an Arrow table. All are coroutines where `loop` is an event loop; with `threads`, each
+    `open` gets the server's address; `fetch` gets what it gave, and the shape, and gives rows that are decoded whole,
+    in a list or an Arrow table. Both are coroutines where `loop` is an event loop; with `threads`, each
     connection gets a thread of its own, as users of synchronous drivers do.
     """
 
     open: Callable[..., Any]
     fetch: Callable[..., Any]
-    copy: Callable[..., Any] = _not_offered
-    insert: Callable[..., Any] = _not_offered
     loop: Loop = "threads"
     close: Callable[[Any], Any] = methodcaller("close")
 

@@ -55,16 +55,11 @@ class Window:
         }  # fmt: skip
 
 
-def counted(shape: Shape, returned: Any) -> int:
-    """Return how many rows a query moved."""
-    return len(returned) if shape.kind == "fetch" else shape.count
-
-
 async def _in_task(query: Query, client: Any, shape: Shape, window: Window) -> None:
     more = True
     while more:
         began = time.perf_counter_ns()
-        more = window.took(counted(shape, await query(client, shape)), began)
+        more = window.took(len(await query(client, shape)), began)
 
 
 def _in_thread(query: Query, client: Any, shape: Shape, window: Window) -> None:
@@ -72,7 +67,7 @@ def _in_thread(query: Query, client: Any, shape: Shape, window: Window) -> None:
         more = True
         while more:
             began = time.perf_counter_ns()
-            more = window.took(counted(shape, query(client, shape)), began)
+            more = window.took(len(query(client, shape)), began)
     except BaseException:
         window.failed = True  # the other threads end as well
         raise
@@ -96,10 +91,10 @@ async def _connected(driver: Driver, address: Any, count: int) -> AsyncIterator[
 
 async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> Answer:
     """Run one query to be checked, then queries on all connections, with a task for each or a thread of its own."""
-    query: Query = getattr(driver, shape.kind)
+    query: Query = driver.fetch
     async with _connected(driver, address, 1) as [client]:
         returned = await _awaited(query, client, shape)
-        checked, all_rows = shown(shape, returned, digested=request.get("digest", False)), counted(shape, returned)
+        checked = shown(returned, digested=request.get("digest", False))
         del returned
     async with _connected(driver, address, request["connections"]) as clients:
         with ThreadPoolExecutor(len(clients)) as pool:  # which has no threads until they are needed
@@ -116,15 +111,13 @@ async def drive(driver: Driver, address: Any, shape: Shape, request: Answer) -> 
                 return window
 
             if request["warmup_seconds"]:
-                all_rows += (await run(request["warmup_seconds"])).rows
+                await run(request["warmup_seconds"])
             figures = (await run(request["seconds"])).figures()
-    return figures | {"checked": checked, "all_rows": all_rows + figures["rows"]}
+    return figures | {"checked": checked}
 
 
-def shown(shape: Shape, returned: Any, *, digested: bool) -> Any:
-    """Return the rows of a query as JSON's types, or their digest; None where it sent them."""
-    if shape.kind != "fetch":
-        return None
+def shown(returned: Any, *, digested: bool) -> Any:
+    """Return the rows of a query as JSON's types, or their digest."""
     rows = returned if isinstance(returned, list) else returned.to_pylist()  # an Arrow table
     rows = [json_value(tuple(row.values() if isinstance(row, Mapping) else row)) for row in rows]
     return digest(rows) if digested else rows

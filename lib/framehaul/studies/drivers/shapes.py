@@ -6,9 +6,8 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
-type Kind = Literal["fetch", "copy", "insert"]
 type Row = tuple[Any, ...]
 
 
@@ -16,32 +15,18 @@ type Row = tuple[Any, ...]
 class Shape:
     """One kind of query, as the programs get it.
 
-    A `fetch` runs `sql` with `arguments`; `count` is how many rows it gives, where that is known before. A `copy` or
-    `insert` sends `count` times `row` into `columns` of `table`.
+    `sql` runs with `arguments`; `count` is how many rows it gives, where that is known before.
     """
 
     name: str
     label: str
-    kind: Kind
-    sql: str = ""
+    sql: str
     arguments: tuple[Any, ...] = ()
-    table: str | None = None
-    columns: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    row: Row = ()
     count: int = 0
-
-    def rows(self) -> list[Row]:
-        """The rows that a `copy` or `insert` sends."""
-        return [self.row] * self.count
 
 
 PREFIX = "framehaul_"
-BLOBS, ARRAYS, RECORDS = f"{PREFIX}blobs", f"{PREFIX}arrays", f"{PREFIX}records"
-RECORD = (10, 11, 10, "TESTTESTTEST", 10.333, 12341234, "123412341234")
-RECORD_COLUMNS = ("a", "b", "c", "d", "e", "f", "g")
-RECORD_TYPES = ("int4", "int4", "int4", "text", "float8", "int4", "text")
-
+BLOBS, ARRAYS = f"{PREFIX}blobs", f"{PREFIX}arrays"
 POSTGRES_TABLES = {
     BLOBS: (
         f"CREATE TABLE {BLOBS} (b bytea)",
@@ -52,26 +37,21 @@ POSTGRES_TABLES = {
         f"INSERT INTO {ARRAYS} SELECT (SELECT array_agg(i) FROM generate_series(1, 100) AS i) "
         "FROM generate_series(1, 100)",
     ),
-    RECORDS: (f"CREATE TABLE {RECORDS} ({', '.join(map(' '.join, zip(RECORD_COLUMNS, RECORD_TYPES, strict=True)))})",),
 }
 """The tables of the shapes: how each is made, and filled."""
 
 # The queries of https://github.com/MagicStack/pgbench, with which asyncpg was published, and of its later versions.
 POSTGRES_SHAPES = (
     Shape(
-        "pg_type", "wide rows: all of pg_type", "fetch",
+        "pg_type", "wide rows: all of pg_type",
         "SELECT typname, typnamespace, typowner, typlen, typbyval, typcategory, typispreferred, typisdefined, "
         "typdelim, typrelid, typelem, typarray FROM pg_type WHERE typtypmod = $1 AND typisdefined = $2",
         (-1, True),
     ),
-    Shape("integers", "1,000 rows of an integer", "fetch", "SELECT i FROM generate_series(1, $1) AS i", (1000,)),
-    Shape("blobs", "100 rows of 1 KB of bytes", "fetch", f"SELECT b FROM {BLOBS}"),
-    Shape("arrays", "100 rows of an array of 100 integers", "fetch", f"SELECT a FROM {ARRAYS}"),
-    Shape("copy", "COPY of 10,000 rows", "copy", table=RECORDS, columns=RECORD_COLUMNS, types=RECORD_TYPES,
-          row=RECORD, count=10_000),
-    Shape("insert", "batch INSERT of 1,000 rows", "insert", table=RECORDS, columns=RECORD_COLUMNS, types=RECORD_TYPES,
-          row=RECORD, count=1_000),
-    Shape("one", "round trip: SELECT 1+1", "fetch", "SELECT 1+1"),
+    Shape("integers", "1,000 rows of an integer", "SELECT i FROM generate_series(1, $1) AS i", (1000,)),
+    Shape("blobs", "100 rows of 1 KB of bytes", f"SELECT b FROM {BLOBS}"),
+    Shape("arrays", "100 rows of an array of 100 integers", f"SELECT a FROM {ARRAYS}"),
+    Shape("one", "round trip: SELECT 1+1", "SELECT 1+1"),
 )  # fmt: skip
 PUBLISHED_SHAPES = ("pg_type", "integers", "blobs", "arrays")
 """The four whose geometric mean was published."""
@@ -95,7 +75,7 @@ class Generated:
     def shape(self, rows: int) -> Shape:
         """The query for the first `rows` of its rows, in order."""
         sql = f"SELECT * FROM {self.table} WHERE id < {rows} ORDER BY id"
-        return Shape(self.name, self.label, "fetch", sql, count=rows)
+        return Shape(self.name, self.label, sql, count=rows)
 
 
 def _flat(number: int) -> Row:

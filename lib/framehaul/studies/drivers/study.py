@@ -186,11 +186,6 @@ def throughput_figure(passes: pl.DataFrame) -> Figure:
     return figure
 
 
-def _query_text(shape: Row) -> str:
-    columns = ", ".join(map(" ".join, zip(shape["columns"], shape["types"], strict=True)))
-    return f"`{shape['sql']}`" if shape["sql"] else f"{shape['count']:,} rows into `{columns}`"
-
-
 class Drivers(Shown):
     """The passes of a study of drivers."""
 
@@ -206,7 +201,9 @@ class PostgresDrivers(Drivers):
     """Those of PostgreSQL by the shape of a query."""
 
     study = POSTGRES
-    shapes = view(lambda _: Listing([words("shape", "label"), words("query", _query_text)], map(vars, POSTGRES_SHAPES)))
+    shapes = view(
+        lambda _: Listing([words("shape", "label"), words("query", "sql", "`{}`")], map(vars, POSTGRES_SHAPES))
+    )
 
 
 class ClickHouseClients(Drivers):
