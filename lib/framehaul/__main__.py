@@ -251,7 +251,7 @@ OPTIONS = {
     "a": "of compare: the run before",
     "b": "of compare: the run after",
     "techniques": "of compare: words that a technique's name holds, or column=value",
-    "format": "of compare: text, markdown or csv",
+    "format": "of compare: markdown or csv",
     "machine": "of submit: a name for the machine that a run was made on",
 }
 """What a command takes beside the parameters of studies."""
@@ -266,7 +266,7 @@ def _arguments() -> argparse.Namespace:
         help="of compare: two runs, each a directory or a CSV file; of submitted: directories of runs",
     )
     defaults = dict.fromkeys(OPTIONS, "") | {
-        "format": "text", "mode": "append",
+        "format": "markdown", "mode": "append",
     }  # fmt: skip
     known = OPTIONS | {name: several[0].help for name, several in registry.parameters().items()}
     for name, meaning in known.items():

@@ -57,7 +57,7 @@ def of(again: list[float], cold: list[float]) -> pl.DataFrame:
 
 @pytest.mark.parametrize(("again", "alarms"), (([1.01, 0.99, 1.0], 0), ([2.0, 2.02, 1.98], 1)))
 def test_a_false_alarm_is_counted_and_what_is_slower_cold_is_said(again: list[float], alarms: int) -> None:
-    verb, passes = "was" if alarms == 1 else "were", of(again, [2.0, 2.02, 1.98])
-    assert f"under two names, {alarms} {verb} told apart" in noise.said_text(passes)
+    passes = of(again, [2.0, 2.02, 1.98])
+    assert str(noise.same_table(passes)).count("| slower |") == alarms
     (line,) = str(noise.cold_table(passes)).splitlines()[2:]
     assert "| 0.50x (0.50 to 0.50 in 3 rounds) | slower | 2 -> 2 | 0.100 -> 0.100 |" in line

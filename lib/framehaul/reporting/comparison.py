@@ -1,4 +1,4 @@
-"""A comparison of two runs as text, Markdown or CSV."""
+"""A comparison of two runs as Markdown, which a terminal shows as well, or CSV."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ import polars as pl
 from framehaul.bench.compare import LEAST_PASSES, Comparison, Run, Verdict
 from framehaul.reporting.tables import Column, Listing, Row, thousands, where, words
 
-Format = Literal["text", "markdown", "csv"]
+Format = Literal["markdown", "csv"]
 
 
-def render(comparison: Comparison, form: Format = "text") -> str:
-    """A comparison as text for a terminal, as Markdown, or its rows as CSV."""
+def render(comparison: Comparison, form: Format = "markdown") -> str:
+    """A comparison as Markdown, or its rows as CSV."""
     if form == "csv":
         return comparison.rows.write_csv()
     table = listing(comparison.rows)
-    mark = "- " if form == "markdown" else "  "
     head = [
-        f"{mark}{name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))
-    ] + [f"{mark}WARNING: {text}" for text in comparison.warnings]  # fmt: skip
+        f"- {name}: {run.name}, {_made(run)}" for name, run in (("A", comparison.a), ("B", comparison.b))
+    ] + [f"- WARNING: {text}" for text in comparison.warnings]  # fmt: skip
     if comparison.changes:
-        head.append(f"{mark}changed: {', '.join(comparison.changes)}")
-    body = str(table) if form == "markdown" else aligned(table)
-    return "\n".join([*head, "", body, "", *(f"{mark}{line}" for line in sums(comparison))])
+        head.append(f"- changed: {', '.join(comparison.changes)}")
+    return "\n".join([*head, "", str(table), "", *(f"- {line}" for line in sums(comparison))])
 
 
 def listing(rows: pl.DataFrame) -> Listing:
@@ -90,16 +88,3 @@ def _made(run: Run) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" if machine else "machine not known"
     )
     return f"{started[-1] if started else 'date not known'}, {where}"
-
-
-def aligned(table: Listing) -> str:
-    """Columns set apart by two spaces, those of numbers to the right."""
-    lines = [[column.title for column in table.columns], *table.cells()]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column.numeric else cell.ljust(width)
-            for column, cell, width in zip(table.columns, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )

@@ -255,6 +255,17 @@ def rivals_text(ranked: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(row["label"] for row in ratios.tied(ranked))
 
 
+def fastest_of_each(groups: Mapping[str, pl.DataFrame], speed: Column, who: str = "label") -> Listing:
+    """The fastest of each group of rows of `statistics.medians`, which come fastest first, with who is tied with it."""
+    rows = [
+        {**ranked[0], "group": group, "tied": "; ".join(str(row[who]) for row in ratios.tied(ranked))}
+        for group, ranked in ((group, rows.to_dicts()) for group, rows in groups.items())
+        if ranked
+    ]
+    columns = [words("of", "group"), words("fastest", who), speed, words("statistically tied with it", "tied")]
+    return Listing(columns, rows)
+
+
 def dtypes_text(dtypes: str) -> str:
     """Drifted dtypes with columns that drift alike together: `source_id, metric_1: Int64; event_date: String`."""
     if ":" not in dtypes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,7 +20,7 @@ from framehaul.bench.rounds import Rounds, check, interruptible
 from framehaul.bench.statistics import medians, never_wrong
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, Row, bullets, rivals_text, speed_text, thousands, words
+from framehaul.reporting.tables import Column, Listing, Row, fastest_of_each, speed_text, thousands, words
 from framehaul.servers import Servers
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, runner
 from framehaul.studies.drivers.runner import ClickHouseQueries, Measurement, PostgresQueries, Queries, Task
@@ -132,20 +131,11 @@ def claims_table(passes: pl.DataFrame) -> Listing:
     return Listing([words(name, name) for name in names], [dict(zip(names, row, strict=True)) for row in rows])
 
 
-def answer(passes: pl.DataFrame) -> str:
-    """Bullet points: the fastest of each query that is averaged and of their mean, and what became of the claims."""
+def answer(passes: pl.DataFrame) -> Listing:
+    """The fastest of each query that is averaged, and of their mean."""
     figures = summary(passes).filter(status="ok").sort("rows_per_s", descending=True)
-    points = []
-    for query in (MEAN, *(LABELS[shape] for shape in AVERAGED)):
-        if ranked := figures.filter(query=query).to_dicts():
-            near = rivals_text(ranked)
-            points.append(
-                f"**{query}**: {ranked[0]['label']}, {thousands(ranked[0]['rows_per_s'])} rows/s"
-                f"{f'; statistically tied with it: {near}' if near else ''}."
-            )
-    today = collections.Counter(row["today"] for row in claims_table(passes).rows)
-    kept = ", ".join(f"{word}: {count}" for word, count in sorted(today.items()))
-    return bullets([*points, f"{today.total()} published claims, today: {kept}."])
+    groups = {query: figures.filter(query=query) for query in (MEAN, *(LABELS[shape] for shape in AVERAGED))}
+    return fastest_of_each(groups, Column("rows/s", "rows_per_s", thousands))
 
 
 def latency_table(passes: pl.DataFrame, shape: str) -> Listing:

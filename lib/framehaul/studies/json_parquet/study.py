@@ -24,10 +24,9 @@ from framehaul.reporting.tables import (
     Column,
     Listing,
     Row,
-    bullets,
     dtypes_text,
+    fastest_of_each,
     megabytes,
-    rivals_text,
     thousands,
     words,
 )
@@ -160,16 +159,12 @@ def times_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, summary(passes))
 
 
-def answer_text(passes: pl.DataFrame) -> str:
-    """The fastest tool of each codec, and the tools that are statistically tied with it."""
-    lines = []
-    for _, group in summary(passes).filter(status="ok").group_by("codec", maintain_order=True):
-        best, tied = group.row(0, named=True), rivals_text(group.to_dicts())
-        apart = f"; statistically tied: {tied}" if tied else ""
-        lines.append(
-            f"{best['codec']}: {best['label']} is the fastest with {thousands(best['rows_per_s'])} rows/s{apart}."
-        )
-    return bullets(lines)
+def answer(passes: pl.DataFrame) -> Listing:
+    """The fastest tool of each codec."""
+    ran = summary(passes).filter(status="ok")
+    return fastest_of_each(
+        {codec: ran.filter(codec=codec) for codec in CODECS}, Column("rows/s", "rows_per_s", thousands)
+    )
 
 
 def bars(passes: pl.DataFrame) -> Figure:
@@ -198,5 +193,5 @@ class JsonToParquet(Shown):
     study = STUDY
     table = view(times_table)
     chart = chart(bars)
-    answer = view(answer_text)
+    answer = view(answer)
     missing = view(lambda passes: tables.missing(summary(passes), "tool", "codec"))

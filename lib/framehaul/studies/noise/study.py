@@ -150,22 +150,6 @@ def same_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, against(passes, AGAIN))
 
 
-def said_text(passes: pl.DataFrame) -> str:
-    """How often the rule of all pages claimed a difference where there is none."""
-    rows = against(passes, AGAIN)
-    if not rows:
-        return "Nothing was measured twice."
-    false = sum(row["said"] in ("faster", "slower") for row in rows)
-    widest = max(abs(row["ratio"].ratio - 1) for row in rows)
-    rounds = rows[0]["ratio"].rounds
-    told = "1 was told apart from itself" if false == 1 else f"{false} were told apart from themselves"
-    return (
-        f"Of {len(rows)} techniques that were measured under two names, {told}, which is a false alarm: of pages like "
-        f"this, at most one in twenty should have any. Without the rule, {rounds} rounds part the same code by up to "
-        f"{widest:.0%}."
-    )
-
-
 def cold_table(passes: pl.DataFrame) -> Listing:
     """Speed with memory that the process has, and with memory that the kernel hands out in the pass."""
 
@@ -190,7 +174,7 @@ def cold_table(passes: pl.DataFrame) -> Listing:
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory."""
     passes = store.read(directory / STUDY.results, Result)
-    return {"noise": f"{same_table(passes)}\n\n{said_text(passes)}", "cold": str(cold_table(passes))}
+    return {"noise": str(same_table(passes)), "cold": str(cold_table(passes))}
 
 
 class Noise(Shown):
@@ -198,8 +182,7 @@ class Noise(Shown):
 
     study = STUDY
 
-    answer = said = view(said_text)
-    same = view(same_table)
+    answer = same = view(same_table)
     cold = view(cold_table)
 
 

@@ -11,10 +11,19 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from framehaul.bench import ratios, statistics, store
-from framehaul.bench.ratios import Ratio, tied
+from framehaul.bench.ratios import Ratio
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, bullets, missing, speed_text, spread_text, words
+from framehaul.reporting.tables import (
+    Column,
+    Listing,
+    bullets,
+    fastest_of_each,
+    missing,
+    speed_text,
+    spread_text,
+    words,
+)
 from framehaul.settings import Settings
 from framehaul.studies.pgbench import STUDY
 from framehaul.studies.pgbench.runs import Result, measure
@@ -106,22 +115,11 @@ def published_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, [{"test": test, "what": what, "times": times} for test, what, times in PUBLISHED_RATIOS])
 
 
-def answer_text(passes: pl.DataFrame) -> str:
-    """Say per test which service is the fastest, and which are statistically tied with it."""
-    base, points = _base(passes), []
-    for test in _names(passes, "test"):
-        ran = summary(passes.filter(test=test)).drop_nulls("tps").sort("tps", descending=True, maintain_order=True)
-        if not (rows := ran.to_dicts()):
-            points.append(f"**{LABELS[test]}**: ran on no service.")
-            continue
-        best = rows[0]
-        over = f", {ratio(passes, test, best['service'], base)} of {base}" if best["service"] != base else ""
-        near = ", ".join(row["service"] for row in tied(rows))
-        points.append(
-            f"**{LABELS[test]}**: most transactions on {best['service']}, {best['tps']:,.0f} TPS (median){over}"
-            f"{f'; statistically tied: {near}' if near else ''}."
-        )
-    return bullets(points)
+def answer(passes: pl.DataFrame) -> Listing:
+    """The fastest service of each test."""
+    ran = summary(passes).drop_nulls("tps").sort("tps", descending=True, maintain_order=True)
+    groups = {LABELS[test]: ran.filter(test=test) for test in _names(passes, "test")}
+    return fastest_of_each(groups, Column("TPS (median)", "tps", TPS), "service")
 
 
 def _names(passes: pl.DataFrame, column: str) -> list[str]:
@@ -152,7 +150,7 @@ class Pgbench(Shown):
     """The passes of a run, ready to be shown."""
 
     study = STUDY
-    answer = view(answer_text)
+    answer = view(answer)
     table = view(speeds_table)
     chart = chart(bars_figure)
     published = view(published_table)

@@ -30,7 +30,7 @@ from framehaul.bench.store import Status
 from framehaul.data.equality import content_fingerprint
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import Column, Listing, bullets, rivals_text, speed_text, thousands, words
+from framehaul.reporting.tables import Column, Listing, fastest_of_each, speed_text, thousands, words
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings
@@ -267,17 +267,11 @@ def published_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, [{"warehouse": name, "ratio": value} for name, value in ratios.items()])
 
 
-def answer_text(passes: pl.DataFrame) -> str:
-    """The fastest route into each warehouse, and the routes that are statistically tied with it."""
-    lines = []
-    for (warehouse,), group in summary(passes).filter(status="ok").group_by("warehouse", maintain_order=True):
-        best, tied = group.row(0, named=True), rivals_text(group.to_dicts())
-        apart = f" Statistically tied: {tied}." if tied else ""
-        over = ratio(passes, str(warehouse), best["route"])
-        lines.append(
-            f"**{LABELS[str(warehouse)]}**: fastest is {best['label']}, {over} the rows/s of compressed CSV.{apart}"
-        )
-    return bullets(lines)
+def answer(passes: pl.DataFrame) -> Listing:
+    """The fastest route into each warehouse."""
+    ran = summary(passes).filter(status="ok")
+    over = Column("rows/s over those of compressed CSV", lambda row: ratio(passes, row["warehouse"], row["route"]))
+    return fastest_of_each({label: ran.filter(warehouse=name) for name, label in LABELS.items()}, over)
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
@@ -315,7 +309,7 @@ class Transfer(Shown):
     """The passes of a run, ready to be shown."""
 
     study = STUDY
-    answer = view(answer_text)
+    answer = view(answer)
     table = view(routes_table)
     chart = chart(stages_figure)
     published = view(published_table)
