@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framehaul.bench.children import ChildError, ended_with_the_block
+from framehaul.bench.children import ChildError, child, context, ended_with_the_block
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.data.frames import to_polars
@@ -21,7 +23,7 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables, tables_of
 from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
-from framehaul.studies.scaling.mover import TIME
+from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, streaming
 from framehaul.techniques.clients import CLIENTS, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
@@ -141,6 +143,36 @@ def test_a_source_is_asked_for_a_batch_only_when_those_before_are_gone(servers: 
             write(client, TABLE, batches(), together=1000)
         assert len(alive) == 40
         assert max(alive[5:]) - min(alive[5:]) < content.nbytes / 4
+
+
+def few_rows_together(requests: Connection, name: str, file: Path, table: Table) -> None:
+    """Serve a move whose batches are small beside the tables below."""
+    streaming.ROWS_TO_KEEP = together = 8_192
+    streaming.copy_batches.__defaults__ = streaming.insert_batches.__defaults__ = (together,)
+    streaming.BATCH_ROWS = 4_096
+    streaming.clickhouse_read.LARGE_BLOCKS = {"max_block_size": 4_096}
+    serve(requests, name, file, table)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("move", streaming.STREAMED, ids=lambda move: move.name)
+def test_memory_is_bounded_whatever_the_size(
+    move: Technique, servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
+    growth, reads = [], move.direction == "read"
+    table = TABLE if reads else replace(TABLE, key=())  # which takes the rows of both passes
+    for rows in (40_000, 240_000):
+        content, file = generator.arrow_table(TABLE, rows, 1), tmp_path / f"{rows}.parquet"
+        pq.write_table(content, file, row_group_size=8_192)
+        with (
+            loaded(servers, move.database, content if reads else content.slice(0, 0), table),
+            ended_with_the_block(),
+            child(context(), move.name, few_rows_together, move.name, file, TABLE) as process,
+        ):
+            process.ask(MEMORY)  # the first pass allocates what stays
+            growth.append(process.ask(MEMORY)["peak_rss_bytes"])
+    assert growth[1] - growth[0] < content.nbytes * 5 // 6 / 2, growth
 
 
 def test_a_read_that_fails_leaves_no_file_and_the_one_that_was_there(servers: Servers, tmp_path: Path) -> None:
