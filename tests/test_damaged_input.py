@@ -86,7 +86,6 @@ def json_lines() -> bytes:
 
 KINDS: dict[str, Callable[[], bytes]] = {
     "snappy.parquet": lambda: parquet(many_types(), compression="snappy"),
-    "plain.parquet": lambda: parquet(many_types(), compression="none", use_dictionary=False, data_page_version="2.0"),
     "file.arrow": lambda: ipc(with_views(), pa.ipc.new_file),
     "lz4.arrows": lambda: ipc(many_types(), compression="lz4"),
     "text.csv": csv_text,
@@ -172,11 +171,9 @@ CHECKED = parquet(TEXTS, compression="none", use_dictionary=False, write_page_ch
     [
         ("x.parquet", no_text(parquet(TEXTS, compression="none"), "grüße"), "column größe: .*Invalid UTF8"),
         ("x.arrow", no_text(ipc(TEXTS, pa.ipc.new_file), "grüße"), "column größe: .*Invalid UTF8"),
-        ("x.parquet", no_text(parquet(TEXTS, compression="none", store_schema=False), "größe"), "x.parquet cannot be"),
         ("x.parquet", CHECKED.replace("grüße".encode(), "grüne.".encode()[:7]), "CRC|checksum"),
         ("x.arrows", no_text(ipc(TEXTS), "größe"), "x.arrows cannot be read: 'utf-8' codec"),
         ("x.csv", b"a,\xff\n1,2\n", "x.csv cannot be read: 'utf-8' codec"),
-        ("x.csv", b"a,b\n1,\xff\n", "x.csv cannot be read|column b"),
         # Python's file would allocate 2 GiB for the first, and 2**56 bytes for the second.
         ("x.arrows", ipc(TEXTS)[:4] + b"\xff\xff\xff\x7f", "x.arrows cannot be read"),
         ("x.arrows", ipc(TEXTS).replace(b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff\xff\x7f"), "cannot be read"),
@@ -256,8 +253,6 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     for seed in range(100):
         path.write_bytes(damaged(good, random.Random(seed)))
         assert runner.difference(path, TEXTS, "snappy")
-    path.write_bytes(no_text(parquet(TEXTS, compression="none"), "grüße"))
-    assert "cannot be read" in (runner.difference(path, TEXTS, "uncompressed")[0] or "")
 
 
 if __name__ == "__main__":

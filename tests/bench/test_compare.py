@@ -127,15 +127,6 @@ def test_runs_that_differ_in_nothing_rarely_mark_anything(truth: pl.DataFrame) -
     assert sum(found.status for found in comparisons) <= 5
 
 
-def test_splits_of_one_real_run_rarely_mark_anything() -> None:
-    # Rounds of the reference run, in two: what differs between them is noise of a real machine.
-    passes, random = read_run(REFERENCE).passes, np.random.default_rng(1)
-    for _ in range(5):
-        order = [int(number) + 1 for number in random.permutation(6)]
-        a, b = (Run("x", passes.filter(pl.col("pass").is_in(part)), {"runs": {}}) for part in (order[:3], order[3:]))
-        assert compare.compare(a, b).count("regression") <= 1
-
-
 @pytest.mark.parametrize(("passes", "told"), [(3, 10), (LEAST_ROUNDS, 29)])
 def test_how_often_half_the_speed_is_found_is_what_the_page_says(truth: pl.DataFrame, passes: int, told: int) -> None:
     slow, found = "polars_asyncpg_copy_decoded", 0

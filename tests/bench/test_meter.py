@@ -151,9 +151,8 @@ intr 5 0 0
     [
         (STAT, {0, 1}, Cores(1.74, 0.18)),  # neither idle nor waiting, nor interrupts; user has its guests already
         (STAT, {1}, Cores(0.16, 0.10)),
-        (STAT, {5}, None),
         ("cpu0 0 0 0 0 0 0 0 0 0 0\n", {0}, None),  # a sandbox that does not count
-        ("cpu0 1 2 3 4 5 6\n", {0}, None), ("cpu0 a b c d\n", {0}, None), ("", {0}, None),
+        ("cpu0 1 2 3 4 5 6\n", {0}, None), ("", {0}, None),
     ],
 )  # fmt: skip
 def test_what_cores_did_is_read_from_the_kernels_count(

@@ -55,19 +55,6 @@ def test_an_interrupted_run_keeps_what_it_finished_and_the_earlier_results(tmp_p
     assert len(read_all(tmp_path)) == 1
 
 
-def test_two_runs_do_not_write_into_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "clickhouse_read.csv"
-    with Writer(path) as writer:
-        writer.write(result())
-        with pytest.raises(ResultsError, match="is being written by another run"), Writer(path):
-            pass
-        writer.write(result(number=2))
-    assert store.read(path)["pass"].to_list() == [1, 2]
-    with Writer(path) as writer:
-        writer.write(result())
-    assert len(store.read(path)) == 1
-
-
 def test_what_cannot_be_written_or_read_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file where a directory should be")
     with pytest.raises(ResultsError, match="choose a writable OUT"), Writer(tmp_path / "results" / "x.csv"):

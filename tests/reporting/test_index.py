@@ -192,21 +192,6 @@ def test_two_are_compared_round_by_round_and_a_column_is_sorted_both_ways(opened
 
 
 @browsed
-@pytest.mark.parametrize(
-    "hash_", ["#sort=-speed&open=gone", "#sort=none&page=x&open=pair&compare=a&compare=a",
-              "#sort=&search=%25&database=constructor"],
-)  # fmt: skip
-def test_a_damaged_link_shows_what_it_can_and_says_what_it_cannot(browser: Browser, home: Path, hash_: str) -> None:
-    one = Opened(browser, home, f"{hash_}&run=this+run", shown="#measurements tbody")
-    assert one.said == []
-    assert not one.page.locator("dialog[open]").count()
-    said = one.page.locator("#count").inner_text()
-    assert ("not on this page" in said) == ("gone" in hash_ or "pair" in hash_)
-    assert "native code" not in one.page.content()
-    one.page.context.close()
-
-
-@browsed
 def test_what_is_shown_can_be_copied_as_csv_and_as_markdown(opened: Opened) -> None:
     opened.choose("direction", "read")
     [row] = csv.DictReader(io.StringIO(opened.copied("#copy-csv")))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from framehaul.bench import store
-from framehaul.errors import ResultsError
 from framehaul.reporting.versions import size_text
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
@@ -74,27 +71,6 @@ def tables_in(servers: Servers, database: Database) -> list[str]:
     if database == "postgres":
         return [row[0] for row in PostgresTables(servers.postgres).run("SELECT tablename FROM pg_tables")]
     return [row[0] for row in ClickHouseTables(servers.clickhouse).rows("SELECT name FROM system.tables")]
-
-
-def test_what_columns_cost_is_a_table_of_all_directions(tmp_path: Path) -> None:
-    for (database, direction), names in columns.CARRIERS.items():
-        with store.Writer(tmp_path / columns.RESULTS.format(database, direction), columns.Costed) as writer:
-            for at, added in enumerate(columns.ADDED):
-                passed = columns.Costed(
-                    run_id="r", notebook="n", database=database, direction=direction, technique=names[0], label="One",
-                    origin="beyond", family="arrow", driver="d", frame="polars", rows=70, pass_=1, seconds=1.0,
-                    rows_per_s=100.0 / (1 + at), connections=1, contract=None, added=added,
-                )  # fmt: skip
-                writer.write(passed if added != "a struct more" else replace(passed, rows_per_s=None, status="failed"))
-    rows = {row[0]: row[1:] for row in columns.columns_table(tmp_path).cells()}
-    assert list(rows) == [added for added in columns.ADDED if added != columns.WITHOUT]
-    assert all(cell.startswith("0.50x") for cell in rows["an integer more"])
-    assert set(rows["a struct more"]) == {""}
-    heads = [column.title for column in columns.columns_table(tmp_path).columns[1:]]
-    assert heads[0] == "PostgreSQL read, 70 rows"
-    (tmp_path / columns.RESULTS.format("postgres", "read")).unlink()
-    with pytest.raises(ResultsError, match=r"postgres_read_columns\.csv has no passes: .*NOTEBOOKS=postgres_read"):
-        columns.columns_table(tmp_path)
 
 
 def test_another_table_is_another_run(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
