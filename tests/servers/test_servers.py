@@ -33,7 +33,6 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError
 from framehaul.servers import Servers
-from framehaul.servers.address import parse_postgres_dsn
 from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept, moved
 from framehaul.servers.postgres import elsewhere
 from framehaul.servers.relay import Relay, relayed
@@ -447,9 +446,3 @@ def test_servers_beside_others_have_their_tools_and_a_home_that_is_removed(tmp_p
             one.mkdir()
     assert not [path for path in (home, *stand_ins) if path.exists()]
     assert built.exists()
-
-
-def test_a_relay_stands_in_for_the_address_too() -> None:
-    server = parse_postgres_dsn("X", "host=db.example hostaddr=192.0.2.1 sslmode=require dbname=d")
-    assert ("hostaddr", "192.0.2.1") in server.options
-    assert server.through(7).options == (("sslmode", "require"),)

@@ -135,6 +135,9 @@ def cut(run: Path, how: Callable[[str], str]) -> None:
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "changed code": (lambda run: made_at(run, "x-dirty"), "code that was changed"),
+    "failed": (of_row(lambda row: row.update(status="failed", seconds="", rows_per_s="", reason="x")), "failed"),
+    "cut off": (lambda run: cut(run, lambda text: text[: -len(text) // 3]), "postgres_read.csv"),
     "other data": (all_runs(seed=1), "SEED=1"),
     "other table": (all_runs(table="nested"), "TABLE=nested"),
     "no machine": (of_environment(lambda found: found.pop("machine")), "machine's cpu"),

@@ -197,7 +197,6 @@ def test_a_read_that_fails_leaves_no_file_and_the_one_that_was_there(servers: Se
     [
         (pa.array([[2]]), list_types(ColumnType.BOOL.value), False),
         (pa.array([[dt.datetime(2026, 1, 2, 3)]]), list_types(ColumnType.DATE.value), False),
-        (pa.array([[0.1]]), list_types(ColumnType.FLOAT32.value), False),
         (pa.array([[0.5, float("nan"), None], []]), list_types(ColumnType.FLOAT32.value), True),
         (pa.array([{"a": 0.1}]), struct_types({"a": ColumnType.FLOAT32.value}), False),
         (pa.array([["a"]], pa.large_list(pa.large_string())), list_types(ColumnType.TEXT.value), True),
