@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -262,18 +260,6 @@ def test_the_command_ends_with_0_1_or_2_and_says_why(tmp_path: Path, within: Run
     ):
         done = within("compare", *arguments, state_dir=tmp_path / "state")
         assert (done.returncode, said in (done.stderr if status == 2 else done.stdout)) == (status, True), said
-
-
-def test_make_compare_passes_on_what_it_is_given_and_starts_no_server(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "with space a", one=STEADY)
-    b = write_run(tmp_path / "with space b", one=(2.0, 2.02, 1.98))
-    done = subprocess.run(
-        ["make", "compare", f"A={a}", f"B={b}", "FORMAT=csv"], cwd=PROJECT, capture_output=True, text=True,
-        check=False, env=os.environ | {"FRAMEHAUL_STATE_DIR": str(tmp_path / "state")},
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr  # make's own status, whatever the command's
-    assert "slower" in done.stdout
-    assert not (tmp_path / "state").exists()
 
 
 def test_text_markdown_and_csv_hold_the_same_and_a_drift_of_the_machine(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from framehaul.servers.postgres import elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
+from framehaul.studies import collected
 from framehaul.techniques import techniques
 from tests.conftest import RunsCommand, call, one_for_each_driver
 
@@ -304,8 +305,9 @@ def test_servers_that_another_process_uses_outlive_the_one_that_started_them(own
 
 
 def test_a_run_beside_another_one_with_the_same_servers_is_refused(
-    servers: Servers, settings: Settings, tmp_path: Path, within: RunsCommand
+    servers: Servers, settings: Settings, tmp_path: Path, within: RunsCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(collected, "page", lambda _: {"rows": []})  # which reads every committed run
     with (settings.state_dir / LOCK_OF_A_RUN).open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
