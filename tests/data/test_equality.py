@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from ipaddress import IPv4Address
 from typing import Any
@@ -144,32 +145,20 @@ def test_what_arrow_calls_opaque_is_no_number() -> None:
     assert change(ColumnType.DECIMAL, [Decimal("1.5")], opaque) == "Decimal('1.5000000000') became '1.5'"
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (ColumnType.STRUCT, lambda *floats: [{"f": value} for value in floats]),
-        (ColumnType.LIST, lambda *floats: [[*floats], *([] for _ in floats[1:])]),
-    ],
-    ids=["structs", "lists"],
-)
-def test_floats_inside_are_compared_to_the_bit(kind: ColumnType, values: Any) -> None:
-    inside = ColumnType.FLOAT64.value
-    types = struct_types({"f": inside}) if kind is ColumnType.STRUCT else list_types(inside)
+@pytest.mark.parametrize("nested", [lambda value: {"f": value}, lambda value: [value]], ids=["structs", "lists"])
+def test_floats_inside_are_compared_to_the_bit(nested: Callable[[float | None], Any]) -> None:
+    inside, lists = ColumnType.FLOAT64.value, isinstance(nested(0), list)
+    types = list_types(inside) if lists else struct_types({"f": inside})
+    column = [Column("value", ColumnType.LIST if lists else ColumnType.STRUCT, exactly=types)]
 
-    def changed(*found: float | None) -> bool:
-        sent, received = (
-            content_of(
-                pl.DataFrame({"value": values(*floats)}, schema={"value": types.polars}),
-                [Column("value", kind, exactly=types)], nan_is_null=True,
-            )
-            for floats in ((math.nan, -0.0, None), found)
-        )  # fmt: skip
-        return first_difference(sent, received) is not None
+    def of(*floats: float | None) -> Content:
+        frame = pl.DataFrame({"value": [*map(nested, floats)]}, schema={"value": types.polars})
+        return content_of(frame, column, nan_is_null=True)
 
-    assert not changed(math.nan, -0.0, None)
-    assert changed(math.nan, 0.0, None)
-    assert changed(None, -0.0, None)
-    assert changed(math.nan, -0.0, math.nan)
+    sent = of(math.nan, -0.0, None)
+    assert first_difference(sent, of(math.nan, -0.0, None)) is None
+    for found in ((math.nan, 0.0, None), (None, -0.0, None), (math.nan, -0.0, math.nan)):
+        assert first_difference(sent, of(*found)) is not None
 
 
 def test_maps_inside_are_in_no_order() -> None:

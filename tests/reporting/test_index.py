@@ -225,16 +225,10 @@ def test_all_can_read_it(browser: Browser, home: Path, width: int, scheme: Any) 
 def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: Path, width: int) -> None:
     rows = [{"name": "x" * 40, "status": "ok", "unstable": True} for _ in range(30)]
     wide = Listing([*(words(f"column {at}", "name") for at in range(12)), UNSTABLE], rows)._repr_html_()
-    cells = [
-        nbformat.v4.new_markdown_cell("# A page\n\nSome words, and [a link](16_noise.ipynb#x) among them.\n\n## Code"),
-        nbformat.v4.new_code_cell(
-            f"print('{'long ' * 80}')",
-            outputs=[
-                nbformat.v4.new_output("display_data", {"text/html": wide}),
-                nbformat.v4.new_output("stream", name="stdout", text="long " * 80),
-            ],
-        ),
-    ]
+    v4, text = nbformat.v4, "Some words, and [a link](16_noise.ipynb#x) among them."
+    shown = v4.new_output("display_data", {"text/html": wide}), v4.new_output("stream", text="long " * 80)
+    code = v4.new_code_cell(f"print('{'long ' * 80}')", outputs=[*shown])
+    cells = [v4.new_markdown_cell(f"# A page\n\n{text}\n\n## Code"), code]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
     pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
     opened = Opened(browser, tmp_path / "x.html", shown="table", viewport={"width": width, "height": 800})
