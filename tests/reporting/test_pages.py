@@ -13,6 +13,7 @@ import pytest
 from framehaul.bench import statistics
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.bench.rounds import never
+from framehaul.bench.store import Result
 from framehaul.errors import ReportError
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, of_techniques, words
@@ -21,7 +22,7 @@ from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import named
-from tests.bench.test_store import Result, passes, result
+from tests.bench.test_store import passes, result
 from tests.conftest import REFERENCE
 
 

@@ -25,6 +25,7 @@ from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, streaming
+from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import CLIENTS, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
 from framehaul.techniques.streaming import MOVES
@@ -138,7 +139,7 @@ def test_a_source_is_asked_for_a_batch_only_when_those_before_are_gone(servers: 
         alive.clear()
         with (
             loaded(servers, database, content.slice(0, 0)),  # type: ignore[arg-type]
-            CLIENTS[name](servers.of(database)) as client,  # type: ignore[arg-type,union-attr]
+            CLIENTS[name](servers.of(database)) as client,  # type: ignore[union-attr]
         ):
             write(client, TABLE, batches(), together=1000)
         assert len(alive) == 40
@@ -149,8 +150,8 @@ def few_rows_together(requests: Connection, name: str, file: Path, table: Table)
     """Serve a move whose batches are small beside the tables below."""
     streaming.ROWS_TO_KEEP = together = 8_192
     streaming.copy_batches.__defaults__ = streaming.insert_batches.__defaults__ = (together,)
-    streaming.BATCH_ROWS = 4_096
-    streaming.clickhouse_read.LARGE_BLOCKS = {"max_block_size": 4_096}
+    streaming.__dict__["BATCH_ROWS"] = 4_096
+    clickhouse_read.__dict__["LARGE_BLOCKS"] = {"max_block_size": 4_096}
     serve(requests, name, file, table)
 
 
