@@ -342,17 +342,12 @@ def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
 
 
 def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None:
-    postgres, clickhouse = servers.postgres, servers.clickhouse
+    clickhouse = servers.clickhouse
     url = f"http://{clickhouse.user}:{clickhouse.password}@{clickhouse.host}:{clickhouse.http_port}/default"
-    words = (
-        f"host={postgres.host} port={postgres.port} user={postgres.user} password={postgres.password} "
-        f"dbname={postgres.database} application_name=x"
-    )
-    for dsn in (postgres.dsn(), words):
-        settings = Settings(
-            servers="external", postgres_dsn=dsn, clickhouse_url=url, clickhouse_native_port=clickhouse.native_port
-        )
-        with all_servers.running(settings) as found:
+    external = Settings(servers="external", clickhouse_url=url, clickhouse_native_port=clickhouse.native_port)
+    words = " ".join(f"{name}={value}" for name, value in conninfo_to_dict(servers.postgres.dsn()).items())
+    for dsn in (servers.postgres.dsn(), f"{words} application_name=x"):
+        with all_servers.running(replace(external, postgres_dsn=dsn)) as found:
             assert answers(found)
             assert found.postgres.process_id is None
 
