@@ -189,6 +189,43 @@ def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() ->
     assert dtype_drift(of_polars, EVERY_TYPE) == "uuid:Binary;date:String;maybe_uuid:Object;maybe_int32:Float64"
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "dtype"),
+    [
+        ("int32", [1.5, 0.0], pl.Float64),
+        ("int32", [2**32 + 1, 0], pl.Int64),
+        ("date", ["01/01/2025", "1970-01-01"], pl.String),
+        ("float64", ["1.5", "0.0"], pl.String),
+        ("float64", [1.5, 0.0], pl.Float32),
+        ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
+    ],
+)
+def test_values_that_lost_something_on_the_way_are_not_accepted(column: str, values: list[Any], dtype: Any) -> None:
+    received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
+    assert Expected(EVERY_TYPE, every_type()).difference(received) is not None
+
+
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "fault"),
+    [
+        (ColumnType.TIMESTAMP_UTC, "2026-01-02 03:04:05+00", "2026-01-02 03:04:05", "does not say a zone"),
+        (ColumnType.TIMESTAMP, "2026-01-02 03:04:05", "2026-01-02 03:04:05Z", "has a zone"),
+    ],
+    ids=["zoned", "naive"],
+)
+def test_text_of_another_zone_is_another_moment(
+    kind: ColumnType, right: str, wrong: str, fault: str, frame: Any
+) -> None:
+    table = Table("framehaul_moment", (Column("id", ColumnType.INT64), Column("at", kind, nullable=True)), ("id",))
+    moment = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    expected = Expected(table, pa.table({"id": [1, 2, 3], "at": [moment, None, moment]}).cast(table.arrow_schema))
+    assert expected.difference(frame({"id": [1, 2, 3], "at": [right, None, right]})) is None
+    for texts in ([right, None, wrong], [wrong, None, wrong]):
+        received = frame({"id": [1, 2, 3], "at": texts})
+        assert expected.difference(received) == f"column at holds text that {fault}"
+
+
 def unchecked(*values: bytes | None) -> pa.Array:
     """Bytes as Arrow text that nobody has checked."""
     raw = pa.array(values, pa.large_binary())
