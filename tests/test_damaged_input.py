@@ -221,6 +221,29 @@ def test_a_scale_that_no_decimal_has_is_refused() -> None:
             derive(undamaged(pa.table({"a": content})), "x")
 
 
+VIEW_OF_NULL = """
+import struct
+import polars as pl, pyarrow as pa
+from framehaul.data.frames import validated
+from framehaul.studies.own_data.loading import unwrapped, undamaged
+text = b"long enough to be outside"
+good = struct.pack("<i4sii", len(text), text[:4], 0, 0)
+for size in (-2_000_000_000, -1, 2_000_000_000):
+    data = good + struct.pack("<iiii", size, 7, size, size) + good
+    buffers = [pa.py_buffer(part) for part in (bytes([0b101]), data, text)]
+    whole = pa.table({"a": pa.Array.from_buffers(pa.string_view(), 3, buffers)})
+    for content in (whole, whole.slice(1)):
+        for values in (unwrapped(undamaged(content)["a"]), validated(content)["a"]):
+            assert pl.Series(values=values).str.len_bytes().to_list() == [25, None, 25][-len(content):]
+"""
+
+
+def test_a_view_in_the_place_of_null_is_not_followed() -> None:
+    """pyarrow 26 finds nothing wrong with it, and the process died in casting it, as it does in Polars."""
+    done = subprocess.run([sys.executable, "-c", VIEW_OF_NULL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
     for seed in range(100):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, streaming
 from framehaul.techniques.beyond import clickhouse_read
-from framehaul.techniques.clients import CLIENTS, open_psycopg_adbc
+from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
 from framehaul.techniques.streaming import MOVES
 from tests.bench.test_store import passes, result
@@ -84,6 +85,14 @@ def test_types_that_the_fast_codecs_do_not_carry_go_another_way(
                 with CLIENTS[move.client](servers.of(database)) as client:  # type: ignore[union-attr]
                     move.function(client, OTHERWISE, file)
     assert Expected(OTHERWISE, content).difference(to_polars(pq.read_table(file), OTHERWISE)) is None
+
+
+def test_an_encrypted_connection_is_read_otherwise(servers: Servers) -> None:
+    content = generator.arrow_table(TABLE, 100, 1)
+    encrypted: Any = SimpleNamespace(pgconn=SimpleNamespace(ssl_in_use=True))
+    with loaded(servers, "postgres", content), open_adbc(servers.postgres) as adbc:
+        read = pa.Table.from_batches(streaming.fetch_batches((encrypted, adbc), TABLE))
+    assert Expected(TABLE, content).difference(to_polars(read, TABLE)) is None
 
 
 def test_a_reader_that_stops_half_way_leaves_no_half_answer_behind(servers: Servers) -> None:
