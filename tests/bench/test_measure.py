@@ -73,25 +73,27 @@ def returning_a_short_frame(connection: psycopg.Connection[Any], table: Table) -
     return frame.head(-1)
 
 
+WRONG: dict[Callable[..., Any], str] = {
+    raising: "RuntimeError: the source failed at row 7",
+    panicking: "PanicError: PanicException: not implemented: _timestamp",
+    losing_the_last_row: "199 rows instead of 200",
+    swapping_two_columns: "content differs in metric_1, metric_2",
+}
+
+
 @pytest.mark.parametrize(
-    ("direction", "name", "reasons"),
+    ("direction", "name", "reasons", "other"),
     [
-        ("write", "polars_psycopg_copy_text", {
-            raising: "RuntimeError: the source failed at row 7",
-            panicking: "PanicError: PanicException: not implemented: _timestamp",
-            losing_the_last_row: "199 rows instead of 200",
-            swapping_two_columns: "content differs in metric_1, metric_2",
-        }),
-        ("read", "pandas_psycopg_row_fetch", {returning_a_short_frame: "199 rows instead of 200"}),
+        ("write", "polars_psycopg_copy_text", WRONG, "polars_asyncpg_copy_text"),
+        ("read", "pandas_psycopg_row_fetch", {returning_a_short_frame: "199 rows instead of 200"}, "polars_adbc_fetch"),
     ],
-)  # fmt: skip
+    ids=["write", "read"],
+)
 def test_a_wrong_technique_is_failed_and_the_others_run_on(
-    direction: str, name: str, reasons: dict[Callable[..., Any], str], servers: Servers
+    direction: str, name: str, reasons: dict[Callable[..., Any], str], other: str, servers: Servers
 ) -> None:
     wrong = [named("postgres", direction, name, function) for function in reasons]
-    right = named(
-        "postgres", direction, "polars_asyncpg_copy_text" if direction == "write" else "polars_asyncpg_row_fetch"
-    )
+    right = named("postgres", direction, other)
     recorded = run([*wrong, right], servers.postgres)
     by_name = {name: [ended for other, _, ended in recorded if other == name] for name, *_ in recorded}
     for function, reason in reasons.items():

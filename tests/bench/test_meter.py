@@ -15,14 +15,31 @@ from framehaul.bench import meter
 from framehaul.bench.meter import Cores, Meter, cores_cpu
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="proc(5) is Linux's")
-BURN = """
-import sys, time
-def burn(seconds):
-    start = time.process_time()
-    while time.process_time() < start + seconds:
-        pass
-    return time.process_time()
+BURNER = """
+import os, sys, time
+def answers(requests, answer):
+    before = time.process_time()
+    for line in requests:
+        end = time.process_time() + float(line)
+        while time.process_time() < end:
+            pass
+        now = time.process_time()
+        os.write(answer, b"%f\\n" % (now - before))
+        before = now
+if "child" in sys.argv:
+    inner = os.pipe()
+    if os.fork() == 0:
+        os.close(inner[1])
+        answers(os.fdopen(inner[0]), 1)
+        os._exit(0)
+    os.write(1, b"0\\n")
+    for line in sys.stdin:
+        os.write(inner[1], line.encode())
+else:
+    os.write(1, b"0\\n")
+    answers(sys.stdin, 1)
 """
+"""Burns as much CPU as it is told, itself or in a child, and answers how much it was."""
 
 
 def burn(seconds: float) -> None:
@@ -32,11 +49,9 @@ def burn(seconds: float) -> None:
 
 
 class Burner:
-    """A process, with a child where it `forks`, that burns so much CPU when it is told, and says how much it was."""
-
-    def __init__(self, code: str) -> None:
+    def __init__(self, where: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BURN + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-c", BURNER, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         self.answer()
 
@@ -45,37 +60,10 @@ class Burner:
         return float(self.process.stdout.readline())
 
     def ask(self, seconds: float) -> float:
-        """The CPU seconds that it took by its own clock, and by its child's."""
+        """The CPU seconds that it took by its own clock."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n".encode())
         return self.answer()
-
-
-ITSELF = """
-before = time.process_time()
-print(0, flush=True)
-for line in sys.stdin:
-    after = burn(float(line))
-    print(after - before, flush=True)
-    before = after
-"""
-CHILD = """
-import os
-inner, outer = os.pipe(), os.pipe()
-if os.fork() == 0:
-    before = time.process_time()
-    os.close(inner[1])
-    for line in os.fdopen(inner[0]):
-        after = burn(float(line))
-        os.write(outer[1], b"%f\\n" % (after - before))
-        before = after
-    os._exit(0)
-print(0, flush=True)
-answers = os.fdopen(outer[0])
-for line in sys.stdin:
-    os.write(inner[1], line.encode())
-    print(answers.readline().strip(), flush=True)
-"""
 
 
 @pytest.fixture
@@ -87,24 +75,16 @@ def burner(request: pytest.FixtureRequest) -> Iterator[Burner]:
     one.process.wait()
 
 
-def used_by(server: Burner, seconds: float) -> tuple[float, float]:
-    """CPU of a server as the meter sees it, and as it says itself."""
-    watch = Meter(server.process.pid)
-    watch.start()
-    said = server.ask(seconds)
-    seen = watch.stop().server_cpu_s
-    assert seen is not None
-    return seen, said
-
-
 @LINUX
-@pytest.mark.parametrize("burner", [ITSELF, CHILD], ids=["process", "child"], indirect=True)
+@pytest.mark.parametrize("burner", ["itself", "child"], indirect=True)
 def test_cpu_of_servers_is_seen_to_the_millisecond(burner: Burner) -> None:
     for seconds in (0.003, 0.05, 0.013):
-        seen, said = used_by(burner, seconds)
+        watch = Meter(burner.process.pid)
+        watch.start()
+        said = burner.ask(seconds)
         # What it takes to read a line and to answer is seen as well.
         assert said >= seconds
-        assert seen == pytest.approx(said, abs=0.003)
+        assert watch.stop().server_cpu_s == pytest.approx(said, abs=0.003)
 
 
 def test_the_meter_sees_cpu_faults_and_memory_of_this_process() -> None:
@@ -131,7 +111,7 @@ def test_what_was_not_asked_for_or_cannot_be_seen_is_not_known() -> None:
             assert (usage.peak_rss_bytes, usage.server_cpu_s, usage.other_cpu_s) == (None, None, None)
 
 
-@pytest.mark.parametrize("burner", [ITSELF], indirect=True)
+@pytest.mark.parametrize("burner", ["itself"], indirect=True)
 def test_a_server_that_ends_in_the_pass_is_not_known(burner: Burner) -> None:
     watch = Meter(burner.process.pid)
     watch.start()
@@ -145,7 +125,7 @@ def test_a_server_that_ends_in_the_pass_is_not_known(burner: Burner) -> None:
         assert later.stop().server_cpu_s is None
 
 
-@pytest.mark.parametrize("burner", [ITSELF], indirect=True)
+@pytest.mark.parametrize("burner", ["itself"], indirect=True)
 def test_others_have_what_neither_client_nor_server_had(burner: Burner, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter((Cores(100.0, 1.0), Cores(100.5, 1.0)))
     monkeypatch.setattr(meter, "cores_cpu", lambda: next(counts))
@@ -171,9 +151,8 @@ intr 5 0 0
     [
         (STAT, {0, 1}, Cores(1.74, 0.18)),  # neither idle nor waiting, nor interrupts; user has its guests already
         (STAT, {1}, Cores(0.16, 0.10)),
-        (STAT, {5}, None),
         ("cpu0 0 0 0 0 0 0 0 0 0 0\n", {0}, None),  # a sandbox that does not count
-        ("cpu0 1 2 3 4 5 6\n", {0}, None), ("cpu0 a b c d\n", {0}, None), ("", {0}, None),
+        ("cpu0 1 2 3 4 5 6\n", {0}, None), ("", {0}, None),
     ],
 )  # fmt: skip
 def test_what_cores_did_is_read_from_the_kernels_count(

@@ -55,19 +55,6 @@ def test_an_interrupted_run_keeps_what_it_finished_and_the_earlier_results(tmp_p
     assert len(read_all(tmp_path)) == 1
 
 
-def test_two_runs_do_not_write_into_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "clickhouse_read.csv"
-    with Writer(path) as writer:
-        writer.write(result())
-        with pytest.raises(ResultsError, match="is being written by another run"), Writer(path):
-            pass
-        writer.write(result(number=2))
-    assert store.read(path)["pass"].to_list() == [1, 2]
-    with Writer(path) as writer:
-        writer.write(result())
-    assert len(store.read(path)) == 1
-
-
 def test_what_cannot_be_written_or_read_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file where a directory should be")
     with pytest.raises(ResultsError, match="choose a writable OUT"), Writer(tmp_path / "results" / "x.csv"):
@@ -88,21 +75,18 @@ def without(path: Path, columns: int, *, first: int = 0) -> Path:
     return path
 
 
-@pytest.mark.parametrize("columns", [1, 4])
-def test_columns_that_came_later_are_empty_in_files_that_lack_them(columns: int, tmp_path: Path) -> None:
-    whole = passes(result(client_system_s=0.5, minor_faults=7, other_cpu_s=0.25), result(number=2), directory=tmp_path)
-    lacking = whole.columns[-columns:]
-    found = store.read(without(tmp_path / "clickhouse_read.csv", columns))
-    assert found.schema == whole.schema
-    assert found.drop(lacking).equals(whole.drop(lacking))
-    assert found.select(lacking).null_count().row(0) == (2,) * columns
-
-
-def test_a_file_that_lacks_other_columns_is_refused(tmp_path: Path) -> None:
-    for columns, first in ((5, 0), (0, 1), (4, 1)):  # with the contract, which has no default, and more
+def test_columns_that_came_later_are_empty_in_files_that_lack_them_and_others_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "clickhouse_read.csv"
+    for columns in (1, 4):
+        whole = passes(result(client_system_s=0.5, minor_faults=7), result(number=2), directory=tmp_path)
+        lacking, found = whole.columns[-columns:], store.read(without(path, columns))
+        assert found.schema == whole.schema
+        assert found.drop(lacking).equals(whole.drop(lacking))
+        assert found.select(lacking).null_count().row(0) == (2,) * columns
+    for columns, first in ((5, 0), (0, 1), (4, 1)):  # the contract has no default
         passes(result(), directory=tmp_path)
         with pytest.raises(ResultsError, match="other columns"):
-            store.read(without(tmp_path / "clickhouse_read.csv", columns, first=first))
+            store.read(without(path, columns, first=first))
 
 
 @pytest.mark.parametrize("ends", [0, 2])
@@ -123,16 +107,6 @@ def test_what_failed_as_a_run_was_killed_is_measured_again(ends: int, tmp_path: 
     frame = store.read(path)
     assert frame["technique"].to_list() == ["a", "b", "c", "d"]
     assert frame["reason"].to_list() == [None, bad["reason"], None, None]
-
-
-def test_an_interrupted_run_of_other_columns_is_not_continued(tmp_path: Path) -> None:
-    path = tmp_path / "clickhouse_read.csv"
-    with pytest.raises(KeyboardInterrupt), Writer(path, terms={}) as writer:
-        writer.write(result())
-        raise KeyboardInterrupt
-    without(path.with_suffix(".partial.csv"), 3)
-    with Writer(path, terms={}) as writer:
-        assert not writer.finished
 
 
 def test_summary_has_the_published_statistics(tmp_path: Path) -> None:
@@ -185,17 +159,3 @@ def test_of_a_race_those_with_the_most_rows_come_first_and_ratios_are_of_the_sam
         ("leader", 1000, 2), ("base", 1000, 2), ("early", 100, 1)
     ]  # fmt: skip
     assert summary["ratio"].to_list() == pytest.approx([2.0, 1.0, 9.0])
-
-
-def test_tables_in_the_library_are_code_that_passes_were_made_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as that of known losses, which says why a cell lost what it lost."""
-    monkeypatch.setattr(store, "PROJECT", tmp_path)
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "study.py").write_text("")
-    digests = {store.code_digest()}
-    for text in ("a", "b"):
-        (tmp_path / "lib" / "losses.tsv").write_text(text)
-        digests.add(store.code_digest())
-    assert len(digests) == 3

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from framehaul.bench.store import EXACT
-from framehaul.bench.verify import Expected, dtype_drift, invalid
+from framehaul.bench.verify import Expected, dtype_drift
 from framehaul.data import generator
 from framehaul.data.frames import to_pandas, to_polars
 from framehaul.data.schema import ANALYTICS_METRICS, Column, ColumnType, Table, decimal_types, list_types
@@ -25,38 +25,28 @@ from tests.second_table import SECOND_TABLE
 
 ROWS = 200
 
+VALUES: dict[str, tuple[ColumnType, list[Any]]] = {
+    "uuid": (ColumnType.UUID, ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]),
+    "date": (ColumnType.DATE, [dt.date(2025, 1, 1), dt.date(1970, 1, 1)]),
+    "int32": (ColumnType.INT32, [1, 0]),
+    "float64": (ColumnType.FLOAT64, [1.5, 0.0]),
+    "text": (ColumnType.TEXT, ["a", ""]),
+}
+CONTENT: dict[str, list[Any]] = {
+    "key": [1, 2],
+    **{name: values for name, (_, values) in VALUES.items()},
+    **{f"maybe_{name}": [values[0], None] for name, (_, values) in VALUES.items()},
+}
+"""Two rows: one with values, one with what values are mistaken for."""
 EVERY_TYPE = Table(
     "framehaul_every_type",
     (
         Column("key", ColumnType.INT64),
-        Column("uuid", ColumnType.UUID),
-        Column("date", ColumnType.DATE),
-        Column("int32", ColumnType.INT32),
-        Column("float64", ColumnType.FLOAT64),
-        Column("text", ColumnType.TEXT),
-        Column("maybe_uuid", ColumnType.UUID, nullable=True),
-        Column("maybe_date", ColumnType.DATE, nullable=True),
-        Column("maybe_int32", ColumnType.INT32, nullable=True),
-        Column("maybe_float64", ColumnType.FLOAT64, nullable=True),
-        Column("maybe_text", ColumnType.TEXT, nullable=True),
+        *(Column(name, kind) for name, (kind, _) in VALUES.items()),
+        *(Column(f"maybe_{name}", kind, nullable=True) for name, (kind, _) in VALUES.items()),
     ),
     key=("key",),
 )
-"""Two rows: one with values, one with what values are mistaken for."""
-
-CONTENT: dict[str, list[Any]] = {
-    "key": [1, 2],
-    "uuid": ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"],
-    "date": [dt.date(2025, 1, 1), dt.date(1970, 1, 1)],
-    "int32": [1, 0],
-    "float64": [1.5, 0.0],
-    "text": ["a", ""],
-    "maybe_uuid": ["00000000-0000-4000-8000-000000000001", None],
-    "maybe_date": [dt.date(2025, 1, 1), None],
-    "maybe_int32": [1, None],
-    "maybe_float64": [1.5, None],
-    "maybe_text": ["a", None],
-}
 
 CHANGES: dict[str, tuple[str, int, Any]] = {
     "key": ("key", 0, 0),
@@ -64,8 +54,6 @@ CHANGES: dict[str, tuple[str, int, Any]] = {
     "date": ("date", 0, dt.date(2025, 1, 2)),
     "int32": ("int32", 0, 2),
     "float in its last bit": ("float64", 0, float(np.nextafter(1.5, 2))),
-    "text": ("text", 0, "b"),
-    "case of text": ("text", 0, "A"),
     "trailing blank": ("text", 0, "a "),
     "minus zero": ("float64", 1, -0.0),
     "value for NULL uuid": ("maybe_uuid", 1, "00000000-0000-0000-0000-000000000000"),
@@ -76,8 +64,6 @@ CHANGES: dict[str, tuple[str, int, Any]] = {
     "empty for NULL text": ("maybe_text", 1, ""),
     "'None' for NULL text": ("maybe_text", 1, "None"),
     "NULL for text": ("maybe_text", 0, None),
-    "NULL for float": ("maybe_float64", 0, None),
-    "NULL for date": ("maybe_date", 0, None),
 }
 
 
@@ -187,40 +173,20 @@ def test_other_columns_or_another_order_of_them_is_detected(make: Make) -> None:
     assert "columns are" in str(sent.difference(received[EVERY_TYPE.column_names[:-1]]))
 
 
-def drifted_pandas() -> pd.DataFrame:
-    frame = pandas(every_type())
-    frame["uuid"] = pd.Series([uuid.UUID(text).bytes for text in CONTENT["uuid"]], dtype=object)
-    frame["maybe_uuid"] = pd.Series([uuid.UUID(CONTENT["uuid"][0]), None], dtype=object)
-    frame["date"] = frame["date"].astype("str")
-    frame["maybe_date"] = pd.to_datetime(frame["maybe_date"]).astype("datetime64[us]")
-    frame["int32"] = frame["int32"].astype("int64")
-    frame["maybe_int32"] = frame["maybe_int32"].astype("float64")
-    return frame
-
-
-def drifted_polars() -> pl.DataFrame:
-    raw = [uuid.UUID(text).bytes for text in CONTENT["uuid"]]
-    return polars(every_type()).with_columns(
+def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
+    sent, raw = Expected(EVERY_TYPE, every_type()), [uuid.UUID(text).bytes for text in CONTENT["uuid"]]
+    of_pandas = pandas(every_type()).assign(uuid=pd.Series(raw, dtype=object)).astype({"date": "str", "int32": "int64"})
+    of_pandas["maybe_date"] = pd.to_datetime(of_pandas["maybe_date"]).astype("datetime64[us]")
+    of_polars = polars(every_type()).with_columns(
         pl.Series("uuid", raw, dtype=pl.Binary),
         pl.Series("maybe_uuid", [uuid.UUID(CONTENT["uuid"][0]), None], dtype=pl.Object),
         pl.col("date").cast(pl.String),
-        pl.col("maybe_date").cast(pl.Datetime("us")),
-        pl.col("int32").cast(pl.Int64),
         pl.col("maybe_int32").cast(pl.Float64),
     )
-
-
-def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() -> None:
-    sent = Expected(EVERY_TYPE, every_type())
-    assert sent.difference(drifted_pandas()) is None
-    assert dtype_drift(drifted_pandas(), EVERY_TYPE) == (
-        "uuid:object;date:str;int32:int64;maybe_uuid:object;maybe_date:datetime64[us];maybe_int32:float64"
-    )
-    assert sent.difference(drifted_polars()) is None
-    assert dtype_drift(drifted_polars(), EVERY_TYPE) == (
-        "uuid:Binary;date:String;int32:Int64;maybe_uuid:Object;"
-        "maybe_date:Datetime(time_unit='us', time_zone=None);maybe_int32:Float64"
-    )
+    assert sent.difference(of_pandas) is None
+    assert dtype_drift(of_pandas, EVERY_TYPE) == "uuid:object;date:str;int32:int64;maybe_date:datetime64[us]"
+    assert sent.difference(of_polars) is None
+    assert dtype_drift(of_polars, EVERY_TYPE) == "uuid:Binary;date:String;maybe_uuid:Object;maybe_int32:Float64"
 
 
 @pytest.mark.parametrize(
@@ -229,15 +195,12 @@ def test_other_dtypes_with_equal_values_are_accepted_and_the_drift_is_named() ->
         ("int32", [1.5, 0.0], pl.Float64),
         ("int32", [2**32 + 1, 0], pl.Int64),
         ("date", ["01/01/2025", "1970-01-01"], pl.String),
-        ("date", [dt.datetime(2025, 1, 1, 12), dt.datetime(1970, 1, 1)], pl.Datetime("us")),
         ("float64", ["1.5", "0.0"], pl.String),
         ("float64", [1.5, 0.0], pl.Float32),
         ("uuid", [uuid.UUID(text).bytes[::-1] for text in CONTENT["uuid"]], pl.Binary),
     ],
 )
-def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
-    column: str, values: list[Any], dtype: Any
-) -> None:
+def test_values_that_lost_something_on_the_way_are_not_accepted(column: str, values: list[Any], dtype: Any) -> None:
     received = polars(every_type()).with_columns(pl.Series(column, values, dtype=dtype))
     assert Expected(EVERY_TYPE, every_type()).difference(received) is not None
 
@@ -251,7 +214,7 @@ def test_values_that_lost_or_changed_something_on_the_way_are_not_accepted(
     ],
     ids=["zoned", "naive"],
 )
-def test_text_of_a_timestamp_without_its_zone_is_another_one(
+def test_text_of_another_zone_is_another_moment(
     kind: ColumnType, right: str, wrong: str, fault: str, frame: Any
 ) -> None:
     table = Table("framehaul_moment", (Column("id", ColumnType.INT64), Column("at", kind, nullable=True)), ("id",))
@@ -284,29 +247,17 @@ def test_text_that_is_no_utf8_is_named_by_column_and_row(make: Make, raw: bytes)
     assert sent.difference(received(unchecked(b"a", None))) is None
 
 
-def test_rows_are_counted_over_chunks() -> None:
-    part = pd.DataFrame({"text": unchecked(b"a", b"b").to_pandas()})
-    last = pd.DataFrame({"text": unchecked(b"a", b"\xff").to_pandas()})
-    assert invalid(pd.concat([part, last])) == "column text, row 3: text that is no UTF-8"
-    chunks = [pl.DataFrame({"text": pl.Series(values=unchecked(b"a", raw))}) for raw in (b"b", b"\xff")]
-    assert invalid(pl.concat(chunks, rechunk=False)) == "column text, row 3: text that is no UTF-8"
-
-
-@BOTH_DATABASES
-def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers, database: str) -> None:
-    tables, content = tables_of(getattr(servers, database)), every_type()
+def test_one_connection_is_kept_and_opened_anew_when_it_is_lost(servers: Servers) -> None:
+    tables = tables_of(servers.postgres)
+    assert isinstance(tables, PostgresTables)
     with tables.kept():
-        tables.create(EVERY_TYPE)
-        tables.load(EVERY_TYPE, content)
-        if isinstance(tables, PostgresTables):
-            (mine,) = tables.run("SELECT pg_backend_pid()")
-            assert tables.run("SELECT pg_backend_pid()") == [mine]
-            with psycopg.connect(servers.postgres.dsn(), autocommit=True) as other:
-                other.execute("SELECT pg_terminate_backend(%s, 5000)", mine)
-            with pytest.raises((ServerError, psycopg.OperationalError)):
-                tables.content(EVERY_TYPE)
-        assert len(tables.content(EVERY_TYPE)) == content.num_rows
-    tables.drop(EVERY_TYPE)
+        (mine,) = tables.run("SELECT pg_backend_pid()")
+        assert tables.run("SELECT pg_backend_pid()") == [mine]
+        with psycopg.connect(servers.postgres.dsn(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", mine)
+        with pytest.raises((ServerError, psycopg.OperationalError)):
+            tables.run("SELECT 1")
+        assert tables.run("SELECT 1") == [(1,)]
 
 
 @BOTH_DATABASES
@@ -324,17 +275,10 @@ class TestOnTheServer:
         return found
 
     def test_one_changed_value_is_named_by_its_column(self, servers: Servers, database: str) -> None:
-        tables, reference = tables_of(getattr(servers, database)), EVERY_TYPE.renamed("framehaul_every_type sent")
-        expected = Expected(EVERY_TYPE, every_type())
-        with tables.kept():
-            expected.keep_reference(tables, reference)
-            for name in CHANGES:
-                column, content = changed(name)
-                tables.create(EVERY_TYPE)
-                tables.load(EVERY_TYPE, content)
-                assert expected.difference_on_server(tables) == f"content differs in {column}", name
-            tables.drop(EVERY_TYPE)
-            tables.drop(reference)
+        for name in CHANGES:
+            column, content = changed(name)
+            found = self.prepared(servers, database, EVERY_TYPE, every_type(), content)
+            assert found == f"content differs in {column}", name
 
     @BOTH_TABLES
     def test_rows_in_any_order_are_accepted_and_no_others(self, servers: Servers, database: str, table: Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from ipaddress import IPv4Address
 from typing import Any
@@ -34,14 +35,10 @@ DEEP = "[" * 2_000 + "{}" + "]" * 2_000
 BERLIN = "Europe/Berlin"
 
 SAME: list[tuple[ColumnType, list[Any], Any]] = [
-    (ColumnType.INT32, [1, None], pl.Series([1.0, None])),
     (ColumnType.INT32, [1, None], pd.Series([1.0, math.nan])),
     (ColumnType.INT64, [2**62, None], pd.Series([2**62, None], dtype="Int64")),
     (ColumnType.BOOL, [True, False, None], pd.Series(["t", "f", None], dtype=object)),
-    (ColumnType.BOOL, [True, False], pl.Series([1, 0])),
-    (ColumnType.FLOAT64, [1.0, 0.0], pl.Series([1, 0])),
     (ColumnType.FLOAT64, [math.nan, -0.0], pd.Series([math.nan, -0.0])),
-    (ColumnType.DECIMAL, [Decimal("1.5")], pl.Series([1.5])),
     (ColumnType.DECIMAL, [Decimal("9" * 28 + "." + "9" * 10)], pl.Series(["9" * 28 + "." + "9" * 10])),
     (ColumnType.TEXT, ["é", ""], pl.Series(["é".encode(), b""])),
     (ColumnType.BYTES, [b"A\xff", b""], pl.Series(["\\x41ff", "\\x"])),
@@ -51,25 +48,20 @@ SAME: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.DATE, [DAY], pl.Series([dt.datetime(2026, 1, 2)])),
     (ColumnType.DATE, [DAY], pl.Series([20_455], dtype=pl.UInt16)),
     (ColumnType.TIMESTAMP, [MOMENT, None], pl.Series(["2026-01-02 03:04:05.678901", None])),
-    (ColumnType.TIMESTAMP, [MOMENT], pl.Series([MOMENT], dtype=pl.Datetime("ns"))),
     (ColumnType.TIMESTAMP, [MOMENT], pd.Series([pd.Timestamp(MOMENT)], dtype=object)),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901+02"])),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)],
      pd.Series([MOMENT.replace(tzinfo=dt.UTC)]).dt.tz_convert(BERLIN)),
     (ColumnType.UINT64, [2**64 - 1, 0, None], pd.Series([Decimal(2**64 - 1), Decimal(0), None], dtype=object)),
-    (ColumnType.UINT8, [255, None], pd.Series([255.0, math.nan])),
     (ColumnType.LIST, [[1, None], [], None], pd.Series([(1, None), np.array([]), None], dtype=object)),
     (ColumnType.LIST, [[2**63 - 1], [None]], pl.Series([[2**63 - 1], [None]], dtype=pl.List(pl.UInt64))),
-    (ColumnType.LIST, [[7, 8], [9]], pl.Series([[7.0, 8.0], [9.0]])),
     (ColumnType.TIME, [TIME, None], pl.Series(["23:59:59.999999", None])),
     (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1, microseconds=-1)])),
     (ColumnType.JSON, ['{"a": 1.50, "b": [null]}', None], pl.Series(['{"b":[null],"a":1.5}', None])),
     (ColumnType.JSON, ["[1e2, 9007199254740993]"], pd.Series([[100, 2**53 + 1]], dtype=object)),
-    (ColumnType.JSON, ["[0.0]"], pd.Series([[0.0]], dtype=object)),
     (ColumnType.JSON, ['{"a": 1.0}', None], pl.Series(['{"a":1}', None]).ext.to(pl.Extension("arrow.json", pl.String))),
     (ColumnType.JSON, [DEEP.format("1.0")], pl.Series([DEEP.format("1e0")])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}, None], pl.Series(['{"b":"x","a":1}', None])),
-    (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([(1, None)], dtype=object)),
     (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([{"a": np.int64(1)}], dtype=object)),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pd.Series([*np.array([(1, "x")], [("a", "i8"), ("b", "O")])])),
     (ColumnType.MAP, [[("b", 1), ("a", None)]], pd.Series([{"a": None, "b": 1}], dtype=object)),
@@ -77,14 +69,10 @@ SAME: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.NESTED_LIST, [[[1, None], []], []], pd.Series([[np.array([1, pd.NA]), ()], []], dtype=object)),
     (ColumnType.FIXED_LIST, [[1, 2], None], pl.Series([[1, 2], None], dtype=pl.List(pl.Int64))),
     (ColumnType.INT128, [str(2**100), "-7", None], pd.Series([2**100, -7, None], dtype=object)),
-    (ColumnType.INT128, [str(2**100)], pl.Series([2.0**100])),
     (ColumnType.WIDE_DECIMAL, ["9" * 56 + ".10", "0"], pl.Series(["9" * 56 + ".1000", "-0.0"])),
-    (ColumnType.WIDE_DECIMAL, ["1" * 50 + ".5"], pd.Series([Decimal("1" * 50 + ".50")], dtype=object)),
     (ColumnType.ENUM, ["a", "b", None], pd.Series(["a", "b", None], dtype="category")),
-    (ColumnType.ENUM, ["a"], pl.Series(["a"], dtype=pl.Enum(["b", "a"]))),
     (ColumnType.FIXED_BYTES, [bytes(8)], pl.Series(["\\x" + "00" * 8])),
     (ColumnType.IPV4, ["192.0.2.1", None], pd.Series([IPv4Address("192.0.2.1"), None], dtype=object)),
-    (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/32"])),
     (ColumnType.IPV6, ["2001:db8::1"], pl.Series(["2001:0DB8:0:0:0:0:0:1"])),
     (ColumnType.DURATION, [dt.timedelta(microseconds=-1), None], pl.Series([-1, None])),
 ]  # fmt: skip
@@ -95,11 +83,8 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.INT64, [2**53 + 1, None], pd.Series([float(2**53 + 1), math.nan])),
     (ColumnType.FLOAT64, [-0.0], pl.Series([0.0])),
     (ColumnType.FLOAT64, [None], pd.Series([math.nan])),
-    (ColumnType.FLOAT64, [-0.0], pl.Series([0])),
-    (ColumnType.DECIMAL, [Decimal("0.1")], pl.Series([0.1])),
     (ColumnType.TEXT, [""], pl.Series([None], dtype=pl.String)),
     (ColumnType.TEXT, ["e\u0301"], pl.Series(["é"])),
-    (ColumnType.TEXT, ["007"], pl.Series([7])),
     (ColumnType.DATE, [DAY], pl.Series([dt.datetime(2026, 1, 2, 1)])),
     (ColumnType.TIMESTAMP, [MOMENT], pl.Series([MOMENT.replace(microsecond=678_000)])),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901"])),
@@ -108,33 +93,21 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.LIST, [[]], pl.Series([[None]], dtype=pl.List(pl.Int64))),
     (ColumnType.LIST, [[1, 2]], pl.Series([[2, 1]])),
     (ColumnType.LIST, [[1], [2**53 + 1]], pl.Series([[1.0], [float(2**53 + 1)]])),
-    (ColumnType.LIST, [[1], [2]], pl.Series([[1.0], [2.5]])),
-    (ColumnType.LIST, [[1]], pl.Series(["[1]"])),
     (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1)])),
     (ColumnType.JSON, ['{"a": 1, "a": 2}'], pl.Series(['{"a": 2}'])),
     (ColumnType.JSON, ["9007199254740993"], pl.Series(["9007199254740992"])),
     (ColumnType.JSON, ["0.0"], pl.Series(["-0.0"])),
     (ColumnType.JSON, ["1"], pl.Series(["2"]).ext.to(pl.Extension("arrow.json", pl.String))),
     (ColumnType.JSON, ["[1, 2]"], pl.Series(["[2, 1]"])),
-    (ColumnType.JSON, ["[[1], 2]"], pl.Series(["[[1, 2]]"])),
-    (ColumnType.JSON, ['{"a": "b"}'], pl.Series(['["a", "b"]'])),
     (ColumnType.JSON, [DEEP.format("1")], pl.Series([DEEP.format("2")])),
     (ColumnType.JSON, ["null"], pl.Series([None], dtype=pl.String)),
-    (ColumnType.JSON, ["1"], pl.Series(["NaN"])),
     (ColumnType.STRUCT, [None], pl.Series([{"a": None, "b": None}], dtype=ColumnType.STRUCT.value.polars)),
-    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1}'])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":9223372036854775808,"b":"x"}'])),
-    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series([{"a": 1, "b": "x", "c": 0}])),
     (ColumnType.STRUCT, [{"a": 2**53 + 1, "b": "x"}], pl.Series([{"a": float(2**53 + 1), "b": "x"}])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1,"b":"x","a":1}'])),
     (ColumnType.MAP, [[("b", 1), ("b", 2)]], pd.Series([[("b", 2), ("b", 1)]], dtype=object)),
-    (ColumnType.MAP, [[]], pl.Series([None], dtype=pl.String)),
     (ColumnType.NESTED_LIST, [[[]]], pl.Series([[None]], dtype=pl.List(pl.List(pl.Int64)))),
-    (ColumnType.FIXED_LIST, [[1, 2]], pl.Series([[1]])),
-    (ColumnType.INT256, ["1" * 60], pl.Series(["1" * 59 + "2"])),
     (ColumnType.WIDE_DECIMAL, ["9" * 56 + ".1"], pl.Series(["9" * 56 + ".2"])),
-    (ColumnType.WIDE_DECIMAL, ["0.1"], pl.Series([0.1])),
-    (ColumnType.ENUM, ["a"], pl.Series([1])),
     (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/24"])),
     (ColumnType.IPV6, ["::1"], pl.Series([bytes(15) + b"\1"])),
     (ColumnType.DURATION, [dt.timedelta(seconds=1)], pl.Series([1_000_001])),
@@ -172,32 +145,20 @@ def test_what_arrow_calls_opaque_is_no_number() -> None:
     assert change(ColumnType.DECIMAL, [Decimal("1.5")], opaque) == "Decimal('1.5000000000') became '1.5'"
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (ColumnType.STRUCT, lambda *floats: [{"f": value} for value in floats]),
-        (ColumnType.LIST, lambda *floats: [[*floats], *([] for _ in floats[1:])]),
-    ],
-    ids=["structs", "lists"],
-)
-def test_floats_inside_are_compared_to_the_bit(kind: ColumnType, values: Any) -> None:
-    inside = ColumnType.FLOAT64.value
-    types = struct_types({"f": inside}) if kind is ColumnType.STRUCT else list_types(inside)
+@pytest.mark.parametrize("nested", [lambda value: {"f": value}, lambda value: [value]], ids=["structs", "lists"])
+def test_floats_inside_are_compared_to_the_bit(nested: Callable[[float | None], Any]) -> None:
+    inside, lists = ColumnType.FLOAT64.value, isinstance(nested(0), list)
+    types = list_types(inside) if lists else struct_types({"f": inside})
+    column = [Column("value", ColumnType.LIST if lists else ColumnType.STRUCT, exactly=types)]
 
-    def changed(*found: float | None) -> bool:
-        sent, received = (
-            content_of(
-                pl.DataFrame({"value": values(*floats)}, schema={"value": types.polars}),
-                [Column("value", kind, exactly=types)], nan_is_null=True,
-            )
-            for floats in ((math.nan, -0.0, None), found)
-        )  # fmt: skip
-        return first_difference(sent, received) is not None
+    def of(*floats: float | None) -> Content:
+        frame = pl.DataFrame({"value": [*map(nested, floats)]}, schema={"value": types.polars})
+        return content_of(frame, column, nan_is_null=True)
 
-    assert not changed(math.nan, -0.0, None)
-    assert changed(math.nan, 0.0, None)
-    assert changed(None, -0.0, None)
-    assert changed(math.nan, -0.0, math.nan)
+    sent = of(math.nan, -0.0, None)
+    assert first_difference(sent, of(math.nan, -0.0, None)) is None
+    for found in ((math.nan, 0.0, None), (None, -0.0, None), (math.nan, -0.0, math.nan)):
+        assert first_difference(sent, of(*found)) is not None
 
 
 def test_maps_inside_are_in_no_order() -> None:
@@ -256,14 +217,14 @@ def test_a_fingerprint_is_of_rows_to_the_bit_in_any_order_and_number_of_frames()
 
 
 def test_elements_of_lists_are_compared_as_values_of_their_type_are() -> None:
-    uuids = Column("value", ColumnType.LIST, exactly=list_types(ColumnType.UUID.value))
-    sent = content_of(pa.table({"value": [[UUID_TEXT, None], []]}), [uuids], nan_is_null=False)
-    for found in ([[UUID_TEXT.upper(), None], []], [[UUID(UUID_TEXT).bytes, None], []], [[UUID(UUID_TEXT), None], []]):
-        came = pd.DataFrame({"value": pd.Series(found, dtype=object)})
-        assert first_difference(sent, content_of(came, [uuids], nan_is_null=False)) is None
-    other = pl.DataFrame({"value": [[UUID_TEXT.replace("0", "f"), None], []]})
-    assert first_difference(sent, content_of(other, [uuids], nan_is_null=False)) is not None
-    days = Column("value", ColumnType.LIST, exactly=list_types(DATE32))
-    sent = content_of(pa.table({"value": [[DAY, None], []]}), [days], nan_is_null=False)
-    came = pd.DataFrame({"value": pd.Series([[np.datetime64(DAY), None], []], dtype=object)})
-    assert first_difference(sent, content_of(came, [days], nan_is_null=False)) is None
+    uuids, days = (Column("value", ColumnType.LIST, exactly=list_types(one)) for one in (ColumnType.UUID.value, DATE32))
+
+    def same(column: Column, sent: Any, found: Any) -> bool:
+        came = pd.DataFrame({"value": pd.Series([[found, None], []], dtype=object)})
+        left = content_of(pa.table({"value": [[sent, None], []]}), [column], nan_is_null=False)
+        return first_difference(left, content_of(came, [column], nan_is_null=False)) is None
+
+    for found in (UUID_TEXT.upper(), UUID(UUID_TEXT).bytes, UUID(UUID_TEXT)):
+        assert same(uuids, UUID_TEXT, found)
+    assert not same(uuids, UUID_TEXT, UUID_TEXT.replace("0", "f"))
+    assert same(days, DAY, np.datetime64(DAY))

@@ -59,13 +59,6 @@ def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
     assert {text.get_text() for text in legend.get_texts()} >= {"COPY, binary", "row fetch"}
 
 
-def test_who_moved_fewer_rows_stands_apart_with_their_number_and_what_varies(tmp_path: Path) -> None:
-    (axes,) = charts.bars(summary(tmp_path)).axes
-    (behind,) = [text.get_text() for text in axes.texts if "(10 rows)" in text.get_text()]
-    assert "±" in behind
-    assert "±" in axes.get_xlabel()
-
-
 def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Path) -> None:
     label, family = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe", "http_csv"
     as_published = passes(result(label=label, seconds=1000 / 1283592.69, family=family), directory=tmp_path)

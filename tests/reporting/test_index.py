@@ -148,7 +148,7 @@ def test_a_link_gives_back_the_view_that_it_was_copied_from(opened: Opened, brow
     found, link = opened.techniques(), opened.copied("#copy-link")
     assert found == sorted(WRITES[0::2])
     opened.page.locator("nav a").first.click()
-    assert opened.page.evaluate("location.href") == link, "an anchor of the page is no view"
+    opened.page.wait_for_function("link => location.href === link", arg=link)  # an anchor of the page is no view
     again = browser.new_page()
     again.goto(link)
     again.wait_for_selector("#measurements tbody tr")
@@ -182,28 +182,13 @@ def test_two_are_compared_round_by_round_and_a_column_is_sorted_both_ways(opened
     compare.click()
     said = opened.page.locator("dialog p").first.inner_text()
     assert f"({WRITES[0]}) has 2.00x the rows/s of the second ({WRITES[1]}) (2.00x to 2.00x in" in said
-    assert opened.page.locator("dialog pre").count() == 4
+    assert opened.page.locator("dialog pre").count() == 2
     opened.page.keyboard.press("Escape")
     head = opened.page.locator("th.speed .dt-column-order")
     for how, wanted in (("speed", [*WRITES[2::-1], WRITES[3]]), ("-speed", WRITES)):  # what was not measured comes last
         head.click()
         opened.page.wait_for_function(f"location.hash.includes('sort={how}')")
         assert opened.techniques() == wanted
-
-
-@browsed
-@pytest.mark.parametrize(
-    "hash_", ["#sort=-speed&open=gone", "#sort=none&page=x&open=pair&compare=a&compare=a",
-              "#sort=&search=%25&database=constructor"],
-)  # fmt: skip
-def test_a_damaged_link_shows_what_it_can_and_says_what_it_cannot(browser: Browser, home: Path, hash_: str) -> None:
-    one = Opened(browser, home, f"{hash_}&run=this+run", shown="#measurements tbody")
-    assert one.said == []
-    assert not one.page.locator("dialog[open]").count()
-    said = one.page.locator("#count").inner_text()
-    assert ("not on this page" in said) == ("gone" in hash_ or "pair" in hash_)
-    assert "native code" not in one.page.content()
-    one.page.context.close()
 
 
 @browsed
@@ -240,16 +225,10 @@ def test_all_can_read_it(browser: Browser, home: Path, width: int, scheme: Any) 
 def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: Path, width: int) -> None:
     rows = [{"name": "x" * 40, "status": "ok", "unstable": True} for _ in range(30)]
     wide = Listing([*(words(f"column {at}", "name") for at in range(12)), UNSTABLE], rows)._repr_html_()
-    cells = [
-        nbformat.v4.new_markdown_cell("# A page\n\nSome words, and [a link](16_noise.ipynb#x) among them.\n\n## Code"),
-        nbformat.v4.new_code_cell(
-            f"print('{'long ' * 80}')",
-            outputs=[
-                nbformat.v4.new_output("display_data", {"text/html": wide}),
-                nbformat.v4.new_output("stream", name="stdout", text="long " * 80),
-            ],
-        ),
-    ]
+    v4, text = nbformat.v4, "Some words, and [a link](16_noise.ipynb#x) among them."
+    shown = v4.new_output("display_data", {"text/html": wide}), v4.new_output("stream", text="long " * 80)
+    code = v4.new_code_cell(f"print('{'long ' * 80}')", outputs=[*shown])
+    cells = [v4.new_markdown_cell(f"# A page\n\n{text}\n\n## Code"), code]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
     pages.export(tmp_path / "x.ipynb", tmp_path / "x.html")
     opened = Opened(browser, tmp_path / "x.html", shown="table", viewport={"width": width, "height": 800})

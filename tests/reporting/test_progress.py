@@ -38,17 +38,6 @@ def test_it_says_what_runs_what_is_next_and_keeps_where_the_time_went(
     assert rows == ["01_postgres_write", "02_postgres_read", "05_summary"]
 
 
-def test_ten_times_the_rows_are_expected_to_take_about_ten_times_as_long() -> None:
-    [study] = registry.chosen("01")
-    usual, tenfold, twice = (
-        study.expected_seconds(registry.values(study, "quick", given), "quick")
-        for given in ({}, {"rows": "700000"}, {"passes": "6"})
-    )
-    assert usual == study.seconds[1]
-    assert 8 * usual < tenfold < 10 * usual
-    assert usual < twice < 2 * usual
-
-
 def test_an_interrupted_run_goes_on_with_what_is_left_on_the_same_terms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

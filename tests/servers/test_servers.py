@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import array
-import asyncio
 import contextlib
 import fcntl
 import itertools
@@ -17,11 +15,10 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import clickhouse_driver
 import httpx
@@ -32,20 +29,18 @@ from clickhouse_driver.errors import Error as NativeError
 from psycopg.conninfo import conninfo_to_dict
 
 from framehaul import servers as all_servers
-from framehaul.bench.measure import called, opened
 from framehaul.data import generator
-from framehaul.data.schema import ANALYTICS_METRICS, Table
+from framehaul.data.schema import ANALYTICS_METRICS
 from framehaul.errors import ServerError
-from framehaul.servers import PostgresServer, Servers
-from framehaul.servers.address import parse_postgres_dsn
-from framehaul.servers.clickhouse import GET_FLAGS, TOP_OF_TREE, spread_directories
+from framehaul.servers import Servers
 from framehaul.servers.embedded import LOCK, LOCK_OF_A_RUN, home_of_a_run, is_kept, moved
 from framehaul.servers.postgres import elsewhere
 from framehaul.servers.relay import Relay, relayed
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
-from framehaul.techniques import Technique, techniques
-from tests.conftest import RunsCommand, one_for_each_driver
+from framehaul.studies import collected
+from framehaul.techniques import techniques
+from tests.conftest import RunsCommand, call, one_for_each_driver
 
 WRONG_LOGINS = [("default", ""), ("default", "x"), ("", ""), ("framehaul", ""), ("framehaul", "wrong"), ("nobody", "")]
 STATEMENTS = [
@@ -58,7 +53,7 @@ STATEMENTS = [
     "SELECT * FROM file('/etc/passwd', 'LineAsString', 'line String')",
     "SELECT 1 INTO OUTFILE 'intruder.txt'",
 ]
-# Starts servers and prints that they run; the test kills it then.
+# Holds servers until its input ends, or until it is killed.
 HOLDER = """
 import sys
 from pathlib import Path
@@ -163,8 +158,7 @@ def test_where_asked_for_postgres_is_reached_over_a_socket_that_is_private_and_w
         tables.create(ANALYTICS_METRICS)
         tables.load(ANALYTICS_METRICS, sent)
         for technique in filter(one_for_each_driver, techniques("postgres", "read")):
-            frame = read_by(technique, server, ANALYTICS_METRICS)
-            assert len(cast("Sized", frame)) == sent.num_rows, technique.name
+            assert len(call(technique, found, ANALYTICS_METRICS)) == sent.num_rows, technique.name
         with relayed(server, Relay) as (reached, relay):
             assert (reached, relay) == (server, None)
         assert tables.metadata()["transport"] == "Unix socket"
@@ -178,32 +172,6 @@ def test_where_asked_for_postgres_is_reached_over_a_socket_that_is_private_and_w
             monkeypatch.setenv(f"PG{name}", value)
         with all_servers.running(replace(external, postgres_dsn=login, transport="unix")) as elsewhere:
             assert PostgresTables(elsewhere.postgres).run("SELECT inet_client_addr() IS NULL") == [(True,)]
-        with all_servers.running(replace(external, postgres_dsn=f"{login} host=h port=1")) as elsewhere:
-            assert (elsewhere.postgres.host, elsewhere.postgres.port) == ("h", 1)
-
-
-def read_by(technique: Technique, server: PostgresServer, table: Table) -> object:
-    async def read() -> object:
-        async with opened(technique, server) as client:
-            return await called(technique, client, table)
-
-    return asyncio.run(read())
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (Settings(servers="external", postgres_dsn="host=h", clickhouse_url="http://h/"), "names no directory"),
-        (Settings(state_dir=Path("/tmp") / ("x" * 100)), "too long for the path of a socket; set FRAMEHAUL_STATE_DIR"),
-    ],
-)
-def test_a_socket_that_cannot_be_had_is_said_with_the_remedy(settings: Settings, said: str) -> None:
-    try:
-        with pytest.raises(ServerError, match=said):
-            all_servers.start(replace(settings, transport="unix"))
-    finally:
-        if settings.servers == "embedded":
-            shutil.rmtree(settings.state_dir, ignore_errors=True)
 
 
 def test_servers_that_were_started_over_another_transport_are_not_taken(servers: Servers, settings: Settings) -> None:
@@ -230,18 +198,6 @@ def test_passwords_are_in_private_files_only(servers: Servers, settings: Setting
     for process in (supervisor, *supervisor.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             assert not [secret for secret in secrets if secret in " ".join(process.cmdline())]
-
-
-def test_directories_are_spread_where_a_file_system_can(tmp_path: Path) -> None:
-    spread_directories(Path("/proc/self"))  # which has no flags at all
-    spread_directories(tmp_path)
-    flags, descriptor = array.array("L", [0]), os.open(tmp_path, os.O_RDONLY)
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(descriptor, GET_FLAGS, flags, True)
-    os.close(descriptor)
-    kinds = {one.mountpoint: one.fstype for one in psutil.disk_partitions(all=True)}
-    mounted = max((point for point in kinds if tmp_path.is_relative_to(point)), key=len)
-    assert bool(flags[0] & TOP_OF_TREE) or kinds[mounted] != "ext4"
 
 
 def test_started_servers_stay_until_they_are_stopped_whatever_is_killed(open_dir: Path, tmp_path: Path) -> None:
@@ -304,6 +260,15 @@ def busy(servers: Servers) -> Iterator[None]:
         connection.close()
 
 
+@contextlib.contextmanager
+def holding(own: Settings) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """Another process that holds the servers, and the ids of the supervisor and of both servers."""
+    command = [sys.executable, "-c", HOLDER, str(own.state_dir)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as holder:  # type: ignore[call-overload]
+        yield holder, [int(word) for word in holder.stdout.readline().split()]
+
+
 @pytest.mark.parametrize(
     "number",
     [
@@ -313,13 +278,7 @@ def busy(servers: Servers) -> Iterator[None]:
     ],
 )
 def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: signal.Signals, own: Settings) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(own.state_dir)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    with holder:
-        assert holder.stdout is not None
-        process_ids = [int(word) for word in holder.stdout.readline().split()]
+    with holding(own) as (holder, process_ids):
         assert len(process_ids) == 3
         os.killpg(holder.pid, number)
     eventually(lambda: gone(process_ids), f"{process_ids} outlived their holder")
@@ -327,27 +286,17 @@ def test_nothing_is_left_when_the_process_that_holds_the_servers_dies(number: si
 
 
 def test_servers_that_another_process_uses_outlive_the_one_that_started_them(own: Settings) -> None:
-    program = f"""
-import pathlib, sys
-from framehaul.servers import running
-from framehaul.settings import Settings
-with running(Settings(state_dir=pathlib.Path({str(own.state_dir)!r}))):
-    print("there", flush=True)
-    sys.stdin.read()
-"""
-    with pytest.raises(KeyboardInterrupt), all_servers.running(own) as servers:
-        other = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )  # fmt: skip
-        assert other.stdout is not None
-        assert other.stdout.readline() == "there\n"
-        raise KeyboardInterrupt  # waits for nobody else
-    assert answers(servers)
-    with all_servers.running(own) as again:
-        assert again == servers
-        other.communicate()
-        assert answers(again)
-    assert other.returncode == 0
+    with contextlib.ExitStack() as stack:
+        with pytest.raises(KeyboardInterrupt), all_servers.running(own) as servers:
+            other, (supervisor, *_) = stack.enter_context(holding(own))
+            assert supervisor == servers.supervisor_process_id
+            raise KeyboardInterrupt  # waits for nobody else
+        assert answers(servers)
+        with all_servers.running(own) as again:
+            assert again == servers
+            other.communicate()
+            assert answers(again)
+        assert other.returncode == 0
     while is_kept(own.state_dir):  # nobody uses them any more
         time.sleep(0.05)
     with all_servers.running(own) as fresh:
@@ -356,8 +305,9 @@ with running(Settings(state_dir=pathlib.Path({str(own.state_dir)!r}))):
 
 
 def test_a_run_beside_another_one_with_the_same_servers_is_refused(
-    servers: Servers, settings: Settings, tmp_path: Path, within: RunsCommand
+    servers: Servers, settings: Settings, tmp_path: Path, within: RunsCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(collected, "page", lambda _: {"rows": []})  # which reads every committed run
     with (settings.state_dir / LOCK_OF_A_RUN).open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
@@ -384,20 +334,20 @@ def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
     (tmp_path / "file").write_text("")
     with pytest.raises(ServerError, match=r"FRAMEHAUL_STATE_DIR=.*choose a writable one"):
         all_servers.start(Settings(state_dir=tmp_path / "file" / "state"))
+    long = Settings(state_dir=open_dir / ("x" * 100), transport="unix")
+    with pytest.raises(ServerError, match="too long for the path of a socket; set FRAMEHAUL_STATE_DIR"):
+        all_servers.start(long)
+    with pytest.raises(ServerError, match="names no directory"):
+        all_servers.start(replace(long, servers="external", postgres_dsn="host=h", clickhouse_url="http://h/"))
 
 
 def test_external_servers_are_found_by_their_addresses(servers: Servers) -> None:
-    postgres, clickhouse = servers.postgres, servers.clickhouse
+    clickhouse = servers.clickhouse
     url = f"http://{clickhouse.user}:{clickhouse.password}@{clickhouse.host}:{clickhouse.http_port}/default"
-    words = (
-        f"host={postgres.host} port={postgres.port} user={postgres.user} password={postgres.password} "
-        f"dbname={postgres.database} application_name=x"
-    )
-    for dsn in (postgres.dsn(), words):
-        settings = Settings(
-            servers="external", postgres_dsn=dsn, clickhouse_url=url, clickhouse_native_port=clickhouse.native_port
-        )
-        with all_servers.running(settings) as found:
+    external = Settings(servers="external", clickhouse_url=url, clickhouse_native_port=clickhouse.native_port)
+    words = " ".join(f"{name}={value}" for name, value in conninfo_to_dict(servers.postgres.dsn()).items())
+    for dsn in (servers.postgres.dsn(), f"{words} application_name=x"):
+        with all_servers.running(replace(external, postgres_dsn=dsn)) as found:
             assert answers(found)
             assert found.postgres.process_id is None
 
@@ -472,38 +422,19 @@ def kept(servers: Servers) -> bool:
     return False
 
 
-@pytest.mark.slow
-def test_servers_that_another_process_stops_are_waited_for(open_dir: Path) -> None:
-    state = open_dir / "stopped-elsewhere"
-    program = f"""
-import os, pathlib, subprocess, sys
-from framehaul.servers import embedded
-from framehaul.settings import Settings
-embedded.start(Settings(state_dir=pathlib.Path({str(state)!r})))
-subprocess.run([sys.executable, "-m", "framehaul", "stop"], env=os.environ | {{"FRAMEHAUL_STATE_DIR": {str(state)!r}}})
-"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not is_kept(state)
-
-
-@pytest.mark.parametrize("kind", ["lane", "network", "pgbench"])
-def test_what_a_killed_process_left_of_its_kind_is_removed_and_nothing_of_others(kind: str, tmp_path: Path) -> None:
-    with subprocess.Popen(["/bin/true"]) as dead:
-        pass
-    left, *others = (tmp_path / f"{kind}-{of}" for of in (f"{dead.pid}-abc_efgh", "notes", f"{os.getpid()}-abcdefgh"))
-    for path in (left, *others):
-        (path / "inside").mkdir(parents=True)
-    with home_of_a_run(tmp_path, kind):
-        assert [path.exists() for path in (left, *others)] == [False, True, True]
-
-
-def test_servers_beside_others_have_their_tools_and_take_none_along(tmp_path: Path) -> None:
+def test_servers_beside_others_have_their_tools_and_a_home_that_is_removed(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path / "state", postgres_port=1)
     settings.tools_dir.mkdir(parents=True)
     built = settings.tools_dir / "drivers"
     built.touch()
+    with subprocess.Popen(["/bin/true"]) as dead:
+        pass
+    names = (f"lane-{dead.pid}-abc_efgh", "lane-notes", f"lane-{os.getpid()}-abcdefgh")
+    left, *others = (settings.state_dir / name for name in names)
+    for path in (left, *others):
+        (path / "inside").mkdir(parents=True)
     with home_of_a_run(settings.state_dir, "lane") as home:
+        assert [path.exists() for path in (left, *others)] == [False, True, True]
         beside = moved(settings, home)
         assert (beside.state_dir, beside.tools_dir, beside.postgres_port) == (home, settings.tools_dir, None)
         stand_ins = [elsewhere(where / "postgres") for where in (home, home / "pgbench-1-b" / "default")]
@@ -512,9 +443,3 @@ def test_servers_beside_others_have_their_tools_and_take_none_along(tmp_path: Pa
             one.mkdir()
     assert not [path for path in (home, *stand_ins) if path.exists()]
     assert built.exists()
-
-
-def test_a_relay_stands_in_for_the_address_too() -> None:
-    server = parse_postgres_dsn("X", "host=db.example hostaddr=192.0.2.1 sslmode=require dbname=d")
-    assert ("hostaddr", "192.0.2.1") in server.options
-    assert server.through(7).options == (("sslmode", "require"),)

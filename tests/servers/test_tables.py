@@ -1,5 +1,9 @@
+"""Tables of ours on both servers, and the ports that servers are given."""
+
 from __future__ import annotations
 
+import secrets
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -141,3 +145,14 @@ def test_a_fingerprint_tells_values_apart_that_somebodys_type_takes_for_one(serv
     tables.drop(table)
     run("DROP EXTENSION citext")
     assert len(fingerprints) == 2
+
+
+def test_a_port_is_given_once_before_its_server_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whoever chooses begins at the same one, as two processes may.
+    monkeypatch.setattr(secrets, "randbelow", lambda _: 7)
+    assert len({choose_port(None, "") for _ in range(5)}) == 5
+    with socket.create_server(("127.0.0.1", choose_port(None, ""))) as server:
+        with socket.create_connection(server.getsockname()):
+            server.accept()[0].close()
+        with pytest.raises(ServerError, match=rf"port {server.getsockname()[1]} is occupied"):
+            choose_port(server.getsockname()[1], "PORT")

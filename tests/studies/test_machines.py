@@ -76,7 +76,6 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
     assert [one["name"] for one in collected.page(run)["runs"]] == ["this run"]  # and not a second time
     (theirs,) = collected.page(tmp_path / "nothing measured yet")["runs"]
     assert theirs["name"] == f"my-laptop, {DAY}, up to 1,000 rows"
-    assert "A CPU, 8 cores, 31.2 GiB" in theirs["machine"]
     with pytest.raises(ResultsError, match="there already"):
         machines.submit(run, "my-laptop")
     monkeypatch.setattr("sys.argv", ["framehaul", "submitted", str(place)])
@@ -84,88 +83,65 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
     assert "can be taken" in capsys.readouterr().out
 
 
-def of_row(change: Callable[[dict[str, str]], Any], name: str = "postgres_read.csv") -> Callable[[Path], None]:
-    """Changes the first row of a file."""
+FILE = "postgres_read.csv"
+type Damage = Callable[[Path], object]
+type Row = dict[str, str]
+
+
+def of_rows(change: Callable[[list[Row]], list[Row]]) -> Damage:
+    """Changes the rows of a file."""
 
     def damage(run: Path) -> None:
-        rows = read(run / name)
-        change(rows[0])
-        write(run / name, rows)
+        rows = change([*csv.DictReader((run / FILE).read_text().splitlines())])
+        with (run / FILE).open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
     return damage
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    return [*csv.DictReader(path.read_text().splitlines())]
+def first_row(**values: str) -> Damage:
+    return of_rows(lambda rows: [rows[0] | values, *rows[1:]])
 
 
-def write(path: Path, rows: list[dict[str, str]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def kept_rows(keep: Callable[[Row], bool]) -> Damage:
+    return of_rows(lambda rows: [*filter(keep, rows)])
 
 
-def of_rows(keep: Callable[[dict[str, str]], bool], name: str = "postgres_read.csv") -> Callable[[Path], None]:
+def of_record(of_runs: dict[str, Any] | None = None, **values: Any) -> Damage:
+    """Changes environment.json: what it says of each run, and the rest."""
+
     def damage(run: Path) -> None:
-        write(run / name, [row for row in read(run / name) if keep(row)])
+        record = json.loads((run / "environment.json").read_text())
+        record |= {"runs": {name: one | (of_runs or {}) for name, one in record["runs"].items()}} | values
+        (run / "environment.json").write_text(json.dumps(record))
 
     return damage
 
 
-def of_environment(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def damage(run: Path) -> None:
-        environment = json.loads((run / "environment.json").read_text())
-        change(environment)
-        (run / "environment.json").write_text(json.dumps(environment))
-
-    return damage
-
-
-def all_runs(**values: Any) -> Callable[[Path], None]:
-    return of_environment(lambda found: [one.update(values) for one in found["runs"].values()])
-
-
-def made_at(run: Path, commit: str) -> None:
-    all_runs(commit=commit)(run)
-    of_environment(lambda found: found.update(commit=commit))(run)
-
-
-def cut(run: Path, how: Callable[[str], str]) -> None:
-    (run / "postgres_read.csv").write_text(how((run / "postgres_read.csv").read_text()))
-
-
-DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "changed code alike": (
-        lambda run: made_at(run, "x-dirty"),
-        "code that was changed",
-    ),
-    "other data": (all_runs(seed=1), "SEED=1"),
-    "other table": (all_runs(table="nested"), "TABLE=nested"),
-    "no machine": (of_environment(lambda found: found.pop("machine")), "machine's cpu"),
-    "a hostile run": (all_runs(run_id=[]), "not those of the run"),
-    "broken record": (lambda run: (run / "environment.json").write_text("{"), "cannot be read"),
-    "another run": (all_runs(run_id="other"), "not those of the run"),
-    "no date": (all_runs(started="yesterday"), "when and how"),
-    "few rounds": (of_rows(lambda row: int(row["pass"]) < 6), "5 rounds are too few"),
-    "made faster": (of_row(lambda row: row.update(rows_per_s="9999")), "other rows/s"),
-    "no number": (of_row(lambda row: row.update(client_cpu_s="nan")), "client_cpu_s has a number that is none"),
-    "failed": (of_row(lambda row: row.update(status="failed", seconds="", rows_per_s="", reason="x")), "failed"),
-    "other label": (of_row(lambda row: row.update(label="<b>mine</b>")), "or of another name"),
-    "one left out": (of_rows(lambda row: row["technique"] != "polars_adbc_fetch"), "polars_adbc_fetch is missing"),
-    "twice": (of_row(lambda row: row.update({"pass": "2"})), "twice"),
-    "cut off": (lambda run: cut(run, lambda text: text[: -len(text) // 3]), "postgres_read.csv"),
+DAMAGED: dict[str, tuple[Damage, str]] = {
+    "changed code": (of_record({"commit": "x-dirty"}, commit="x-dirty"), "code that was changed"),
+    "other data": (of_record({"seed": 1}), "SEED=1"),
+    "other table": (of_record({"table": "nested"}), "TABLE=nested"),
+    "no machine": (of_record(machine={}), "machine's cpu"),
+    "another run": (of_record({"run_id": "other"}), "not those of the run"),
+    "no date": (of_record({"started": "yesterday"}), "when and how"),
+    "failed": (first_row(status="failed", seconds="", rows_per_s="", reason="x"), "failed"),
+    "made faster": (first_row(rows_per_s="9999"), "other rows/s"),
+    "twice": (first_row(**{"pass": "2"}), "twice"),
+    "few rounds": (kept_rows(lambda row: int(row["pass"]) < 6), "5 rounds are too few"),
+    "one left out": (kept_rows(lambda row: row["technique"] != "polars_adbc_fetch"), "polars_adbc_fetch is missing"),
+    "cut off": (lambda run: (run / FILE).write_text((run / FILE).read_text()[:-20_000]), FILE),
+    "bytes": (lambda run: (run / FILE).write_bytes(b"\xff\x00" * 99), FILE),
     "no file": (lambda run: (run / "clickhouse_read.csv").unlink(), "clickhouse_read.csv is missing"),
     "other file": (lambda run: (run / "run.sh").write_text("rm -rf /"), "run.sh"),
-    "a link": (
-        lambda run: ((run / "scaling.csv").symlink_to("/etc/passwd")), "scaling.csv"
-    ),
+    "a link": (lambda run: (run / "scaling.csv").symlink_to("/etc/passwd"), "scaling.csv"),
     "too large": (
         lambda run: (run / "scaling.csv").write_bytes(b"x" * (machines.MOST_BYTES + 1)),
         "bytes are too many: a run has at most 20,000,000; run it with PROFILE=0",
     ),
-    "bytes": (lambda run: (run / "postgres_read.csv").write_bytes(b"\xff\x00" * 99), "postgres_read.csv"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -179,7 +155,7 @@ def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(name: str, run: P
 
 def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
-    of_rows(lambda row: int(row["pass"]) < 4)(run)
+    kept_rows(lambda row: int(row["pass"]) < 4)(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")
     (run / "postgres_read.partial.csv").touch()

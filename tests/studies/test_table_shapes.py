@@ -155,14 +155,3 @@ def test_the_fastest_is_an_exact_append_and_names_who_is_tied() -> None:
         ["the standard 13 columns", "100", "`b`"], ["2 long texts", "10", "`b`"],
     ]  # fmt: skip
     assert study.answer_text(passes) == "- **PostgreSQL write**: `b` is the fastest, or tied with it, on 2 of 2 tables."
-
-
-def test_a_run_that_moved_nothing_has_pages_and_figures() -> None:
-    passes = of({("p", "standard", 1): noisy(10)}).with_columns(
-        pl.lit("skipped").alias("status"), pl.lit("no such server").alias("reason"),
-        pl.lit(None, pl.Float64).alias("rows_per_s"), pl.lit(None, pl.Float64).alias("p50_s"),
-    )  # fmt: skip
-    assert study.answer_text(passes) == "Nothing was moved."
-    assert study.rows_table(passes).rows == study.fastest_table(passes).rows == []
-    assert "no such server" in str(study.refused_table(passes))
-    assert study.small_figure(passes).axes
