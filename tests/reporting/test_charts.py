@@ -57,10 +57,7 @@ def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
     (axes,), (legend,) = figure.axes, figure.legends
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
     assert {text.get_text() for text in legend.get_texts()} >= {"COPY, binary", "row fetch"}
-
-
-def test_who_moved_fewer_rows_stands_apart_with_their_number_and_what_varies(tmp_path: Path) -> None:
-    (axes,) = charts.bars(summary(tmp_path)).axes
+    # Who moved fewer rows stands apart with their number and what varies.
     (behind,) = [text.get_text() for text in axes.texts if "(10 rows)" in text.get_text()]
     assert "±" in behind
     assert "±" in axes.get_xlabel()
@@ -101,7 +98,7 @@ def test_an_outcome_map_grows_down_the_page_and_says_what_its_letters_mean(asked
     assert "!: lost" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_outcome_maps_share_their_columns_and_name_them_once_above_and_below() -> None:
+def test_outcome_maps_share_their_columns() -> None:
     def of(technique: str, *names: str) -> pl.DataFrame:
         return pl.DataFrame(
             [{"label": technique, "origin": "beyond", "case": name, "outcome": "silent"} for name in names]
@@ -111,43 +108,12 @@ def test_outcome_maps_share_their_columns_and_name_them_once_above_and_below() -
     figure = charts.outcome_maps(parts, "heading", "case", ["a", "b", "c", "d"], "outcome", OUTCOMES, "not tried")
     assert_nothing_is_cut(figure)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [*parts]
-    for axes in figure.axes:
-        assert len(axes.get_xticks()) == 3
-        assert len(axes.get_yticklabels()) == 1
-    for axes in (figure.axes[0], figure.axes[-1]):
-        assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c"]
-    shown = [axes.xaxis.get_tick_params()["labeltop"] for axes in figure.axes]
-    assert shown == [True, False, False]
-    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes] == [False, False, True]
-    offsets = [
-        np.asarray(letters.get_offsets()).tolist() for axes in figure.axes for letters in axes.findobj(PathCollection)
-    ]
-    assert offsets == [[[0, 0]], [[1, 0], [2, 0]], [[0, 0], [2, 0]]]
+    assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == ["a", "b", "c"]
+    letters = [np.asarray(one.get_offsets())[:, 0].tolist() for one in figure.findobj(PathCollection)]
+    assert letters == [[0], [1, 2], [0, 2]]
 
 
 def test_an_outcome_that_a_map_does_not_know_is_not_left_out() -> None:
     cells = pl.DataFrame({"label": ["new"], "origin": ["beyond"], "case": ["a"], "outcome": ["unheard of"]})
     with pytest.raises(KeyError, match="unheard of"):
         charts.outcome_map(cells, "heading", "case", ["a"], "outcome", OUTCOMES, "not tried")
-
-
-@pytest.mark.parametrize(
-    ("ends", "labels"),
-    [((140, 450), ["200", "300", "400"]), ((15, 350), ["20", "50", "100", "200"]),
-     ((0.6, 180_000), ["1", "10", "100", "1k", "10k", "100k"])],
-)  # fmt: skip
-def test_a_short_logarithmic_axis_has_more_figures_a_long_one_fewer(
-    ends: tuple[float, float], labels: list[str]
-) -> None:
-    with charts.panels(1, height=3) as (figure, [axes]):
-        charts.quantities(axes.xaxis, logarithmic=True)
-        axes.set_xlim(*ends)
-    drawn(figure)
-    ticks = {tick.get_loc(): tick.label1.get_text() for tick in [*axes.xaxis.majorTicks, *axes.xaxis.minorTicks]}
-    assert [text for at, text in sorted(ticks.items()) if text and ends[0] <= at <= ends[1]] == labels
-
-
-def test_a_reader_without_our_font_has_one_like_it() -> None:
-    with charts.panels(1, height=2) as (figure, [axes]):
-        charts.title(axes, "title")
-    assert "font-family: 'DejaVu Sans', 'Verdana', sans-serif" in charts.svg(figure)
