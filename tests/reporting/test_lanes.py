@@ -37,16 +37,12 @@ def test_only_what_takes_no_time_runs_beside_others() -> None:
                 if len(stage) > 1:
                     assert apart or not any(alone)
                     assert preset == "smoke" or all(untimed) or all(reads)
-            if preset != "smoke":
-                assert [[study.number for study, _ in stage] for stage in stages if len(stage) > 1] == [["08", "09"]]
-
-
-def test_what_sums_up_comes_in_the_order_given_and_again_after_what_it_sums_up() -> None:
-    chosen: list[lanes.Pair] = [(study, {}) for study in registry.chosen("05 07")]
-    for preset in PRESETS:
-        left = progress.Plan(chosen, replace(load_settings(), preset=preset, fresh=True)).left
-        numbers = [[study.number for study, _ in stage] for stage in lanes.stages(left, preset)]
-        assert numbers == ([["07", "05"]] if preset == "smoke" else [["05"], ["07"], ["05"]])
+    for preset in PRESETS:  # what sums up comes in the order given, and again after what it sums up
+        left = progress.Plan(
+            [(study, {}) for study in registry.chosen("05 07")], replace(load_settings(), preset=preset, fresh=True)
+        ).left
+        numbers = [study.number for study, _ in left]
+        assert numbers == (["07", "05"] if preset == "smoke" else ["05", "07", "05"])
 
 
 def run(studies: list[Study], work: Callable[[Study], Any]) -> list[str]:
@@ -79,19 +75,6 @@ def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
 
     assert sorted(run(studies, work)) == [*held]
     assert most == lanes.LANES
-
-
-def test_lanes_with_servers_of_their_own_wait_for_no_table_and_begin_with_what_takes_long() -> None:
-    pairs: list[lanes.Pair] = [(Study(str(at), QUESTION, seconds=(at, 0, 0)), {}) for at in range(lanes.LANES * 2)]
-    every, found = threading.Barrier(lanes.LANES, timeout=60), dict[str, list[str]]()
-
-    def work(study: Study, _: object, __: object, own: lanes.Servers) -> None:
-        found.setdefault(own["lane"], []).append(study.notebook)
-        every.wait()  # for as many others, though all hold the same tables
-
-    lanes.beside(pairs, work, lambda *_: None, [{"lane": str(at)} for at in range(lanes.LANES)])
-    assert len(found) == lanes.LANES
-    assert sorted(first for first, *_ in found.values()) == ["3", "4", "5"]
 
 
 def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
@@ -136,14 +119,6 @@ def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPat
         one.stdin.close()
     kernel.stdout.close()
     assert other.wait() == 0
-
-
-def test_lines_have_a_name_and_bars_their_end(capsys: pytest.CaptureFixture[str]) -> None:
-    named = lanes.named("08")
-    for part in ("\r10%", "\r50%", "\r100%\n", "a line\nan", "other\n", "unfinished"):
-        named.write(part)
-    named.flush()
-    assert capsys.readouterr().out == "08 100%\n08 a line\n08 another\n"
 
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:
