@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import struct
 from decimal import Decimal
 from ipaddress import IPv4Address
 from typing import Any
@@ -18,12 +17,10 @@ import pytest
 
 from framehaul.data.equality import (
     Content,
-    Difference,
     content_fingerprint,
     content_of,
     difference_in_any_order,
     first_difference,
-    other_shape,
 )
 from framehaul.data.schema import DATE32, Column, ColumnType, list_types, map_types, struct_types
 
@@ -35,68 +32,50 @@ DEEP = "[" * 2_000 + "{}" + "]" * 2_000
 BERLIN = "Europe/Berlin"
 
 SAME: list[tuple[ColumnType, list[Any], Any]] = [
-    (ColumnType.INT32, [1, None], pl.Series([1.0, None])),
     (ColumnType.INT32, [1, None], pd.Series([1.0, math.nan])),
     (ColumnType.INT64, [2**62, None], pd.Series([2**62, None], dtype="Int64")),
     (ColumnType.BOOL, [True, False, None], pd.Series(["t", "f", None], dtype=object)),
-    (ColumnType.BOOL, [True, False], pl.Series([1, 0])),
-    (ColumnType.FLOAT64, [1.0, 0.0], pl.Series([1, 0])),
     (ColumnType.FLOAT64, [math.nan, -0.0], pd.Series([math.nan, -0.0])),
-    (ColumnType.DECIMAL, [Decimal("1.5")], pl.Series([1.5])),
     (ColumnType.DECIMAL, [Decimal("9" * 28 + "." + "9" * 10)], pl.Series(["9" * 28 + "." + "9" * 10])),
     (ColumnType.TEXT, ["é", ""], pl.Series(["é".encode(), b""])),
     (ColumnType.BYTES, [b"A\xff", b""], pl.Series(["\\x41ff", "\\x"])),
     (ColumnType.UUID, [UUID_TEXT, None], pl.Series([UUID(UUID_TEXT).bytes, None])),
-    (ColumnType.UUID, [UUID_TEXT], pd.Series([UUID(UUID_TEXT)], dtype=object)),
     (ColumnType.DATE, [DAY, None], pl.Series(["2026-01-02", None])),
     (ColumnType.DATE, [DAY], pl.Series([dt.datetime(2026, 1, 2)])),
-    (ColumnType.DATE, [DAY], pl.Series([20_455], dtype=pl.UInt16)),
     (ColumnType.TIMESTAMP, [MOMENT, None], pl.Series(["2026-01-02 03:04:05.678901", None])),
-    (ColumnType.TIMESTAMP, [MOMENT], pl.Series([MOMENT], dtype=pl.Datetime("ns"))),
     (ColumnType.TIMESTAMP, [MOMENT], pd.Series([pd.Timestamp(MOMENT)], dtype=object)),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901+02"])),
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)],
      pd.Series([MOMENT.replace(tzinfo=dt.UTC)]).dt.tz_convert(BERLIN)),
     (ColumnType.UINT64, [2**64 - 1, 0, None], pd.Series([Decimal(2**64 - 1), Decimal(0), None], dtype=object)),
-    (ColumnType.UINT8, [255, None], pd.Series([255.0, math.nan])),
     (ColumnType.LIST, [[1, None], [], None], pd.Series([(1, None), np.array([]), None], dtype=object)),
     (ColumnType.LIST, [[2**63 - 1], [None]], pl.Series([[2**63 - 1], [None]], dtype=pl.List(pl.UInt64))),
-    (ColumnType.LIST, [[7, 8], [9]], pl.Series([[7.0, 8.0], [9.0]])),
     (ColumnType.TIME, [TIME, None], pl.Series(["23:59:59.999999", None])),
     (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1, microseconds=-1)])),
     (ColumnType.JSON, ['{"a": 1.50, "b": [null]}', None], pl.Series(['{"b":[null],"a":1.5}', None])),
     (ColumnType.JSON, ["[1e2, 9007199254740993]"], pd.Series([[100, 2**53 + 1]], dtype=object)),
-    (ColumnType.JSON, ["[0.0]"], pd.Series([[0.0]], dtype=object)),
     (ColumnType.JSON, ['{"a": 1.0}', None], pl.Series(['{"a":1}', None]).ext.to(pl.Extension("arrow.json", pl.String))),
     (ColumnType.JSON, [DEEP.format("1.0")], pl.Series([DEEP.format("1e0")])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}, None], pl.Series(['{"b":"x","a":1}', None])),
-    (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([(1, None)], dtype=object)),
     (ColumnType.STRUCT, [{"a": 1, "b": None}], pd.Series([{"a": np.int64(1)}], dtype=object)),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pd.Series([*np.array([(1, "x")], [("a", "i8"), ("b", "O")])])),
     (ColumnType.MAP, [[("b", 1), ("a", None)]], pd.Series([{"a": None, "b": 1}], dtype=object)),
-    (ColumnType.MAP, [[("b", 1), ("b", 2)], []], pd.Series([[("b", 1), ("b", 2)], []], dtype=object)),
     (ColumnType.NESTED_LIST, [[[1, None], []], []], pd.Series([[np.array([1, pd.NA]), ()], []], dtype=object)),
     (ColumnType.FIXED_LIST, [[1, 2], None], pl.Series([[1, 2], None], dtype=pl.List(pl.Int64))),
     (ColumnType.INT128, [str(2**100), "-7", None], pd.Series([2**100, -7, None], dtype=object)),
-    (ColumnType.INT128, [str(2**100)], pl.Series([2.0**100])),
     (ColumnType.WIDE_DECIMAL, ["9" * 56 + ".10", "0"], pl.Series(["9" * 56 + ".1000", "-0.0"])),
-    (ColumnType.WIDE_DECIMAL, ["1" * 50 + ".5"], pd.Series([Decimal("1" * 50 + ".50")], dtype=object)),
     (ColumnType.ENUM, ["a", "b", None], pd.Series(["a", "b", None], dtype="category")),
-    (ColumnType.ENUM, ["a"], pl.Series(["a"], dtype=pl.Enum(["b", "a"]))),
     (ColumnType.FIXED_BYTES, [bytes(8)], pl.Series(["\\x" + "00" * 8])),
     (ColumnType.IPV4, ["192.0.2.1", None], pd.Series([IPv4Address("192.0.2.1"), None], dtype=object)),
-    (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/32"])),
     (ColumnType.IPV6, ["2001:db8::1"], pl.Series(["2001:0DB8:0:0:0:0:0:1"])),
     (ColumnType.DURATION, [dt.timedelta(microseconds=-1), None], pl.Series([-1, None])),
 ]  # fmt: skip
 
 DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.INT32, [1], pl.Series([1.5])),
-    (ColumnType.INT32, [7], pl.Series(["007"])),
     (ColumnType.INT64, [2**53 + 1, None], pd.Series([float(2**53 + 1), math.nan])),
     (ColumnType.FLOAT64, [-0.0], pl.Series([0.0])),
     (ColumnType.FLOAT64, [None], pd.Series([math.nan])),
-    (ColumnType.FLOAT64, [-0.0], pl.Series([0])),
     (ColumnType.DECIMAL, [Decimal("0.1")], pl.Series([0.1])),
     (ColumnType.TEXT, [""], pl.Series([None], dtype=pl.String)),
     (ColumnType.TEXT, ["e\u0301"], pl.Series(["é"])),
@@ -106,34 +85,22 @@ DIFFERENT: list[tuple[ColumnType, list[Any], Any]] = [
     (ColumnType.TIMESTAMP_UTC, [MOMENT.replace(tzinfo=dt.UTC)], pl.Series(["2026-01-02 05:04:05.678901"])),
     (ColumnType.UINT64, [2**64 - 1], pl.Series([float(2**64 - 1)])),
     (ColumnType.LIST, [None], pl.Series([[]], dtype=pl.List(pl.Int64))),
-    (ColumnType.LIST, [[]], pl.Series([[None]], dtype=pl.List(pl.Int64))),
     (ColumnType.LIST, [[1, 2]], pl.Series([[2, 1]])),
     (ColumnType.LIST, [[1], [2**53 + 1]], pl.Series([[1.0], [float(2**53 + 1)]])),
-    (ColumnType.LIST, [[1], [2]], pl.Series([[1.0], [2.5]])),
-    (ColumnType.LIST, [[1]], pl.Series(["[1]"])),
     (ColumnType.TIME, [TIME], pl.Series([dt.timedelta(days=1)])),
     (ColumnType.JSON, ['{"a": 1, "a": 2}'], pl.Series(['{"a": 2}'])),
     (ColumnType.JSON, ["9007199254740993"], pl.Series(["9007199254740992"])),
-    (ColumnType.JSON, ["0.0"], pl.Series(["-0.0"])),
     (ColumnType.JSON, ["1"], pl.Series(["2"]).ext.to(pl.Extension("arrow.json", pl.String))),
     (ColumnType.JSON, ["[1, 2]"], pl.Series(["[2, 1]"])),
-    (ColumnType.JSON, ["[[1], 2]"], pl.Series(["[[1, 2]]"])),
-    (ColumnType.JSON, ['{"a": "b"}'], pl.Series(['["a", "b"]'])),
     (ColumnType.JSON, [DEEP.format("1")], pl.Series([DEEP.format("2")])),
     (ColumnType.JSON, ["null"], pl.Series([None], dtype=pl.String)),
-    (ColumnType.JSON, ["1"], pl.Series(["NaN"])),
     (ColumnType.STRUCT, [None], pl.Series([{"a": None, "b": None}], dtype=ColumnType.STRUCT.value.polars)),
-    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1}'])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":9223372036854775808,"b":"x"}'])),
     (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series([{"a": 1, "b": "x", "c": 0}])),
     (ColumnType.STRUCT, [{"a": 2**53 + 1, "b": "x"}], pl.Series([{"a": float(2**53 + 1), "b": "x"}])),
-    (ColumnType.STRUCT, [{"a": 1, "b": "x"}], pl.Series(['{"a":1,"b":"x","a":1}'])),
     (ColumnType.MAP, [[("b", 1), ("b", 2)]], pd.Series([[("b", 2), ("b", 1)]], dtype=object)),
-    (ColumnType.MAP, [[]], pl.Series([None], dtype=pl.String)),
     (ColumnType.NESTED_LIST, [[[]]], pl.Series([[None]], dtype=pl.List(pl.List(pl.Int64)))),
-    (ColumnType.FIXED_LIST, [[1, 2]], pl.Series([[1]])),
     (ColumnType.INT256, ["1" * 60], pl.Series(["1" * 59 + "2"])),
-    (ColumnType.WIDE_DECIMAL, ["9" * 56 + ".1"], pl.Series(["9" * 56 + ".2"])),
     (ColumnType.WIDE_DECIMAL, ["0.1"], pl.Series([0.1])),
     (ColumnType.ENUM, ["a"], pl.Series([1])),
     (ColumnType.IPV4, ["192.0.2.1"], pl.Series(["192.0.2.1/24"])),
@@ -167,26 +134,26 @@ def test_python_objects_are_compared_as_columns_are(kind: ColumnType, sent: list
     assert change(kind, sent, pd.Series(found.to_list(), dtype=object)) == change(kind, sent, found)
 
 
-def test_what_arrow_calls_opaque_is_no_number() -> None:
-    """As ADBC gives a `numeric`: nothing says how its text is to be read."""
-    opaque = pl.Series(["1.5"]).ext.to(pl.Extension("arrow.opaque", pl.String))
-    assert change(ColumnType.DECIMAL, [Decimal("1.5")], opaque) == "Decimal('1.5000000000') became '1.5'"
+@pytest.mark.parametrize("kind", ["list", "struct"])
+def test_floats_inside_are_compared_to_the_bit(kind: str) -> None:
+    float64 = ColumnType.FLOAT64.value
+    types = list_types(float64) if kind == "list" else struct_types({"f": float64})
+    columns = [Column("value", ColumnType.LIST if kind == "list" else ColumnType.STRUCT, exactly=types)]
 
-
-def test_floats_in_structs_are_compared_to_the_bit() -> None:
-    floats = [Column("value", ColumnType.STRUCT, exactly=struct_types({"f": ColumnType.FLOAT64.value}))]
-
-    def changed(found: float | None) -> bool:
+    def changed(*found: float | None) -> bool:
         sent, received = (
-            content_of(pl.DataFrame({"value": [{"f": value} for value in values]}), floats, nan_is_null=True)
-            for values in ([math.nan, -0.0, None, 0.1], [math.nan, found, None, 0.1])
-        )
+            content_of(
+                pl.DataFrame({"value": [[one] if kind == "list" else {"f": one} for one in values]}),
+                columns, nan_is_null=True,
+            )
+            for values in ([math.nan, -0.0, None], found)
+        )  # fmt: skip
         return first_difference(sent, received) is not None
 
-    assert not changed(-0.0)
-    assert changed(0.0)
-    assert changed(math.nan)
-    assert changed(None)
+    assert not changed(math.nan, -0.0, None)
+    assert changed(math.nan, 0.0, None)
+    assert changed(None, -0.0, None)
+    assert changed(math.nan, -0.0, math.nan)
 
 
 def test_maps_inside_are_in_no_order() -> None:
@@ -199,43 +166,13 @@ def test_maps_inside_are_in_no_order() -> None:
     assert first_difference(sent, received) is None
 
 
-def test_floats_in_lists_are_compared_to_the_bit() -> None:
-    floats = [Column("value", ColumnType.LIST, exactly=list_types(ColumnType.FLOAT64.value))]
-
-    def changed(found: list[float | None]) -> bool:
-        sent, received = (
-            content_of(
-                pl.DataFrame({"value": [values]}, schema={"value": pl.List(pl.Float64)}), floats, nan_is_null=True
-            )
-            for values in ([math.nan, -0.0, None], found)
-        )
-        return first_difference(sent, received) is not None
-
-    assert not changed([math.nan, -0.0, None])
-    assert changed([math.nan, 0.0, None])
-    assert changed([None, -0.0, None])
-    assert changed([math.nan, -0.0, math.nan])
-
-
-def test_nan_is_nan_whatever_its_payload() -> None:
-    (odd,) = struct.unpack(">d", bytes.fromhex("fff8000000000abc"))
-    assert change(ColumnType.FLOAT64, [math.nan], pl.Series(np.array([odd]))) is None
-
-
-def test_rows_that_are_missing_are_told() -> None:
-    assert other_shape(["x"], 1, ["x"], 2) == "1 rows instead of 2"
-
-
 def test_a_difference_is_told_in_one_short_line() -> None:
-    text, day, moment = ColumnType.TEXT, ColumnType.DATE, ColumnType.TIMESTAMP
+    text, moment = ColumnType.TEXT, ColumnType.TIMESTAMP
     long = pl.Series(["x" * 200])
     assert change(text, [None], long) == "NULL became 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (202 characters)"
-    assert change(day, [dt.date(1969, 12, 31)], pl.Series([None])) == "1969-12-31 became NULL"
     assert change(moment, [MOMENT], pl.Series([None])) == "2026-01-02T03:04:05.678901000 became NULL"
     found = first_difference(content(pa.array([1, 2]), ColumnType.INT64), content(pa.array([1, 3]), ColumnType.INT64))
     assert str(found) == "column value, row 1: 2 became 3"
-    # A value that is shown as what was sent is of another type.
-    assert Difference("", 0, 1, type("Whole", (int,), {})(1)).change == "1 (int) became 1 (Whole)"
 
 
 def rows(*values: float) -> Content:
@@ -278,9 +215,3 @@ def test_elements_of_lists_are_compared_as_values_of_their_type_are() -> None:
     sent = content_of(pa.table({"value": [[DAY, None], []]}), [days], nan_is_null=False)
     came = pd.DataFrame({"value": pd.Series([[np.datetime64(DAY), None], []], dtype=object)})
     assert first_difference(sent, content_of(came, [days], nan_is_null=False)) is None
-
-
-def test_no_lists_at_all_are_the_same_in_both_libraries() -> None:
-    column = Column("value", ColumnType.LIST)
-    for nothing in (pd.DataFrame({"value": pd.Series([], dtype=object)}), pl.DataFrame({"value": []})):
-        assert len(content_of(nothing, [column], nan_is_null=False)) == 0
