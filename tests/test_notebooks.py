@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 import psutil
+import psycopg
 import pytest
 
 from framehaul.reporting.study import NOTEBOOKS, as_given, imported
@@ -30,14 +31,6 @@ from tests.conftest import WHOLE, RunsCommand, numbers_of, run_command
 SOURCES = sorted(NOTEBOOKS.glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_source_notebooks_hold_no_outputs_and_start_with_a_heading(path: Path) -> None:
-    content = nbformat.read(path, as_version=4)
-    nbformat.validate(content)
-    assert content.cells[0].source.startswith("# ")
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in content.cells)
-
-
 def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
     few = [("postgres", "write"), ("clickhouse", "read")]
     every = [(database, direction) for database in ("postgres", "clickhouse") for direction in ("write", "read")]
@@ -50,8 +43,7 @@ def test_results_have_a_row_for_every_technique_and_pass(out: Path) -> None:
         assert len(rows) == len(expected)
         for row in rows:
             assert row["status"] in ("ok", "skipped"), row
-            assert (row["status"] == "ok") == (row["reason"] == ""), row
-            assert (row["status"] == "ok") == bool(row["seconds"]), row
+            assert (row["status"] == "ok") == (row["reason"] == "") == bool(row["seconds"]), row
             if row["status"] == "ok":
                 assert float(row["rows_per_s"]) == pytest.approx(300 / float(row["seconds"]))
                 assert int(row["wire_bytes"]) > 0
@@ -122,8 +114,6 @@ def test_pages_load_nothing_from_the_network_and_images_say_what_they_show(out: 
 
 
 def test_no_table_is_left_on_the_servers(out: Path, servers: Servers) -> None:
-    import psycopg
-
     with psycopg.connect(servers.postgres.dsn()) as connection:
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'framehaul%'").fetchall()
     assert left == []
@@ -142,7 +132,11 @@ def test_every_notebook_is_a_study_that_states_and_uses_its_parameters() -> None
     for study, path in zip(studies(), SOURCES, strict=True):
         stated: dict[str, object] = {}
         used: set[str] = set()
-        for cell in nbformat.read(path, as_version=4).cells:
+        content = nbformat.read(path, as_version=4)
+        nbformat.validate(content)
+        assert content.cells[0].source.startswith("# ")
+        for cell in content.cells:
+            assert not (cell.get("outputs") or cell.get("execution_count")), path
             if "parameters" in cell.metadata.get("tags", []):
                 exec(cell.source, {}, stated)
             elif cell.cell_type == "code":
@@ -163,23 +157,21 @@ def test_every_parameter_is_listed_with_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("argument", "said"),
     [
-        (["--rows=0"], "ROWS=0"), (["--rows="], "ROWS=''"), (["--warmup=-1"], "WARMUP=-1"),
-        (["--seed=1.5"], "SEED='1.5'"), (["--duration=nan"], "DURATION=nan"), (["--preset=huge"], "PRESET='huge'"),
-        (["--workload=huge"], "WORKLOAD='huge'"), (["--notebooks=77"], "no notebook '77'"),
-        (["--servers=cloud"], "SERVERS='cloud'"), (["--scheduler=here"], "SCHEDULER='here'"),
+        ("--rows=0", "ROWS=0"), ("--rows=", "ROWS=''"), ("--warmup=-1", "WARMUP=-1"), ("--seed=1.5", "SEED='1.5'"),
+        ("--duration=nan", "DURATION=nan"), ("--preset=huge", "PRESET='huge'"), ("--workload=huge", "WORKLOAD='huge'"),
+        ("--notebooks=77", "no notebook '77'"), ("--servers=cloud", "SERVERS='cloud'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named_and_nothing_is_written(
-    arguments: list[str], said: str, tmp_path: Path, within: RunsCommand
+    argument: str, said: str, tmp_path: Path, within: RunsCommand
 ) -> None:
-    done = within("run", *arguments, f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
+    done = within("run", argument, f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state")
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
-    assert not (tmp_path / "state").exists()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_out_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, within: RunsCommand) -> None:
@@ -196,23 +188,14 @@ def test_a_mistyped_variable_is_refused_by_make() -> None:
     assert "unknown variable ROWZ" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
-        ({"FRAMEHAUL_POSTGRES_DSN": "postgresql://u:hidden@127.0.0.1:1/x", "FRAMEHAUL_CLICKHOUSE_URL": "http://u:hidden@127.0.0.1:1/x"},
-         "127.0.0.1:1"),
-        ({"FRAMEHAUL_POSTGRES_DSN": "postgresql://u:hidden@127.0.0.1:1/x"}, "FRAMEHAUL_CLICKHOUSE_URL"),
-    ],
-)  # fmt: skip
-def test_unreachable_external_servers_are_named(
-    environment: dict[str, str], said: str, tmp_path: Path, within: RunsCommand
-) -> None:
+def test_unreachable_external_servers_are_named(tmp_path: Path, within: RunsCommand) -> None:
     done = within(
-        "run", "--servers=external", "--notebooks=01", "--rows=10", f"--out={tmp_path / 'out'}",
-        state_dir=tmp_path / "state", **environment,
+        "run", "--servers=external", "--notebooks=01", f"--out={tmp_path / 'out'}", state_dir=tmp_path / "state",
+        FRAMEHAUL_POSTGRES_DSN="postgresql://u:hidden@127.0.0.1:1/x",
+        FRAMEHAUL_CLICKHOUSE_URL="http://u:hidden@127.0.0.1:1/x",
     )  # fmt: skip
     assert done.returncode in (1, 2)
-    assert said in done.stderr
+    assert "127.0.0.1:1" in done.stderr
     assert "hidden" not in done.stdout + done.stderr
     assert not list((tmp_path / "out").rglob("postgres_write.csv"))
 
@@ -220,9 +203,7 @@ def test_unreachable_external_servers_are_named(
 def test_a_failing_notebook_is_kept_apart_and_said_wherever_temporary_files_lie(tmp_path: Path) -> None:
     deep = tmp_path / "long name" / ("x" * 180)  # no socket has so long a path
     deep.mkdir(parents=True)
-    done = run_command(
-        "run", "--notebooks=05", f"--out={tmp_path}", state_dir=tmp_path / "state", TMPDIR=str(deep)
-    )  # fmt: skip
+    done = run_command("run", "--notebooks=05", f"--out={tmp_path}", state_dir=tmp_path / "state", TMPDIR=str(deep))
     assert done.returncode == 1
     assert "05_summary" in done.stderr
     assert "no results yet" in done.stderr

@@ -22,7 +22,8 @@ from framehaul.studies.table_shapes import STUDY, study
 from framehaul.studies.table_shapes.limits import LIMITS, within_limits
 from framehaul.studies.table_shapes.passes import Row
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
-from framehaul.techniques import Technique, techniques
+from framehaul.techniques import Technique
+from framehaul.techniques.registry import named
 from tests.conftest import WHOLE, values_of
 
 ROWS = 30
@@ -75,46 +76,39 @@ def test_sizes_are_powers_of_ten_that_a_frame_holds(name: str) -> None:
 
 def test_calls_of_a_pass_are_all_verified(servers: Servers) -> None:
     """A read that is wrong but once, and a write that leaves one call out."""
-    [good] = [one for one in techniques("postgres", "read") if one.name == "polars_psycopg_row_fetch"]
-    count = itertools.count()
+    reads = named("postgres", "read", "polars_psycopg_row_fetch")
+    writes = named("postgres", "write", "polars_psycopg_copy_text")
+    read, written = itertools.count(), itertools.count()
 
-    def polars_psycopg_wrong_once(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
-        frame = cast("pl.DataFrame", good.function(connection, table))
-        return frame.head(3) if next(count) == 1 else frame
+    def wrong_once(connection: psycopg.Connection[Any], table: Table) -> pl.DataFrame:
+        frame = cast("pl.DataFrame", reads.function(connection, table))
+        return frame.head(3) if next(read) == 1 else frame
 
-    wrong = replace(good, function=polars_psycopg_wrong_once)
-    [outcome] = moved([wrong], servers, STANDARD, ROWS, calls=3).values()
-    assert isinstance(outcome, Failed)
-    assert "3 rows instead of 30" in outcome.reason
-
-    [writes] = [one for one in techniques("postgres", "write") if one.name == "polars_psycopg_copy_text"]
-    calls = itertools.count()
-
-    def polars_psycopg_lazy(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
-        if next(calls) != 1:
+    def lazy(connection: psycopg.Connection[Any], table: Table, frame: pl.DataFrame) -> None:
+        if next(written) != 1:
             writes.function(connection, table, frame)
 
-    [outcome] = moved([replace(writes, function=polars_psycopg_lazy)], servers, STANDARD, ROWS, 3).values()
-    assert isinstance(outcome, Failed)
-    assert "20 rows instead of 30" in outcome.reason
+    for bad, rows in ((replace(reads, function=wrong_once), 3), (replace(writes, function=lazy), 20)):
+        [outcome] = moved([bad], servers, STANDARD, ROWS, calls=3).values()
+        assert isinstance(outcome, Failed)
+        assert f"{rows} rows instead of 30" in outcome.reason
 
 
 def test_a_known_limit_is_skipped_with_its_remedy_and_no_other_failure_is() -> None:
     for text, remedy in LIMITS.items():
         outcome: Pass[int] = within_limits(Failed(f"SomeError: it is said that {text} here"))
         assert isinstance(outcome, Skipped)
-        assert text in outcome.reason
         assert outcome.reason.endswith(remedy)
-    others: list[Pass[int]] = [Failed("20 rows instead of 30"), Skipped("no such driver"), Ok(1)]
-    for other in others:
-        assert within_limits(other) is other
+    other: Pass[int] = Failed("20 rows instead of 30")
+    assert within_limits(other) is other
 
 
-@pytest.mark.parametrize("shape", [BY_NAME["nested"], BY_NAME["structs"]], ids=lambda shape: shape.name)
-def test_nested_types_arrive_or_are_refused_with_a_remedy(shape: Shape, servers: Servers) -> None:
+@pytest.mark.parametrize("name", ["nested", "structs"])
+def test_nested_types_arrive_or_are_refused_with_a_remedy(name: str, servers: Servers) -> None:
+    shape = BY_NAME[name]
     for path in study.COMPARED:
-        for name, outcome in moved(study.measured_on(shape, path, ROWS, 1), servers, shape, ROWS).items():
-            assert isinstance(within_limits(outcome), Ok | Skipped), (name, outcome)
+        for one, outcome in moved(study.measured_on(shape, path, ROWS, 1), servers, shape, ROWS).items():
+            assert isinstance(within_limits(outcome), Ok | Skipped), (one, outcome)
 
 
 @WHOLE
@@ -138,6 +132,10 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
     assert all(study.writeup_blocks(out / "results").values())
 
 
+def noisy(speed: float) -> list[float]:
+    return [speed * one for one in (1.0, 1.01, 0.99)]
+
+
 def of(speeds: dict[tuple[str, str, int], list[float]]) -> pl.DataFrame:
     """Passes of PostgreSQL writes, in rows/s by round."""
     rows = [
@@ -151,10 +149,6 @@ def of(speeds: dict[tuple[str, str, int], list[float]]) -> pl.DataFrame:
     ]  # fmt: skip
     frame = pl.DataFrame([*map(vars, rows)], infer_schema_length=None).rename({"pass_": "pass"})
     return frame.cast(cast("Any", store.schema_of(Row)))
-
-
-def noisy(speed: float) -> list[float]:
-    return [speed * one for one in (1.0, 1.01, 0.99)]
 
 
 def test_the_fastest_is_an_exact_append_and_names_who_is_tied() -> None:
@@ -185,12 +179,3 @@ def test_a_run_that_moved_nothing_has_pages_and_figures() -> None:
     assert study.rows_table(passes).rows == study.fastest_table(passes).rows == []
     assert "no such server" in str(study.refused_table(passes))
     assert study.small_figure(passes).axes
-
-
-@pytest.mark.parametrize(
-    ("given", "said"), [({"megabytes": float("nan")}, "MEGABYTES=nan"), ({"points": "many"}, "POINTS='many'")]
-)
-def test_bad_parameters_are_named(given: dict[str, Any], said: str) -> None:
-    whole: dict[str, Any] = {"rows": 10, "megabytes": 1.0, "points": "least", "passes": 1, "warmup": 0, "seed": 1}
-    with pytest.raises(ValueError, match=said):
-        study.run(**whole | given)

@@ -318,20 +318,6 @@ def test_a_load_may_be_tried_again_and_other_writes_append_the_same_rows(http: H
     assert (asked(http, COUNT), asked(http, tables)) == before
 
 
-def test_native_blocks_are_in_the_order_of_the_server_which_sorts_nothing(http: HttpConnection) -> None:
-    frame = rows_of().sample(fraction=1, shuffle=True, seed=2)
-    events = "SELECT event, value FROM system.events WHERE event LIKE 'MergeTreeDataWriterBlocks%' FORMAT TSV"
-
-    def counted() -> dict[str, int]:
-        return {event: int(value) for event, value in (line.split("\t") for line in asked(http, events))}
-
-    before = counted()
-    clickhouse_write.polars_http_client_native_presorted(http, TABLE, frame)
-    new = {event: value - before.get(event, 0) for event, value in counted().items()}
-    blocks = frame["event_date"].dt.month_start().n_unique()
-    assert new == {"MergeTreeDataWriterBlocks": blocks, "MergeTreeDataWriterBlocksAlreadySorted": blocks}
-
-
 @pytest.mark.parametrize(
     "found", [found for found in techniques("clickhouse") if found.driver == "chdb"], ids=lambda found: found.direction
 )
