@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from framehaul.bench import store
@@ -77,7 +76,20 @@ def test_two_run_at_once_and_never_two_that_hold_the_same_table() -> None:
     assert most == lanes.LANES
 
 
-def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
+def test_what_one_raises_ends_the_others_by_an_interrupt_or_at_last_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE_SECONDS", 2)
+    wait = "print(flush=True); sys.stdin.read()"
+    codes = {"b": wait, "c": f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {wait}", "other": wait}
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", f"import sys; {code}", *(["ipykernel"] if name != "other" else [])],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )
+        for name, code in codes.items()
+    }  # fmt: skip
+    for one in processes.values():
+        assert one.stdout
+        one.stdout.readline()
     begun: list[str] = []
     every = threading.Barrier(lanes.LANES, timeout=60)
 
@@ -86,39 +98,15 @@ def test_what_one_raises_ends_the_others_and_nothing_further_begins() -> None:
         every.wait()
         if study.notebook == "a":
             raise RuntimeError("no disk")
-        kernel = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "ipykernel"], text=True,
-                                  stderr=subprocess.PIPE)  # fmt: skip
-        assert "KeyboardInterrupt" in kernel.communicate()[1]
+        processes[study.notebook].wait()
 
     with pytest.raises(RuntimeError, match="no disk"):
         run([Study(name, QUESTION, holds=()) for name in "abcd"], work)
-    assert sorted(begun) == ["a", "b", "c"]
-
-
-def test_what_does_not_heed_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE_SECONDS", 0.5)
-    deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
-    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    kernel = subprocess.Popen([sys.executable, "-c", deaf, "ipykernel"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert kernel.stdout and kernel.stdin and other.stdin
-    kernel.stdout.readline()
-    two = threading.Barrier(2, timeout=60)
-
-    def work(study: Study) -> None:
-        two.wait()
-        if study.notebook == "a":
-            raise RuntimeError("no disk")
-        kernel.wait()
-
-    with pytest.raises(RuntimeError, match="no disk"):
-        run([Study(name, QUESTION, holds=()) for name in "ab"], work)
-    assert kernel.returncode == -9
-    assert psutil.pid_exists(other.pid), "no process but kernels is touched"
-    for one in (kernel, other):
-        assert one.stdin
-        one.stdin.close()
-    kernel.stdout.close()
-    assert other.wait() == 0
+    assert sorted(begun) == ["a", "b", "c"], "nothing further begins"
+    assert (processes["b"].returncode, processes["c"].returncode) == (-2, -9)
+    assert processes["other"].poll() is None, "no process but kernels is touched"
+    for one in processes.values():
+        one.communicate()
 
 
 def test_runs_of_two_processes_are_both_recorded(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> 
     assert "skipped (the table says why)" in svg
     assert len(charts.bars(summary).axes[0].patches) == 1
     table = of_techniques(summary)._repr_html_()
-    assert re.search(r'<tr class="failed">.*failed.*content differs in metric_1</td>', table)
-    assert re.search(r'<tr class="skipped">.*skipped.*no extension</td>', table)
+    for status, reason in (("failed", "content differs in metric_1"), ("skipped", "no extension")):
+        assert re.search(rf'<tr class="{status}">.*{status}.*{reason}</td>', table)
 
 
 def test_at_a_glance_has_a_mark_for_every_technique_with_a_time(tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals(
     assert set(rounds["pass"]) == {LEAST_ROUNDS}
 
 
-def past_and_baselines(tmp_path: Path) -> pl.DataFrame:
-    return statistics.summary(
+def test_only_exact_techniques_are_past_the_published_ones_and_a_baseline_never_wins(tmp_path: Path) -> None:
+    summary = statistics.summary(
         passes(
             *(result("old", n, 1.0) for n in (1, 2, 3)),
             *(result("drifting", n, 0.2, origin="beyond", dtypes="a:str") for n in (1, 2, 3)),
@@ -187,35 +187,22 @@ def past_and_baselines(tmp_path: Path) -> pl.DataFrame:
             directory=tmp_path,
         )
     )
-
-
-def test_only_exact_techniques_are_counted_as_past_the_published_ones(tmp_path: Path) -> None:
-    (past,) = findings.past_published(past_and_baselines(tmp_path))
+    (past,) = findings.past_published(summary)
     assert (past.published["technique"], past.beyond["technique"]) == ("old", "new_two_connections")
     assert past.beyond["ratio"] == pytest.approx(4)
     assert past.single_connection is not None
     assert past.single_connection["technique"] == "new"
     assert [row["technique"] for row in past.baselines] == ["alone"]
-
-
-def test_a_baseline_never_wins_and_overlapping_passes_are_a_tie(tmp_path: Path) -> None:
-    frame = passes(
-        *(result("first", n, s) for n, s in ((1, 0.50), (2, 0.60))),
-        *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
-        directory=tmp_path / "tied",
-    )
-    assert findings.winners(statistics.summary(frame))["tied"].to_list() == [["SECOND"]]
-    summary = past_and_baselines(tmp_path)
     assert findings.winners(summary)["technique"].to_list() == ["drifting"]
     bars = charts.bars(summary).axes[0]
     assert bars.get_yticklabels()[0].get_text() == "ALONE"
     assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
 
 
-def writes_of_both_classes(tmp_path: Path) -> pl.DataFrame:
+def test_who_loads_in_bulk_is_no_answer_for_who_appends(tmp_path: Path) -> None:
     write: dict[str, Any] = {"database": "postgres", "direction": "write", "contract": "append"}
     bulk, new = write | {"contract": "bulk_load"}, {"origin": "beyond"}
-    return statistics.summary(
+    summary = statistics.summary(
         passes(
             *(result("old", n, 1 + n / 100, server_cpu_s=0.5, client_cpu_s=0.4, **write) for n in (1, 2, 3)),
             *(result("new", n, 0.5 + n / 100, server_cpu_s=0.6, client_cpu_s=0.2, **new, **write) for n in (1, 2, 3)),
@@ -223,10 +210,6 @@ def writes_of_both_classes(tmp_path: Path) -> pl.DataFrame:
             directory=tmp_path,
         )
     )
-
-
-def test_who_loads_in_bulk_is_no_answer_for_who_appends(tmp_path: Path) -> None:
-    summary = writes_of_both_classes(tmp_path)
     assert dict(findings.winners(summary).select("contract", "technique").rows()) == {
         "append": "new", "bulk_load": "last"
     }  # fmt: skip
@@ -238,7 +221,13 @@ def test_who_loads_in_bulk_is_no_answer_for_who_appends(tmp_path: Path) -> None:
     assert (bound.server, bound.client, bound.both) == pytest.approx((2 * 1000 / 0.3, 2 * 1000 / 0.2, 2 * 1000 / 0.5))
 
 
-def test_nothing_is_past_the_published_that_moved_fewer_rows(tmp_path: Path) -> None:
+def test_overlapping_passes_are_a_tie_and_who_moved_fewer_rows_is_past_nobody(tmp_path: Path) -> None:
+    frame = passes(
+        *(result("first", n, s) for n, s in ((1, 0.50), (2, 0.60))),
+        *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
+        directory=tmp_path / "tied",
+    )
+    assert findings.winners(statistics.summary(frame))["tied"].to_list() == [["SECOND"]]
     summary = statistics.summary(
         passes(
             *(result("old", n, 1, rows=4000) for n in range(1, 10)),
