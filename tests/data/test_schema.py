@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import httpx
-import psycopg
 import pytest
 
 from framehaul.data.schema import (
@@ -11,8 +9,6 @@ from framehaul.data.schema import (
     Table,
     enum_types,
     list_types,
-    quote_clickhouse,
-    quote_postgres,
     refuse,
 )
 from framehaul.servers import Servers
@@ -58,19 +54,6 @@ def test_a_refusal_names_column_type_and_remedy() -> None:
     with pytest.raises(ValueError, match=r"column l is bigint\[\], which is too long: cut it"):
         refuse(table, {ColumnType.LIST}, "which is too long: cut it", "postgres")
     refuse(table, {ColumnType.TEXT}, "which is not there", "postgres")
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_quoted_identifiers_come_back_as_they_went_in(servers: Servers, name: str) -> None:
-    with psycopg.connect(servers.postgres.dsn()) as connection:
-        cursor = connection.execute(f"SELECT 1 AS {quote_postgres(name)}".encode())
-        assert [column.name for column in cursor.description or ()] == [name]
-
-    answer = httpx.post(
-        servers.clickhouse.url, auth=(servers.clickhouse.user, servers.clickhouse.password), trust_env=False,
-        params={"query": f"SELECT 1 AS {quote_clickhouse(name)} FORMAT JSONCompact"},
-    )  # fmt: skip
-    assert answer.raise_for_status().json()["meta"][0]["name"] == name
 
 
 @pytest.mark.parametrize("database", ["postgres", "clickhouse"])

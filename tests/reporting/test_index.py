@@ -190,18 +190,6 @@ def test_two_are_compared_round_by_round(opened: Opened) -> None:
 
 
 @browsed
-def test_what_two_differ_in_is_said_where_it_is_more_than_the_technique(opened: Opened) -> None:
-    opened.choose("direction", "any")
-    opened.choose("study", "any")
-    both = opened.page.locator("tr", has_text="polars_psycopg_copy_text").locator("[data-pair]")
-    for at in (0, 1):
-        both.nth(at).check()
-    opened.page.locator("#compare").click()
-    said = opened.page.locator("dialog p").first.inner_text()
-    assert "They differ in study" in said and "direction (" in said and "class of write" in said
-
-
-@browsed
 def test_a_column_is_sorted_both_ways_and_what_was_not_measured_comes_last(opened: Opened) -> None:
     head = opened.page.locator("th.speed .dt-column-order")
     head.click()
@@ -323,22 +311,10 @@ def test_the_page_of_a_notebook_can_be_read_by_all(browser: Browser, tmp_path: P
     opened.page.context.close()
 
 
-@browsed
-def test_the_committed_runs_fit_into_one_small_page(browser: Browser, tmp_path: Path) -> None:
+def test_every_technique_of_the_committed_runs_is_on_one_small_page_with_its_code(tmp_path: Path) -> None:
     page = collected.page(committed.RUN)
     index.write(tmp_path, [], store.read_metadata(committed.RUN), "", page)
     assert (tmp_path / "index.html").stat().st_size < MEGABYTES * 1e6
-    opened = Opened(browser, tmp_path / "index.html")
-    roads = [dict(zip(page["columns"], row, strict=True))["road"] for row in page["rows"]]
-    opened.page.goto(f"{(tmp_path / 'index.html').as_uri()}#road={min(roads).replace(' ', '+')}")
-    opened.page.reload()
-    assert opened.page.locator("#count").inner_text().startswith(f"{roads.count(min(roads))} of {len(roads)}")
-    assert opened.said == []
-    opened.page.context.close()
-
-
-def test_every_technique_of_the_committed_runs_is_there_with_its_code_and_what_it_carries() -> None:
-    page = collected.page(committed.RUN)
     assert {run["name"] for run in page["runs"]} == {row[0] for row in page["rows"]}
     known = page["techniques"]
     tried = set(store.read_cells(committed.RUN / FIDELITY.results).select("database", "direction", "technique").rows())

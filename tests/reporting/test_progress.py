@@ -41,13 +41,10 @@ def test_it_says_what_runs_what_is_next_and_how_long_about(tmp_path: Path, capsy
 
 def test_ten_times_the_rows_are_expected_to_take_about_ten_times_as_long() -> None:
     [study] = registry.chosen("01")
-    usual, tenfold, twice = (
-        study.expected_seconds(registry.values(study, "quick", given), "quick")
-        for given in ({}, {"rows": "700000"}, {"passes": "6"})
+    usual, tenfold = (
+        study.expected_seconds(registry.values(study, "quick", given), "quick") for given in ({}, {"rows": "700000"})
     )
-    assert usual == study.seconds[1]
     assert 8 * usual < tenfold < 10 * usual
-    assert usual < twice < 2 * usual
     assert [duration(seconds) for seconds in (89, 720, 12_600)] == ["89 s", "12 min", "3.5 h"]
 
 
