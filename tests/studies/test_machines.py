@@ -88,24 +88,33 @@ def test_a_good_run_is_taken_and_stands_on_the_page(
     assert "can be taken" in capsys.readouterr().out
 
 
-def of_rows(keep: Callable[[dict[str, str]], bool]) -> Callable[[Path], None]:
-    """Keeps some rows of a file, which may be changed on the way."""
+Rows = list[dict[str, str]]
 
+
+def of_rows(edit: Callable[[Rows], Rows]) -> Callable[[Path], None]:
     def damage(run: Path) -> None:
         path = run / "postgres_read.csv"
-        rows = [*csv.DictReader(path.read_text().splitlines())]
+        rows = edit([*csv.DictReader(path.read_text().splitlines())])
         with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, rows[0], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(filter(keep, rows))
+            writer.writerows(rows)
 
     return damage
 
 
 def of_row(change: Callable[[dict[str, str]], object]) -> Callable[[Path], None]:
     """Changes the first row of a file."""
-    first: list[object] = []
-    return of_rows(lambda row: bool(first) or first.append(change(row)) is None)
+
+    def edit(rows: Rows) -> Rows:
+        change(rows[0])
+        return rows
+
+    return of_rows(edit)
+
+
+def only(keep: Callable[[dict[str, str]], bool]) -> Callable[[Path], None]:
+    return of_rows(lambda rows: [row for row in rows if keep(row)])
 
 
 def of_environment(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -143,13 +152,13 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a hostile run": (all_runs(run_id=[]), "not those of the run"),
     "broken record": (lambda run: (run / "environment.json").write_text("{"), "cannot be read"),
     "few rounds of one": (
-        of_rows(lambda row: row["technique"] != "polars_adbc_fetch" or int(row["pass"]) < 3), "2 rounds are too few"
+        only(lambda row: row["technique"] != "polars_adbc_fetch" or int(row["pass") < 3]), "2 rounds are too few"
     ),
     "made faster": (of_row(lambda row: row.update(rows_per_s="9999")), "other rows/s"),
     "failed": (of_row(lambda row: row.update(status="failed", seconds="", rows_per_s="", reason="x")), "failed"),
     "unknown technique": (of_row(lambda row: row.update(technique="polars_mine_best")), "no technique"),
     "other label": (of_row(lambda row: row.update(label="<b>mine</b>")), "or of another name"),
-    "one left out": (of_rows(lambda row: row["technique"] != "polars_adbc_fetch"), "polars_adbc_fetch is missing"),
+    "one left out": (only(lambda row: row["technique"] != "polars_adbc_fetch"), "polars_adbc_fetch is missing"),
     "twice": (of_row(lambda row: row.update({"pass": "2"})), "twice"),
     "other direction": (of_row(lambda row: row.update(direction="write")), "another direction"),
     "cut off": (cut_off, "postgres_read.csv"),
@@ -174,7 +183,7 @@ def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(name: str, run: P
 
 def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
-    of_rows(lambda row: int(row["pass"]) < 4)(run)
+    only(lambda row: int(row["pass") < 4])(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")
     (run / "postgres_read.partial.csv").touch()

@@ -26,6 +26,7 @@ from framehaul.settings import Settings
 from framehaul.studies.scaling import study as scaling
 from framehaul.studies.scaling.mover import TIME
 from framehaul.techniques import Technique, streaming
+from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
 from framehaul.techniques.streaming import MOVES
@@ -179,7 +180,7 @@ def test_a_read_holds_as_much_of_a_large_table_as_of_a_small_one(
 ) -> None:
     server, write, held = servers.of(move.database), pq.ParquetWriter.write_table, list[int]()
     monkeypatch.setattr(streaming, "ROWS_TO_KEEP", 8_192)
-    monkeypatch.setattr(streaming.clickhouse_read, "LARGE_BLOCKS", {"max_block_size": 4_096})
+    monkeypatch.setattr(clickhouse_read, "LARGE_BLOCKS", {"max_block_size": 4_096})
 
     def noted(writer: pq.ParquetWriter, rows: pa.Table) -> None:
         held.append(pa.total_allocated_bytes() + tracemalloc.get_traced_memory()[0])
