@@ -152,7 +152,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a hostile run": (all_runs(run_id=[]), "not those of the run"),
     "broken record": (lambda run: (run / "environment.json").write_text("{"), "cannot be read"),
     "few rounds of one": (
-        only(lambda row: row["technique"] != "polars_adbc_fetch" or int(row["pass") < 3]), "2 rounds are too few"
+        only(lambda row: row["technique"] != "polars_adbc_fetch" or int(row["pass"]) < 3), "2 rounds are too few"
     ),
     "made faster": (of_row(lambda row: row.update(rows_per_s="9999")), "other rows/s"),
     "failed": (of_row(lambda row: row.update(status="failed", seconds="", rows_per_s="", reason="x")), "failed"),
@@ -183,7 +183,7 @@ def test_what_is_wrong_with_a_run_is_named_and_it_is_not_taken(name: str, run: P
 
 def test_a_run_that_is_refused_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committed, "MACHINES", tmp_path / "machines")
-    only(lambda row: int(row["pass") < 4])(run)
+    only(lambda row: int(row["pass"]) < 4)(run)
     with pytest.raises(ResultsError, match=r"not taken:\n- postgres_read\.csv: 3 rounds"):
         machines.submit(run, "my-laptop")
     (run / "postgres_read.partial.csv").touch()
