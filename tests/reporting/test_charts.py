@@ -68,9 +68,7 @@ def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Pa
     as_published = passes(result(label=label, seconds=1000 / 1283592.69, family=family), directory=tmp_path)
     figure = charts.published_against_measured(published.beside(statistics.summary(as_published)))
     assert_nothing_is_cut(figure)
-    sizes = [
-        marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)
-    ]  # of the dot, and of the ring below it
+    sizes = [marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)]  # the ring is below the dot
     assert sizes == sorted(set(sizes))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [FAMILIES[family]]
 

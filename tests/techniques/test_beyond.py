@@ -245,17 +245,13 @@ def test_no_half_of_a_read_is_left_in_the_midst_of_its_transaction(servers: Serv
         asyncio.run(check())
 
 
-READ_TEXT = (
-    "polars_psycopg_copy_text_typed", "pandas_psycopg_copy_text_typed", "polars_psycopg_copy_text_two_connections"
-)  # fmt: skip
-
-
 def test_copy_of_text_keeps_lines_that_are_empty_and_what_begins_like_a_file(servers: Servers) -> None:
     table = Table(NAME, (Column("value", T.TEXT, nullable=True),), ())
+    ways = [f"{way}_psycopg_copy_text_typed" for way in ("polars", "pandas")]
     for texts in (["\ufeffx", None, "", "\ufeff\ufeff", "b"], [None], [""], []):
         values = [f"INSERT INTO {NAME} VALUES {'(NULL)' if text is None else f"('{text}')"}" for text in texts]
         with made(servers, table, *values):
-            for name in READ_TEXT:
+            for name in (*ways, "polars_psycopg_copy_text_two_connections"):
                 frame: Any = call(named("postgres", "read", name), servers, table)
                 read = [None if text != text else text for text in frame["value"].to_list()]  # noqa: PLR0124  NaN
                 assert read == texts, name
