@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, asdict, astuple, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
@@ -22,7 +22,7 @@ from framehaul.errors import ResultsError
 from framehaul.settings import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from _typeshed import DataclassInstance
 
@@ -254,11 +254,6 @@ def read(path: Path, kind: type[DataclassInstance] = Result) -> pl.DataFrame:
     if "status" in schema and frame["status"].null_count():
         raise ResultsError(f"{path} is cut off in the middle of a row; run again the notebook that writes it")
     return frame.with_columns(pl.lit(None, schema[column]).alias(column) for column in lacking)
-
-
-def frame_of(kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> pl.DataFrame:
-    """Rows of one kind, as `read` gives them."""
-    return pl.DataFrame([astuple(row) for row in rows], schema_of(kind), orient="row")
 
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:

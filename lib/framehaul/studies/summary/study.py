@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -195,25 +194,10 @@ class Summary(Shown):
 load = Summary.load
 
 
-def _ties(labels: list[str]) -> str:
-    """Who is not told apart from a winner, as small print."""
-    few = html.escape(findings.few(labels))
-    return f"<br><small>not told apart from it: {few}</small>" if labels else ""
-
-
 def headline_html(directory: Path) -> str:
     """The fastest technique of each direction, for the index page; empty when there are no results."""
     passes = read_all(directory)
-    if passes.is_empty():
-        return ""
-    summary = statistics.summary(passes)
-    rows = "".join(
-        f"<tr><td>{where_and_class(row)}</td><td>{html.escape(row['label'])}{_ties(row['tied'])}</td>"
-        f"<td>{row['median_rows_per_s']:,.0f}</td></tr>"
-        for row in findings.winners(summary).to_dicts()
-    )
-    heading = f"<tr><th>direction</th><th>fastest</th><th>rows/s (median, {_memory(summary)})</th></tr>"
-    return f"<table>{heading}{rows}</table>"
+    return "" if passes.is_empty() else findings.winners_table(statistics.summary(passes))._repr_html_()
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:

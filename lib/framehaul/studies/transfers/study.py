@@ -19,7 +19,7 @@ from framehaul.data.schema import TABLES
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.study import Study, imported
-from framehaul.reporting.tables import Column, Listing, words
+from framehaul.reporting.tables import Listing, words
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.transfers import STUDIES, findings
@@ -56,17 +56,6 @@ class Transfers(Shown):
 
     table = view(lambda passes: tables.of_techniques(statistics.summary(passes)))
     chart = chart(lambda passes: charts.bars(statistics.summary(passes)))
-
-    def cost(self, *names: str) -> Listing:
-        """What a pass of these techniques took of both sides, medians, fastest first."""
-        columns = [
-            words("technique", "label"), Column("of rows", "rows", "{:,}"),
-            Column("seconds", lambda row: row["rows"] / row["median_rows_per_s"], "{:.3f}"),
-            Column("client CPU s", "client_cpu_s", "{:.3f}"),
-            Column("of that the kernel's", "client_system_s", "{:.3f}"),
-            Column("minor faults", "minor_faults", "{:,.0f}"), Column("server CPU s", "server_cpu_s", "{:.3f}"),
-        ]  # fmt: skip
-        return Listing(columns, self.summary.filter(pl.col("technique").is_in(names)).drop_nulls("median_rows_per_s"))
 
     def answer(self) -> Listing:
         """The fastest of each class, over the best published, and against the bound of these cores."""
