@@ -337,6 +337,8 @@ def test_what_keeps_servers_from_starting_is_named_with_the_remedy(
     long = Settings(state_dir=open_dir / ("x" * 100), transport="unix")
     with pytest.raises(ServerError, match="too long for the path of a socket; set FRAMEHAUL_STATE_DIR"):
         all_servers.start(long)
+    with pytest.raises(ServerError, match=r"braces, .* for a pattern; set FRAMEHAUL_STATE_DIR"):
+        all_servers.start(replace(own, state_dir=tmp_path / "{y}"))
     with pytest.raises(ServerError, match="names no directory"):
         all_servers.start(replace(long, servers="external", postgres_dsn="host=h", clickhouse_url="http://h/"))
 

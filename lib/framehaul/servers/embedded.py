@@ -154,6 +154,11 @@ def moved(settings: Settings, home: Path) -> Settings:
 
 
 def _start_supervisor(settings: Settings, *, detached: bool) -> subprocess.Popen[bytes]:
+    if {*str(settings.state_dir)} & {*"{}*?"}:
+        raise ServerError(
+            f"in {settings.state_dir} ClickHouse makes no table: it takes braces, * and ? for a pattern; set "
+            "FRAMEHAUL_STATE_DIR to another directory"
+        )
     try:
         # Passable, so that PostgreSQL's unprivileged account reaches its own directory in it; not listable.
         settings.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)

@@ -27,8 +27,8 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
 
 
 STUDIES = (
-    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 70_000, (6, 65, 1000)),
-    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 200_000, (6, 55, 750)),
-    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 200_000, (9, 60, 900)),
-    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 500_000, (7, 85, 550)),
+    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 50_000, (6, 52, 1000)),
+    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 150_000, (6, 50, 750)),
+    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 150_000, (9, 55, 900)),
+    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 300_000, (7, 60, 550)),
 )
