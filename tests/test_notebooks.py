@@ -128,7 +128,7 @@ def test_every_notebook_has_a_page_and_the_index_leads_to_it(out: Path) -> None:
         ),
         "postgres_drivers.svg", "postgres_drivers_latency.svg",
         "clickhouse_clients.svg", "clickhouse_clients_concurrency.svg", "warehouse.svg",
-        "parquet_codecs.svg", "parquet_columns.svg",
+        "parquet_codecs.svg",
         "json_parquet.svg", "pgbench.svg", "pgbench_clients.svg",
         "scale_out_partitions.svg", "scale_out_workers.svg", "network.svg",
         "table_shapes_small.svg",
