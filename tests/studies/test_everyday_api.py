@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import polars as pl
 import pytest
 
@@ -21,80 +19,52 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.everyday_api import STUDY, batches, study
-from framehaul.studies.everyday_api.batches import WAYS, Way, sums_of
-from framehaul.studies.everyday_api.study import (
-    CALLED_AS_WELL,
-    BatchedRead,
-    Change,
-    changes,
-    grown,
-    takes_own_codecs,
-)
+from framehaul.studies.everyday_api.batches import WAYS, sums_of
+from framehaul.studies.everyday_api.study import CALLED_AS_WELL, BatchedRead, changes, grown, takes_own_codecs
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES
 from framehaul.techniques.source import source
-from tests.conftest import WHOLE, values_of
-
-ROWS = 20_000
-"""Whose sums are past 32 bits."""
-
-
-@pytest.fixture(scope="module")
-def found(out: Path) -> list[Change]:
-    return changes(read_all(out / "results"))
+from tests.conftest import WHOLE
 
 
 @WHOLE
-def test_every_everyday_call_was_tried_and_is_right(out: Path) -> None:
-    here = read_all(out / "results").filter(origin="everyday")
+def test_everyday_calls_are_right_and_each_has_something_to_call_instead_on_its_terms(out: Path) -> None:
+    passes = read_all(out / "results")
+    here = passes.filter(origin="everyday")
     assert set(here["technique"]) == {one.name for one in techniques() if one.origin == "everyday"}
     assert here.filter(pl.col("status") != "ok").select("technique", "reason").rows() == []
-
-
-@WHOLE
-def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change]) -> None:
-    called = {(one.call["database"], one.call["direction"], one.call["technique"]) for one in found}
+    found = changes(passes)
+    called = {(one["database"], one["direction"], one["technique"]) for one in found}
     assert called == {one.key for one in techniques() if one.origin == "everyday" or one.name in CALLED_AS_WELL}
     assert len({one.key for one in techniques() if one.name in CALLED_AS_WELL}) == len(CALLED_AS_WELL)
     for one in found:
-        for other in (one.fast, one.fastest):
-            assert other["frame"] == one.call["frame"]
-            assert other["contract"] == one.call["contract"]
-            assert other["origin"] in ("published", "beyond")
-            assert other["technique"] not in CALLED_AS_WELL
-        assert not takes_own_codecs(one.after)
-        assert one.called.startswith(f"[{one.call['label']}](https://")
-        assert not set(one.called.partition("](")[2]) & {" ", ",", ";", "\n"}
+        there = passes.filter(database=one["database"], direction=one["direction"])
+        other = there.filter(technique=one["instead"])
+        assert set(other.select("frame", "contract").rows()) == {(one["frame"], one["contract"])}
+        assert set(other["origin"]) <= {"published", "beyond"}
+        assert one["instead"] not in CALLED_AS_WELL
+        assert one["called"].startswith(f"[{one['label']}](https://")
+        assert not set(one["called"].partition("](")[2]) & {" ", ",", ";", "\n"}
+        both = set(other["rows"]) & set(there.filter(technique=one["technique"])["rows"])
+        assert bool(both) == bool(one["gain"].logs)
 
 
 def test_own_codecs_are_told_from_conversions() -> None:
-    taking = {
-        name: takes_own_codecs(source("clickhouse", "read", [name]))
-        for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream")
-    }
-    assert taking == {"polars_http_client_native_decoded": True, "polars_http_client_arrow_stream": False}
-    assert takes_own_codecs(source("postgres", "write", ["polars_pgpq_presorted"]))
-    assert not takes_own_codecs(source("postgres", "write", ["polars_pgpq_copy_binary"]))
-
-
-@WHOLE
-def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> None:
-    passes = read_all(out / "results")
-    for one in found:
-        both = [
-            set(passes.filter(technique=row["technique"], database=row["database"], direction=row["direction"])["rows"])
-            for row in (one.call, one.fast)
-        ]
-        assert bool(both[0] & both[1]) == bool(one.gain.logs)
+    for database, direction, name, own in (
+        ("clickhouse", "read", "polars_http_client_native_decoded", True),
+        ("clickhouse", "read", "polars_http_client_arrow_stream", False),
+        ("postgres", "write", "polars_pgpq_presorted", True),
+        ("postgres", "write", "polars_pgpq_copy_binary", False),
+    ):
+        assert takes_own_codecs(source(database, direction, [name])) == own
 
 
 @WHOLE
 def test_batches_gave_what_was_sent(out: Path) -> None:
     reads = store.read(out / "results" / STUDY.results, BatchedRead)
-    asked = values_of(out, STUDY)["ways"]
-    assert set(reads["way"]) == {way.name for way in WAYS if way.usual or asked == "all"}
+    assert set(reads["way"]) == {way.name for way in WAYS}
     assert reads.filter(pl.col("status") != "ok").select("way", "reason").rows() == []
     assert reads["peak_rss_bytes"].null_count() == 0
 
@@ -110,7 +80,7 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
     several = set()
     for way in WAYS:
         with CLIENTS[way.client](servers.of(way.database)) as client:  # type: ignore[union-attr]  # none is asynchronous
-            frames = [sums_of(frame, ANALYTICS_METRICS) for frame in way.give(client, ANALYTICS_METRICS)]
+            frames = [sums_of(frame, ANALYTICS_METRICS) for frame in way.frames(client, ANALYTICS_METRICS)]
         assert {of: sum(frame[of] for frame in frames) for of in sent} == sent, way.name
         several |= {way.name} if len(frames) > 1 else set()
     # Who gives what the server sends has one piece of it, of so few rows.
@@ -119,52 +89,44 @@ def test_every_way_gives_the_table_frame_by_frame(servers: Servers, monkeypatch:
         tables_of(servers.of(database)).drop(ANALYTICS_METRICS)
 
 
-def test_who_would_take_minutes_reads_fewer_rows(
+def test_a_run_reads_a_tenth_of_the_rows_and_all_in_every_way(
     servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    slow, *others = [way for way in WAYS if way.usual]
-
-    def fake(way: Way, rows: int, _: object) -> dict[str, Any]:
-        seconds = study.LONGEST_READ_SECONDS * (1.1 if way is slow else 0.9)
-        return {"seconds": seconds, "rows_per_s": rows / seconds, "frames": 1, "peak_rss_bytes": rows}
-
+) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setattr(study, "BATCH_ROWS", 10)
-    monkeypatch.setattr(study, "_read", fake)
-    study.run(rows=1000, passes=1, seed=1)
-    rows = store.read(tmp_path / "results" / STUDY.results, BatchedRead)
-    read = {way: sorted(of["rows"]) for (way,), of in rows.group_by("way")}
-    assert read == {slow.name: [10, 100], **{way.name: [100, 1000] for way in others}}
-    assert {row["way"]: row["rows"] for row in grown(rows)}[slow.name] == 100
-
-
-def test_ways_that_are_not_known_are_refused() -> None:
-    with pytest.raises(ValueError, match="WAYS='some': choose from few, further, all"):
-        study.run(rows=10, passes=1, seed=1, ways="some")
+    answer = {"seconds": 1.0, "rows_per_s": 9.0, "frames": 1, "peak_rss_bytes": 5}
+    monkeypatch.setattr(study, "_read", lambda *_: answer)
+    found = study.run(rows=1000, passes=1, seed=1)
+    read = {way: sorted(of["rows"]) for (way,), of in found.passes.group_by("way")}
+    assert read == {way.name: [100, 1000] for way in WAYS}
+    assert set(found.passes["status"]) == {"ok"}
+    assert "too few rows to say" in str(found.memory())
 
 
 def test_sums_are_the_same_of_either_kind_of_frame() -> None:
-    polars = sums_of(generator.polars_frame(ANALYTICS_METRICS, ROWS, 1), ANALYTICS_METRICS)
-    pandas = sums_of(generator.pandas_frame(ANALYTICS_METRICS, ROWS, 1), ANALYTICS_METRICS)
-    assert polars == pandas
-    assert polars["rows"] == ROWS
+    rows = 20_000  # whose sums are past 32 bits
+    polars = sums_of(generator.polars_frame(ANALYTICS_METRICS, rows, 1), ANALYTICS_METRICS)
+    pandas = generator.pandas_frame(ANALYTICS_METRICS, rows, 1)
+    assert polars == sums_of(pandas, ANALYTICS_METRICS)
+    assert polars["rows"] == rows
     assert set(polars) > {"metric_1", "dimension_a"}
+    assert set(sums_of(pandas.head(0), ANALYTICS_METRICS).values()) == {0}
 
 
 def test_other_values_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answering(came: dict[str, int]) -> None:
+    for came, sent, other in (
+        ({"rows": 3, "a": 7}, {"rows": 3, "a": 7}, None),
+        ({"rows": 3, "a": 7}, {"rows": 3, "a": 8}, "a"),
+        ({}, {"rows": 3, "a": 8}, "rows, a"),
+    ):
         said = {"seconds": 1.0, "frames": 1, "peak_rss_bytes": 5, "came": came}
-        monkeypatch.setattr(study, "answer_of", lambda *_: said)
-
-    answering({"rows": 3, "a": 7})
-    assert study._read(WAYS[0], 3, {"rows": 3, "a": 7})["rows_per_s"] == 3
-    answering({"rows": 3, "a": 7})
-    with pytest.raises(WrongResultError, match="other values came of: a"):
-        study._read(WAYS[0], 3, {"rows": 3, "a": 8})
-    answering({})
-    with pytest.raises(WrongResultError, match="other values came of: rows, a"):
-        study._read(WAYS[0], 3, {"rows": 3, "a": 8})
+        monkeypatch.setattr(study, "answer_of", lambda *_, said=said: said)
+        if other is None:
+            assert study._read(WAYS[0], 3, sent)["rows_per_s"] == 3
+        else:
+            with pytest.raises(WrongResultError, match=f"other values came of: {other}$"):
+                study._read(WAYS[0], 3, sent)
 
 
 def test_a_reader_that_fails_says_why(servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +136,13 @@ def test_a_reader_that_fails_says_why(servers: Servers, settings: Settings, monk
         study._read(WAYS[0], 3, {})
 
 
-def reads(less: int, more: int, arrow: int = 200_000_000) -> pl.DataFrame:
+def reads(less: int | None, more: int | None, arrow: int = 200_000_000) -> pl.DataFrame:
     way = WAYS[0]
     made = [
         BatchedRead("run", way.database, way.name, way.label, 1000 * part, 1, 1.0, 9.0, 1, arrow * part // 5, peak)
         for part, peak in ((1, less), (5, more))
     ]
-    frame = pl.DataFrame([*map(vars, made)], infer_schema_length=None).rename({"pass_": "pass"})
-    return frame.cast(store.schema_of(BatchedRead))  # type: ignore[arg-type]
+    return store.frame_of(BatchedRead, made)
 
 
 def test_what_grows_with_the_rows_is_not_bounded() -> None:
@@ -193,10 +154,7 @@ def test_what_grows_with_the_rows_is_not_bounded() -> None:
         (0, 1_000_000, "too few rows to say"),
     ):  # fmt: skip
         assert [row["bounded"] for row in grown(reads(base, base + growth, arrow))] == [said]
-
-
-def test_where_memory_cannot_be_told_nothing_is_said_of_it() -> None:
-    unknown = reads(30_000_000, 31_000_000).with_columns(peak_rss_bytes=pl.lit(None, pl.Int64))
+    unknown = reads(None, None)
     assert [row["bounded"] for row in grown(unknown)] == ["not known here"]
     assert "not known here" in str(study.memory_table(unknown))
 
@@ -216,14 +174,3 @@ def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(batches, "sums_of", looking)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     assert batches.taken(frames(), ANALYTICS_METRICS) == {"seconds": 3, "frames": 3, "came": {"rows": 6}}
-
-
-def test_the_answer_says_up_to_how_many_rows_memory_grew() -> None:
-    read = reads(30_000_000, 900_000_000).with_columns(pl.col("rows") * 10)
-    assert [*study._bounded(read)] == [f"**Memory grows with the rows**, up to 50,000 of them, with {WAYS[0].label}."]
-
-
-def test_a_frame_of_either_kind_counts_its_rows() -> None:
-    empty = generator.pandas_frame(ANALYTICS_METRICS, ROWS, 1).head(0)
-    assert isinstance(empty, pd.DataFrame)
-    assert set(sums_of(empty, ANALYTICS_METRICS).values()) == {0}

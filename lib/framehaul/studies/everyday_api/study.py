@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +19,9 @@ from framehaul import servers
 from framehaul.bench import ratios, statistics, store
 from framehaul.bench.children import answer_of, context, ended_with_the_block
 from framehaul.bench.environment import server_versions
-from framehaul.bench.passes import Pass, columns_of, right
-from framehaul.bench.ratios import Ratio, verdicts
-from framehaul.bench.recording import Recording, recording
+from framehaul.bench.passes import columns_of, right
+from framehaul.bench.ratios import verdicts
+from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.bench.store import Status
 from framehaul.data import generator
@@ -30,10 +30,8 @@ from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, speed_text, where, words
-from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.studies.everyday_api import STUDY
-from framehaul.studies.everyday_api import WAYS as PARAMETER
 from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, read_once, sums_of
 from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
@@ -52,8 +50,6 @@ LABELS = {way.name: way.label for way in WAYS}
 """As they are called today, whatever a run has called them."""
 PART = 10
 """How many times smaller the first of the two tables is."""
-LONGEST_READ_SECONDS = 60.0
-"""Who takes longer for the smaller table would take minutes for the larger, and reads a still smaller one instead."""
 CALLED_AS_WELL = (
     "pandas_sqlalchemy_read_sql_query", "polars_sqlalchemy_read_database", "pandas_clickhouse_connect_insert_df",
     "pandas_clickhouse_connect_query_df", "polars_duckdb_insert", "polars_duckdb_scan",
@@ -81,19 +77,16 @@ class BatchedRead:
     reason: str | None = None
 
 
-def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = ANALYTICS_METRICS) -> EverydayApi:
+def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
     """Read a table of a tenth of the rows, and of all, in each way that promises batches, and write the results.
-
-    Ways that are so slow that all of the rows would take them minutes read a hundredth in their place.
 
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
-    if ways not in PARAMETER.choices:
-        raise ValueError(f"WAYS={ways!r}: choose from {', '.join(PARAMETER.choices)}")
-    chosen = [way for way in WAYS if ways == "all" or way.usual == (ways == "few")]
     rounds = Rounds(passes, 0, seed)
-    terms = {"rows": rows, "ways": ways, **vars(rounds)}
+    terms = {"rows": rows, **vars(rounds)}
+    # Fewer rows than fill a batch say nothing about memory.
+    sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
     with (
         recording(STUDY.notebook, STUDY.results, BatchedRead, "read", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -101,53 +94,32 @@ def run(*, rows: int, passes: int, seed: int, ways: str = "few", table: Table = 
     ):
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
-        less, least = rows // PART, rows // PART**2
-        # Fewer rows than fill a batch say nothing about memory.
-        sizes = [less, rows] if less >= BATCH_ROWS else [rows]
-        this_run.expect(len(chosen) * len(sizes) * passes)
+        this_run.expect(len(WAYS) * len(sizes) * passes)
 
-        def work(stop: threading.Event) -> None:
-            for size in sizes[:-1]:
-                _read_all(this_run, both, chosen, table, size, rounds, stop)
-            slow = too_slow(this_run.so_far(), less) if least >= BATCH_ROWS else set()
-            for size, names in ((least, slow), (rows, {way.name for way in chosen} - slow)):
-                if some := [way for way in chosen if way.name in names]:
-                    _read_all(this_run, both, some, table, size, rounds, stop)
+        def of_size(size: int, stop: threading.Event) -> None:
+            content = generator.arrow_table(table, size, seed)
+            sent = sums_of(to_polars(content, table), table)
+            record, finished = this_run.passes(
+                lambda way, number, outcome: BatchedRead(
+                    this_run.run_id, way.database, way.name, way.label, size, number, **columns_of(outcome)
+                )
+            )
+            for tables in both_tables:
+                tables.create(table)
+                tables.load(table, content)
+                tables.quiesce()
+            in_rounds(
+                WAYS, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
+                stop=stop, progress=lambda way, _: this_run.progress(way.name), finished=finished,
+            )  # fmt: skip
 
-        interruptible(work)
+        both_tables = [tables_of(both.of(database)) for database in DATABASES]
+        try:
+            interruptible(lambda stop: [of_size(size, stop) for size in sizes])
+        finally:
+            for tables in both_tables:
+                tables.drop(table)
     return EverydayApi.load(this_run.settings)
-
-
-def too_slow(passes: pl.DataFrame, rows: int) -> set[str]:
-    """Ways that take more than `LONGEST_READ_SECONDS` for so many rows."""
-    here = passes.filter(pl.col("rows") == rows).group_by("way").agg(pl.col("seconds").median())
-    return {*here.filter(pl.col("seconds") > LONGEST_READ_SECONDS)["way"]}
-
-
-def _read_all(
-    this_run: Recording, both: Servers, ways: list[Way], table: Table, size: int, rounds: Rounds, stop: threading.Event
-) -> None:
-    """A table of so many rows on both servers, and these ways of reading it in batches."""
-    content = generator.arrow_table(table, size, rounds.seed)
-    sent = sums_of(to_polars(content, table), table)
-
-    def row(way: Way, number: int, outcome: Pass[dict[str, Any]]) -> BatchedRead:
-        return BatchedRead(this_run.run_id, way.database, way.name, way.label, size, number, **columns_of(outcome))
-
-    record, finished = this_run.passes(row)
-    try:
-        for database in DATABASES:
-            tables = tables_of(both.of(database))
-            tables.create(table)
-            tables.load(table, content)
-            tables.quiesce()
-        in_rounds(
-            ways, rounds, lambda way, _: _read(way, size, sent) | {"arrow_bytes": content.nbytes}, record,
-            stop=stop, progress=lambda way, _: this_run.progress(way.name), finished=finished,
-        )  # fmt: skip
-    finally:
-        for database in DATABASES:
-            tables_of(both.of(database)).drop(table)
 
 
 def _read(way: Way, rows: int, sent: dict[str, int]) -> dict[str, Any]:
@@ -160,36 +132,16 @@ def _read(way: Way, rows: int, sent: dict[str, int]) -> dict[str, Any]:
     )
 
 
-@dataclass(frozen=True)
-class Change:
-    """An everyday call, the technique that takes its place, and what that gains."""
-
-    call: dict[str, Any]
-    fast: dict[str, Any]
-    fastest: dict[str, Any]
-    gain: Ratio
-    rows: int | None
-    """Of how many rows the gain is: the most that both have moved."""
-    gain_of_fastest: Ratio
-    before: Source
-    after: Source
-
-    @property
-    def called(self) -> str:
-        """What is called, linked to what documents it."""
-        link = re.search(r"https://[^\s,;]*[^\s,;.]", self.before.docstring)
-        return f"[{self.call['label']}]({link[0]})" if link else str(self.call["label"])
-
-
 def is_everyday() -> pl.Expr:
     """Whether a technique is an everyday call."""
     return (pl.col("origin") == "everyday") | pl.col("technique").is_in(CALLED_AS_WELL)
 
 
-def changes(passes: pl.DataFrame) -> list[Change]:
-    """For every everyday call that has a time: the fastest technique without codecs of ours, and the fastest of all.
+def changes(passes: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return each everyday call with `instead`, the fastest technique without codecs of ours, and its `gain`.
 
-    Both take the same frame, over one connection, on the terms of a plain append, and give back exact dtypes.
+    Both take the same frame, over one connection, on the terms of a plain append, and give back exact dtypes. The gain
+    is of the most rows that both have moved, `gain_rows`; `called` is linked to what documents the call.
     """
     summary = statistics.summary(passes).drop_nulls("median_rows_per_s")
     found = []
@@ -198,12 +150,15 @@ def changes(passes: pl.DataFrame) -> list[Change]:
             ~is_everyday(), pl.col("origin").is_in(["published", "beyond"]), connections=1, dtypes="exact",
             database=call["database"], direction=call["direction"], frame=call["frame"],
         ).filter(pl.col("contract").eq_missing(call["contract"]))  # fmt: skip
-        ranked = [(row, code_of(row)) for row in rivals.sort("rows", "median_rows_per_s", descending=True).to_dicts()]
-        short = [(row, code) for row, code in ranked if not takes_own_codecs(code)]
-        if short:
-            (fast, after), (fastest, _) = short[0], ranked[0]
-            (gain, rows), (of_fastest, _) = (_gain(passes, one, call) for one in (fast, fastest))
-            found.append(Change(call, fast, fastest, gain, rows, of_fastest, code_of(call), after))
+        ranked = rivals.sort("rows", "median_rows_per_s", descending=True).to_dicts()
+        instead = next((row["technique"] for row in ranked if not takes_own_codecs(code_of(row))), None)
+        if instead is None:
+            continue
+        here = passes.filter(database=call["database"], direction=call["direction"], status="ok")
+        gain, rows = ratios.with_rows(here.filter(technique=instead), here.filter(technique=call["technique"]))
+        link = re.search(r"https://[^\s,;]*[^\s,;.]", code_of(call).docstring)
+        called = f"[{call['label']}]({link[0]})" if link else call["label"]
+        found.append(call | {"called": called, "instead": instead, "gain": gain, "gain_rows": rows})
     return found
 
 
@@ -212,60 +167,36 @@ def takes_own_codecs(code: Source) -> bool:
     return any(f"{OURS}.codecs.{room}" in code.modules for room in OWN_CODECS)
 
 
-def _gain(passes: pl.DataFrame, one: dict[str, Any], call: dict[str, Any]) -> tuple[Ratio, int | None]:
-    here = passes.filter(database=call["database"], direction=call["direction"], status="ok")
-    return ratios.with_rows(here.filter(technique=one["technique"]), here.filter(technique=call["technique"]))
-
-
-def changes_table(found: list[Change]) -> Listing:
+def changes_table(found: list[dict[str, Any]]) -> Listing:
     """Every everyday call, what to call instead, and what that gains."""
-    said = verdicts([(one.gain, 1) for one in found], "faster", "slower")
+    said = verdicts([(one["gain"], 1) for one in found], "faster", "slower")
     columns = [
-        words("direction", lambda row: where(row["call"])),
+        words("direction", where),
         words("what is called", "called"),
-        Column("rows/s", lambda row: speed_text(row["call"], "median_rows_per_s")),
-        Column("of rows", lambda row: row["call"]["rows"], "{:,}"),
-        words("call instead", _instead),
-        Column("gain, what libraries do", "gain"),
-        Column("of rows moved by both", "rows", "{:,}"),
+        Column("rows/s", lambda row: speed_text(row, "median_rows_per_s")),
+        Column("of rows", "rows", "{:,}"),
+        words("call instead", "instead", "`{}`"),
+        Column("gain", "gain"),
+        Column("of rows moved by both", "gain_rows", "{:,}"),
         words("verdict", "said"),
-        words("the fastest, with codecs of ours", lambda row: f"`{row['fastest']['technique']}`"),
-        Column("gain, with codecs of ours", "gain_of_fastest"),
     ]
-    rows = [vars(one) | {"called": one.called, "said": word} for one, word in zip(found, said, strict=True)]
-    return Listing(columns, rows)
+    return Listing(columns, [one | {"said": word} for one, word in zip(found, said, strict=True)])
 
 
-def _instead(row: Mapping[str, Any]) -> str:
-    technique = f"`{row['fast']['technique']}`"
-    if row["said"] in ("faster", "not measured"):
-        return technique
-    return f"nothing for its speed: {technique} is not told to be faster"
-
-
-def gains_figure(found: list[Change]) -> Figure:
-    """How many times as fast what libraries do is, and the fastest."""
-    known = sorted((one for one in found if one.gain.logs), key=lambda one: (where(one.call), -one.gain.ratio))
+def gains_figure(found: list[dict[str, Any]]) -> Figure:
+    """How many times as fast what libraries do is."""
+    known = sorted((one for one in found if one["gain"].logs), key=lambda one: (where(one), -one["gain"].ratio))
     with charts.panels(1, height=1.2 + 0.3 * len(known)) as (drawn, [axes]):
-        for at, one in enumerate(known):
-            for gain, colour, marker in ((one.gain_of_fastest, "#E69F00", "D"), (one.gain, "#0072B2", "o")):
-                axes.plot([gain.low, gain.high], [at, at], color=colour, linewidth=1.5)
-                axes.scatter(gain.ratio, at, color=colour, marker=marker, s=30, zorder=3)
+        for at, gain in enumerate(one["gain"] for one in known):
+            axes.plot([gain.low, gain.high], [at, at], color="#0072B2", linewidth=1.5)
+            axes.scatter(gain.ratio, at, color="#0072B2", s=30, zorder=3)
         axes.set_xscale("log", base=10)
         axes.axvline(1, color=charts.INK, linewidth=0.8)
-        charts.part_lines(axes, [where(one.call) for one in known])
-        charts.name_lines(axes, [f"{where(one.call)}: {one.call['label']}" for one in known])
+        charts.part_lines(axes, [where(one) for one in known])
+        charts.name_lines(axes, [f"{where(one)}: {one['label']}" for one in known])
         charts.quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
-        charts.legend(
-            drawn,
-            {"what libraries do": "#0072B2", "the fastest, with codecs of ours": "#E69F00"},
-            loc="outside lower left",
-            ncols=2,
-        )
-        axes.set_xlabel(
-            "rows/s over those of the everyday call, logarithmic (line: range or 95% interval)", loc="right"
-        )
+        axes.set_xlabel("rows/s over those of the everyday call, logarithmic (line: range or 95% interval)")
         charts.title(axes, "What one gains over the everyday call")
     return drawn
 
@@ -313,7 +244,7 @@ class EverydayApi(Shown):
         self._transfers = read_all(figures.parent / "results")
 
     @cached_property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[dict[str, Any]]:
         """What takes the place of each everyday call."""
         return changes(self._transfers) if len(self._transfers) else []
 
@@ -330,17 +261,13 @@ class EverydayApi(Shown):
         return Markdown(bullets([*_gains(self.changes), *_bounded(self.passes)]))
 
 
-def _gains(found: list[Change]) -> Iterator[str]:
-    by_way: dict[str, list[Change]] = {}
-    for one in found:
-        if one.gain.logs:
-            by_way.setdefault(where(one.call), []).append(one)
-    for way, here in by_way.items():
-        least, most = (of(here, key=lambda one: one.gain.ratio) for of in (min, max))
-        yield (
-            f"**{way}**: what libraries do gives {least.gain} over {least.call['label']}, "
-            f"and {most.gain} over {most.call['label']}."
-        )
+def _gains(found: list[dict[str, Any]]) -> Iterator[str]:
+    by_direction: dict[str, list[dict[str, Any]]] = {}
+    for one in sorted((one for one in found if one["gain"].logs), key=lambda one: float(one["gain"].ratio)):
+        by_direction.setdefault(where(one), []).append(one)
+    for direction, here in by_direction.items():
+        least, *_, most = here if len(here) > 1 else here * 2
+        yield f"**{direction}**: {least['gain']} over {least['label']}, up to {most['gain']} over {most['label']}."
 
 
 def _bounded(passes: pl.DataFrame) -> Iterator[str]:
@@ -348,8 +275,7 @@ def _bounded(passes: pl.DataFrame) -> Iterator[str]:
     for answer, text in (("no", "grows with the rows"), ("yes", "stays bounded")):
         if here := [row for row in rows if row["bounded"] == answer]:
             most = max(row["rows"] for row in here)
-            names = (f"{row['label']}{'' if row['rows'] == most else f' ({row["rows"]:,})'}" for row in here)
-            yield f"**Memory {text}**, up to {most:,} of them, with {'; '.join(names)}."
+            yield f"**Memory {text}**, up to {most:,} of them, with {'; '.join(row['label'] for row in here)}."
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
