@@ -19,7 +19,7 @@ from framehaul import servers
 from framehaul.bench import ratios, statistics, store
 from framehaul.bench.children import answer_of, context, ended_with_the_block
 from framehaul.bench.environment import server_versions
-from framehaul.bench.passes import columns_of, right
+from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.ratios import verdicts
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
@@ -99,11 +99,12 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
         def of_size(size: int, stop: threading.Event) -> None:
             content = generator.arrow_table(table, size, seed)
             sent = sums_of(to_polars(content, table), table)
-            record, finished = this_run.passes(
-                lambda way, number, outcome: BatchedRead(
-                    this_run.run_id, way.database, way.name, way.label, size, number, **columns_of(outcome)
-                )
-            )
+
+            def row(way: Way, number: int, ended: Pass[dict[str, Any]]) -> BatchedRead:
+                who = this_run.run_id, way.database, way.name, way.label
+                return BatchedRead(*who, size, number, **columns_of(ended))
+
+            record, finished = this_run.passes(row)
             for tables in both_tables:
                 tables.create(table)
                 tables.load(table, content)
@@ -113,9 +114,13 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
                 stop=stop, progress=lambda way, _: this_run.progress(way.name), finished=finished,
             )  # fmt: skip
 
+        def work(stop: threading.Event) -> None:
+            for size in sizes:
+                of_size(size, stop)
+
         both_tables = [tables_of(both.of(database)) for database in DATABASES]
         try:
-            interruptible(lambda stop: [of_size(size, stop) for size in sizes])
+            interruptible(work)
         finally:
             for tables in both_tables:
                 tables.drop(table)

@@ -74,7 +74,7 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
 def pyarrow_write_table(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Arrow's own writer in C++."""
     name, level = split(codec or "snappy")
-    pq.write_table(content, path, compression=name, compression_level=level)  # type: ignore[arg-type]  # any str
+    pq.write_table(content, path, compression=name, compression_level=level)
 
 
 def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
