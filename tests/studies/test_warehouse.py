@@ -30,7 +30,8 @@ from framehaul.studies.warehouse import bigquery, buildings, routes
 from framehaul.studies.warehouse import study as warehouse
 from framehaul.studies.warehouse.buildings import SCHEMA
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
-from framehaul.studies.warehouse.warehouses import TABLE, WAREHOUSES, Target, WarehouseError
+from framehaul.studies.warehouse.study import WAREHOUSES
+from framehaul.studies.warehouse.warehouses import TABLE, Target, WarehouseError
 from tests.bigquery_server import BigQueryServer
 
 ROWS = 3000

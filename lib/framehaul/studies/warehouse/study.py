@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,25 @@ from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.warehouse import STUDY, buildings
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
-from framehaul.studies.warehouse.warehouses import WAREHOUSES, Warehouse
+from framehaul.studies.warehouse.warehouses import Target, Warehouse, opened_clickhouse, opened_duckdb
 
 BASE = "csv_gzip"
 """The route that ratios are over: what the article did before."""
+
+
+def _opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
+    # Google's client takes seconds to import.
+    from framehaul.studies.warehouse import bigquery
+
+    return bigquery.opened(settings)
+
+
+WAREHOUSES = (
+    Warehouse("duckdb", "DuckDB file", opened_duckdb),
+    Warehouse("clickhouse", "ClickHouse", opened_clickhouse),
+    Warehouse("bigquery", "BigQuery", _opened_bigquery),
+)
+"""All of them; the first needs nothing but this machine."""
 FILL_BATCHES = 16
 STAGE_COLOURS = {"files": "#0072B2", "load": "#E69F00"}
 LABELS = {warehouse.name: warehouse.label for warehouse in WAREHOUSES}

@@ -110,7 +110,7 @@ class DuckDb:
 
 
 @contextmanager
-def _opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
+def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
     """A file in a temporary directory, which goes at the end."""
     columns = ", ".join(f"{quote_postgres(field.name)} {DUCKDB_TYPES[field.type]}" for field in SCHEMA)
     with (
@@ -158,7 +158,7 @@ class ClickHouse:
 
 
 @contextmanager
-def _opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[ClickHouse]:
+def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[ClickHouse]:
     """A table on the project's server, dropped at the end."""
     tables = ClickHouseTables(servers.clickhouse)
     engine = f"ENGINE = MergeTree ORDER BY () COMMENT '{COMMENT}'"
@@ -167,18 +167,3 @@ def _opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[ClickH
         yield ClickHouse(servers.clickhouse)
     finally:
         tables.drop_named(TABLE)
-
-
-def _opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
-    # Google's client takes seconds to import.
-    from framehaul.studies.warehouse import bigquery
-
-    return bigquery.opened(settings)
-
-
-WAREHOUSES = (
-    Warehouse("duckdb", "DuckDB file", _opened_duckdb),
-    Warehouse("clickhouse", "ClickHouse", _opened_clickhouse),
-    Warehouse("bigquery", "BigQuery", _opened_bigquery),
-)
-"""All of them; the first needs nothing but this machine."""
