@@ -1,7 +1,4 @@
-"""A loopback BigQuery: what google-cloud-bigquery asks of it to load files, with every byte of an upload checked.
-
-It can be told to fail in the middle of an upload, or at the end of a job. What it does not know it answers with 501.
-"""
+"""A loopback BigQuery: what google-cloud-bigquery asks of it to load small files. What else is asked gets a 501."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,8 +19,6 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-CHUNK_UNIT = 256 * 1024
-"""Every part of an upload but the last is a multiple of it: https://cloud.google.com/bigquery/docs/loading-data-local"""
 PAGE_ROWS = 10
 """Rows in one answer of tabledata.list: few, so that a table takes several."""
 PARSERS: dict[str, tuple[pa.DataType, Callable[[str], object]]] = {
@@ -43,45 +37,35 @@ class RefusedError(Exception):
 
 
 @dataclass
-class Upload:
-    """One resumable upload and the job that it becomes; its bytes are there once, whatever was sent twice."""
+class Answer:
+    """What a client gets: a JSON body, or none."""
 
-    job: dict[str, Any]
-    received: bytearray = field(default_factory=bytearray)
-    requests: int = 0
-    complete: bool = False
-    asked_about: int = 0
-
-
-@dataclass(frozen=True)
-class Outage:
-    """The answer to this chunk (from 0) of every upload is once a 503, after this share of its bytes was kept."""
-
-    chunk: int
-    kept: float
+    body: dict[str, Any] | None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
-class StoredTable:
-    """A table as it was made, and its rows."""
+class Upload:
+    """The bytes of one file, and the job that they become."""
 
-    resource: dict[str, Any]
-    rows: pa.Table
+    job: dict[str, Any]
+    received: bytes | None = None
+    asked_about: int = 0
 
 
 class BigQueryServer:
-    """Data sets, tables and jobs of one project; everything that was sent stays to be looked at."""
+    """Data sets, tables and jobs of one project."""
 
     def __init__(self, project: str, dataset: str) -> None:
         self.project, self.dataset = project, dataset
         self.url = ""
-        self.tables: dict[str, StoredTable] = {}
+        self.tables: dict[str, tuple[dict[str, Any], pa.Table]] = {}
+        """Resource and rows of each table that is there."""
         self.made: list[dict[str, Any]] = []
         self.uploads: dict[str, Upload] = {}
         self.authorizations: set[str | None] = set()
         self.unexpected: list[str] = []
-        self.outage: Outage | None = None
-        self.outages = 0
         self.job_error: str | None = None
         self.lock = threading.Lock()
 
@@ -98,8 +82,6 @@ class BigQueryServer:
                 server.shutdown()
                 thread.join()
 
-    # What is asked
-
     def answer(self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes) -> Answer:
         """The answer to a request; raises RefusedError."""
         base = f"/bigquery/v2/projects/{re.escape(self.project)}"
@@ -107,96 +89,64 @@ class BigQueryServer:
         known: list[tuple[str, str, Callable[..., Answer]]] = [
             ("GET", rf"{base}/datasets/([^/]+)", self._dataset),
             ("POST", tables, lambda: self._create(json.loads(body))),
-            ("GET", rf"{tables}/([^/]+)", self._table),
+            ("GET", rf"{tables}/([^/]+)", lambda name: Answer(self._table(name)[0])),
             ("DELETE", rf"{tables}/([^/]+)", self._delete),
             ("GET", rf"{tables}/([^/]+)/data", lambda name: self._data(name, query)),
-            ("POST", rf"/upload{base}/jobs", lambda: self._begin(query, headers, json.loads(body))),
+            ("POST", rf"/upload{base}/jobs", lambda: self._begin(json.loads(body))),
             ("PUT", rf"/upload{base}/jobs", lambda: self._receive(query, headers, body)),
             ("GET", rf"{base}/jobs/([^/]+)", self._job),
         ]
         for verb, pattern, function in known:
-            matched = re.fullmatch(pattern, path)
-            if verb == method and matched:
+            if verb == method and (matched := re.fullmatch(pattern, path)):
                 return function(*matched.groups())
         self.unexpected.append(f"{method} {path}")
-        raise RefusedError(HTTPStatus.NOT_IMPLEMENTED, f"{method} {path} is not spoken here")
+        raise RefusedError(501, f"{method} {path} is not spoken here")
 
     def _dataset(self, name: str) -> Answer:
-        if name != self.dataset:
-            raise RefusedError(HTTPStatus.NOT_FOUND, f"Not found: Dataset {self.project}:{name}")
+        _require(name == self.dataset, f"Not found: Dataset {self.project}:{name}", 404)
         return Answer({"datasetReference": {"projectId": self.project, "datasetId": name}})
 
     def _create(self, resource: dict[str, Any]) -> Answer:
         name = resource["tableReference"]["tableId"]
-        if name in self.tables:
-            raise RefusedError(HTTPStatus.CONFLICT, f"Already Exists: Table {name}")
         types = {one["name"]: PARSERS[one["type"]][0] for one in resource["schema"]["fields"]}
-        self.tables[name] = StoredTable(resource, pa.schema(types.items()).empty_table())
+        self.tables[name] = resource, pa.schema(types.items()).empty_table()
         self.made.append(resource)
-        return self._table(name)
+        return Answer(resource)
 
-    def _stored(self, name: str) -> StoredTable:
-        if name not in self.tables:
-            raise RefusedError(HTTPStatus.NOT_FOUND, f"Not found: Table {name}")
+    def _table(self, name: str) -> tuple[dict[str, Any], pa.Table]:
+        _require(name in self.tables, f"Not found: Table {name}", 404)
         return self.tables[name]
 
-    def _table(self, name: str) -> Answer:
-        stored = self._stored(name)
-        return Answer(stored.resource | {"numRows": str(stored.rows.num_rows)})
-
     def _delete(self, name: str) -> Answer:
-        self._stored(name)
+        self._table(name)
         del self.tables[name]
-        return Answer(None, HTTPStatus.NO_CONTENT)
+        return Answer(None, 204)
 
     def _data(self, name: str, query: dict[str, str]) -> Answer:
-        rows, start = self._stored(name).rows, int(query.get("pageToken", 0))
+        rows, start = self._table(name)[1], int(query.get("pageToken", 0))
         page = rows.slice(start, PAGE_ROWS).to_pylist()
         shown = [{"f": [{"v": None if value is None else str(value)} for value in row.values()]} for row in page]
         following = {"pageToken": str(start + PAGE_ROWS)} if start + PAGE_ROWS < rows.num_rows else {}
         return Answer({"totalRows": str(rows.num_rows), "rows": shown} | following)
 
-    # Resumable uploads: https://cloud.google.com/bigquery/docs/reference/api-uploads
+    # Resumable uploads of one chunk: https://cloud.google.com/bigquery/docs/reference/api-uploads
 
-    def _begin(self, query: dict[str, str], headers: Any, job: dict[str, Any]) -> Answer:
-        _require(query.get("uploadType") == "resumable", "the upload is not resumable")
-        _require(headers["X-Upload-Content-Type"] is not None, "the type of the content is not said")
+    def _begin(self, job: dict[str, Any]) -> Answer:
         name = job["jobReference"]["jobId"]
-        _require(name not in self.uploads, f"Already Exists: Job {name}")
         self.uploads[name] = Upload(job)
         path = f"/upload/bigquery/v2/projects/{self.project}/jobs?uploadType=resumable&upload_id={name}"
         return Answer({}, headers={"Location": self.url + path})
 
     def _receive(self, query: dict[str, str], headers: Any, body: bytes) -> Answer:
-        upload = self.uploads[query["upload_id"]]
-        upload.requests += 1
-        start, total = _content_range(headers["Content-Range"], body)
-        _require(start <= len(upload.received), "bytes are missing before these")
-        repeated = bytes(upload.received[start:])
-        _require(body[: len(repeated)] == repeated[: len(body)], "these bytes were others before")
-        _require(total is not None or len(body) % CHUNK_UNIT == 0, f"a chunk of {len(body)} bytes")
-        new = body[len(repeated) :]
-        if self.outage and upload.requests == self.outage.chunk + 1:
-            self.outages += 1
-            upload.received += new[: int(len(new) * self.outage.kept)]
-            upload.complete = len(upload.received) == total
-            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "try again")
-        _require(not (new and upload.complete), "bytes after the end")
-        upload.received += new
-        if total is None:
-            return Answer(None, HTTPStatus.PERMANENT_REDIRECT, {"Range": f"bytes=0-{len(upload.received) - 1}"})
-        _require(len(upload.received) == total, f"{len(upload.received)} bytes instead of {total}")
-        upload.complete = True
+        upload, size = self.uploads[query["upload_id"]], len(body)
+        _require(headers["Content-Range"] == f"bytes 0-{size - 1}/{size}", f"not whole: {headers['Content-Range']}")
+        _require(upload.received is None, "these bytes are there")
+        upload.received = body
         return Answer(upload.job | {"status": {"state": "RUNNING"}})
-
-    # Jobs
 
     def _job(self, name: str) -> Answer:
         """The first who asks is told that it is running; then the rows are there, or an error is."""
-        if name not in self.uploads:
-            raise RefusedError(HTTPStatus.NOT_FOUND, f"Not found: Job {name}")
         upload = self.uploads[name]
-        _require(upload.complete, "the upload is not at its end")
         upload.asked_about += 1
         if upload.asked_about == 1:
             return Answer(upload.job | {"status": {"state": "RUNNING"}})
@@ -210,23 +160,15 @@ class BigQueryServer:
             _require(self.job_error is None, self.job_error or "")
             _require(load["createDisposition"] == "CREATE_NEVER", "createDisposition")
             _require(load["writeDisposition"] == "WRITE_APPEND", "writeDisposition")
-            stored = self._stored(load["destinationTable"]["tableId"])
-            _require(_names(load["schema"]) == _names(stored.resource["schema"]), "another schema than the table's")
+            name = load["destinationTable"]["tableId"]
+            resource, rows = self._table(name)
+            _require(_names(load["schema"]) == _names(resource["schema"]), "another schema than the table's")
             read = {"CSV": _csv_rows, "PARQUET": _parquet_rows}[load["sourceFormat"]]
-            stored.rows = pa.concat_tables([stored.rows, read(bytes(upload.received), load, stored.rows.schema)])
+            self.tables[name] = resource, pa.concat_tables([rows, read(upload.received or b"", load, rows.schema)])
         except Exception as error:  # noqa: BLE001  whatever is wrong with a file is the job's error
             found = {"reason": "invalid", "message": f"{error}"}
             return {"errorResult": found, "errors": [found]}
         return {}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a client gets: a JSON body, or none."""
-
-    body: dict[str, Any] | None
-    status: int = HTTPStatus.OK
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -250,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.headers.items():
             self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
-        if answer.status != HTTPStatus.NO_CONTENT:
+        if answer.body is not None:
             self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
         self.wfile.write(sent)
@@ -261,23 +203,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _require(right: bool, message: str) -> None:
+def _require(right: bool, message: str, status: int = 400) -> None:
     if not right:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, message)
-
-
-def _content_range(text: str, body: bytes) -> tuple[int, int | None]:
-    """Where the bytes begin, and how many there are in all when that is known: `bytes 0-9/*`, `bytes */10`."""
-    matched = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", text)
-    assert matched, text
-    first, last, total = matched.groups()
-    known = None if total == "*" else int(total)
-    if first is None:
-        _require(not body and known is not None, f"{len(body)} bytes as {text}")
-        return int(total), known
-    _require(int(last) - int(first) + 1 == len(body), f"{len(body)} bytes as {text}")
-    _require(known in (None, int(last) + 1), f"not the end, but its length is known: {text}")
-    return int(first), known
+        raise RefusedError(status, message)
 
 
 def _names(schema: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,132 +10,98 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from framehaul.bench import meter
-from framehaul.studies.warehouse import buildings
+from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
+from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 
-type Convert = Callable[[Path, Path, str], object]
-"""Reads JSON lines from the first path and writes the second as Parquet with this codec."""
+DATES = [field.name for field in SCHEMA if field.type == pa.date32()]
+INTEGERS = [field.name for field in SCHEMA if field.type == pa.int32()]
 
 
-def clickhouse() -> Convert:
-    """clickhouse-local, as the embedded engine."""
+@cache
+def _clickhouse_engine() -> Any:
     import chdb
 
-    from framehaul.data.schema import quote_clickhouse_text
-
-    engine = chdb.connect(":memory:")
-
-    def convert(source: Path, target: Path, codec: str) -> None:
-        engine.query(
-            f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{buildings.CLICKHOUSE_COLUMNS}') "
-            f"INTO OUTFILE {quote_clickhouse_text(str(target))} FORMAT Parquet "
-            f"SETTINGS output_format_parquet_compression_method = '{codec}'"
-        )
-
-    return convert
+    return chdb.connect(":memory:")
 
 
-def pyarrow() -> Convert:
+def clickhouse(source: Path, target: Path, codec: str) -> None:
+    """clickhouse-local, as the embedded engine."""
+    _clickhouse_engine().query(
+        f"SELECT * FROM file({quote_clickhouse_text(str(source))}, JSONEachRow, '{CLICKHOUSE_COLUMNS}') "
+        f"INTO OUTFILE {quote_clickhouse_text(str(target))} FORMAT Parquet "
+        f"SETTINGS output_format_parquet_compression_method = '{codec}'"
+    )
+
+
+def pyarrow(source: Path, target: Path, codec: str) -> None:
     """Arrow's own reader and writer."""
     from pyarrow import json as arrow_json
     from pyarrow import parquet
 
     # Its reader takes dates from text only as times: https://arrow.apache.org/docs/python/json.html
-    dates = {field.name: pa.timestamp("s") for field in buildings.SCHEMA if field.type == pa.date32()}
-    readable = pa.schema([(field.name, dates.get(field.name, field.type)) for field in buildings.SCHEMA])
-    options = arrow_json.ParseOptions(explicit_schema=readable)
-
-    def convert(source: Path, target: Path, codec: str) -> None:
-        table = arrow_json.read_json(source, parse_options=options).cast(buildings.SCHEMA)
-        parquet.write_table(table, target, compression=codec)
-
-    return convert
+    readable = pa.schema([field.with_type(pa.timestamp("s")) if field.name in DATES else field for field in SCHEMA])
+    table = arrow_json.read_json(source, parse_options=arrow_json.ParseOptions(explicit_schema=readable))
+    parquet.write_table(table.cast(SCHEMA), target, compression=codec)
 
 
-def polars() -> Convert:
+def polars(source: Path, target: Path, codec: Any) -> None:
     """Polars, streaming."""
     import polars as pl
 
     types = {pa.int32(): pl.Int32, pa.date32(): pl.Date, pa.string(): pl.String}
-    schema = {field.name: types[field.type] for field in buildings.SCHEMA}
-
-    def convert(source: Path, target: Path, codec: Any) -> None:
-        pl.scan_ndjson(source, schema=schema).sink_parquet(target, compression=codec)
-
-    return convert
+    schema = {field.name: types[field.type] for field in SCHEMA}
+    pl.scan_ndjson(source, schema=schema).sink_parquet(target, compression=codec)
 
 
-def duckdb() -> Convert:
+def duckdb(source: Path, target: Path, codec: str) -> None:
     """DuckDB, which keeps the order of rows unless told otherwise."""
     import duckdb
 
-    from framehaul.data.schema import quote_postgres_text
-
-    columns = ", ".join(f"{field.name}: '{buildings.DUCKDB_TYPES[field.type]}'" for field in buildings.SCHEMA)
-    connection = duckdb.connect()
-
-    def convert(source: Path, target: Path, codec: str) -> None:
-        connection.execute(
-            f"COPY (FROM read_json({quote_postgres_text(str(source))}, "
-            f"format = 'newline_delimited', columns = {{{columns}}})) "
-            f"TO {quote_postgres_text(str(target))} (FORMAT parquet, COMPRESSION {codec})"
-        )
-
-    return convert
+    columns = ", ".join(f"{field.name}: '{DUCKDB_TYPES[field.type]}'" for field in SCHEMA)
+    duckdb.execute(
+        f"COPY (FROM read_json({quote_postgres_text(str(source))}, "
+        f"format = 'newline_delimited', columns = {{{columns}}})) "
+        f"TO {quote_postgres_text(str(target))} (FORMAT parquet, COMPRESSION {codec})"
+    )
 
 
-def fastparquet() -> Convert:
+def fastparquet(source: Path, target: Path, codec: Any) -> None:
     """fastparquet, with pandas before it."""
-    import warnings
-
     import pandas as pd
     from pandas.errors import Pandas4Warning
 
     # pandas 4 will drop this engine; it is what was published.
     warnings.filterwarnings("ignore", "The 'fastparquet' engine is deprecated", Pandas4Warning)
-    types: Any = {field.name: "Int32" if field.type == pa.int32() else "str" for field in buildings.SCHEMA}
-    dates = [field.name for field in buildings.SCHEMA if field.type == pa.date32()]
-
-    def convert(source: Path, target: Path, codec: Any) -> None:
-        frame = pd.read_json(source, lines=True, dtype=types)
-        frame[dates] = frame[dates].apply(pd.to_datetime, format="%Y-%m-%d")
-        frame.to_parquet(target, engine="fastparquet", compression=codec)
-
-    return convert
+    types: Any = {name: "Int32" if name in INTEGERS else "str" for name in SCHEMA.names}
+    frame = pd.read_json(source, lines=True, dtype=types)
+    frame[DATES] = frame[DATES].apply(pd.to_datetime, format="%Y-%m-%d")
+    frame.to_parquet(target, engine="fastparquet", compression=codec)
 
 
-def awkward() -> Convert:
+def awkward(source: Path, target: Path, codec: str) -> None:
     """Awkward Array, whose reader knows the types of JSON alone: dates stay text."""
     import awkward as ak
 
-    properties = {
-        field.name: {"type": ["integer" if field.type == pa.int32() else "string", "null"]}
-        for field in buildings.SCHEMA
-    }
-    schema = {"type": "object", "properties": properties, "required": [*properties]}
-
-    def convert(source: Path, target: Path, codec: str) -> None:
-        array = ak.from_json(source, line_delimited=True, schema=schema)
-        ak.to_parquet(array, target, compression=codec)
-
-    return convert
+    types = {name: {"type": ["integer" if name in INTEGERS else "string", "null"]} for name in SCHEMA.names}
+    schema = {"type": "object", "properties": types, "required": SCHEMA.names}
+    ak.to_parquet(ak.from_json(source, line_delimited=True, schema=schema), target, compression=codec)
 
 
-PYTHON: dict[str, Callable[[], Convert]] = {
-    opened.__name__: opened for opened in (clickhouse, pyarrow, polars, duckdb, fastparquet, awkward)
-}
+PYTHON = {convert.__name__: convert for convert in (clickhouse, pyarrow, polars, duckdb, fastparquet, awkward)}
 
 
 def main() -> None:
     """Convert the few lines, then all of them, and print what the second conversion took."""
     name, source, target, codec, few_lines = sys.argv[1:]
-    convert, few = PYTHON[name](), Path(f"{target}.few")
+    convert, few = PYTHON[name], Path(f"{target}.few")
     convert(Path(few_lines), few, codec)  # imports, thread pools and whatever else comes first
     few.unlink()
     resident = meter.reset_peak_rss()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,19 @@ from IPython.display import Code
 from matplotlib.figure import Figure
 
 from framehaul.bench import store
-from framehaul.bench.passes import Ok, Pass, attempt, columns_of
+from framehaul.bench.passes import Pass, columns_of
 from framehaul.bench.ratios import Ratio, ratio
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.bench.statistics import medians
+from framehaul.bench.store import Status
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.tables import (
-    Column,
-    Listing,
-    Row,
-    dtypes_text,
-    fastest_of_each,
-    megabytes,
-    thousands,
-    words,
-)
+from framehaul.reporting.tables import Column, Listing, Row, fastest_of_each, megabytes, thousands, words
 from framehaul.studies.drivers.catalog import Commands
 from framehaul.studies.json_parquet import STUDY, json_lines
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
-from framehaul.studies.json_parquet.runner import Conversion, Task, measured, written
+from framehaul.studies.json_parquet.runner import Task, measured, written
 
 BASE = "clickhouse"
 """The fastest of the published figures: the one that they are over."""
@@ -43,6 +35,31 @@ CODEC_COLOURS = {"snappy": "#0072B2", "zstd": "#E69F00"}
 # 11M lines on a laptop of 2020; json2parquet from the seconds that it names, 4x on a virtual machine with 16 cores.
 PUBLISHED_CODEC = "snappy"
 PUBLISHED_TIMES = {"clickhouse": 1.0, "json2parquet": 43.8 / 32.0, "pyarrow": 1.38, "awkward": 1.5, "fastparquet": 3.3}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """One pass of one tool and codec: a row of the study's file. A missing number is None, never 0.
+
+    `types` and `row_order` are those of `buildings.difference`; `peak_rss_bytes` is missing for a program of its own.
+    """
+
+    run_id: str
+    converter: str
+    label: str
+    codec: str
+    rows: int
+    pass_: int
+    seconds: float | None = None
+    rows_per_s: float | None = None
+    client_cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+    output_bytes: int | None = None
+    row_groups: int | None = None
+    types: str | None = None
+    row_order: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
 
 
 def run(
@@ -64,15 +81,8 @@ def run(
         commands = Commands(this_run.settings)
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Conversion:
-            return Conversion(
-                run_id=this_run.run_id,
-                converter=task.converter.name,
-                label=task.converter.label,
-                codec=task.codec,
-                rows=rows,
-                pass_=number,
-                **columns_of(ended),
-            )
+            tool = task.converter
+            return Conversion(this_run.run_id, tool.name, tool.label, task.codec, rows, number, **columns_of(ended))
 
         def convert(task: Task, _: int) -> dict[str, Any]:
             return measured(task, commands.of(task.converter.name, task.converter.command), files)
@@ -80,28 +90,16 @@ def run(
         record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
-                tasks,
-                rounds,
-                convert,
-                record,
+                tasks, rounds, convert, record, finished=finished, stop=stop, home=files.directory,
                 progress=lambda task, number: this_run.progress(f"{task.converter.name} {task.codec}: pass {number}"),
-                finished=finished,
-                stop=stop,
-                home=files.directory,
-                failures=(),  # what is neither the tool's failure nor its absence ends the run
             )
-        )
-        programs = [
-            tool.name
-            for tool in converters
-            if tool.program and isinstance(attempt(partial(commands.of, tool.name, tool.command)), Ok)
-        ]
-        json_bytes = files.lines.stat().st_size
+        )  # fmt: skip
+        json_bytes, right = files.lines.stat().st_size, this_run.so_far().filter(status="ok")
         this_run.metadata |= {
             "json_bytes": json_bytes,
             "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up, "
             f"seed {seed}",
-            "toolchains": dict.fromkeys(programs, JSON2PARQUET_VERSION),
+            "toolchains": {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {},
         }
     return JsonToParquet.load(this_run.settings)
 
@@ -118,13 +116,7 @@ def show_source() -> Code:
 
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per tool and codec, as `statistics.medians` makes it; fastest first, codec by codec."""
-    good = (pl.col("status") == "ok").all()
-    tools = medians(
-        passes,
-        ["converter", "label", "codec", "rows"],
-        pl.when(good).then(pl.col("types").first()).alias("types"),
-        pl.col("row_order").drop_nulls().unique().sort().str.join(", "),
-    )
+    tools = medians(passes, ["converter", "label", "codec", "rows"])
     place = pl.col("codec").replace_strict({codec: at for at, codec in enumerate(CODECS)})
     return tools.sort(place, "rows_per_s", descending=[False, True], nulls_last=True, maintain_order=True)
 
@@ -133,11 +125,6 @@ def times(passes: pl.DataFrame, codec: str, tool: str, base: str) -> Ratio:
     """How many times as long as `base` a tool takes; NaN where one failed."""
     here = passes.filter(codec=codec)
     return ratio(here.filter(converter=base), here.filter(converter=tool))
-
-
-def _came_back(row: Row) -> str | None:
-    """Types and row order of a file, where they are not those of the table."""
-    return row["types"] and "; ".join([dtypes_text(row["types"]), *(["rows moved"] * (row["row_order"] != "kept"))])
 
 
 def times_table(passes: pl.DataFrame) -> Listing:
@@ -149,12 +136,12 @@ def times_table(passes: pl.DataFrame) -> Listing:
     columns = [
         words("codec", "codec"),
         words("tool", "label"),
+        Column("seconds", "seconds", "{:.3f}"),
         Column("rows/s", "rows_per_s", thousands),
         Column("time over ClickHouse's", lambda row: times(passes, row["codec"], row["converter"], BASE)),
         Column("published", published, "{:.2f}x"),
+        Column("cores used", lambda row: row["client_cpu_s"] / row["seconds"], "{:.2f}"),
         Column("peak RSS growth", "peak_rss_bytes", megabytes),
-        words("types, row order", _came_back),
-        Column("bytes per row", lambda row: row["output_bytes"] / row["rows"], "{:.1f}"),
     ]
     return Listing(columns, summary(passes))
 
@@ -162,9 +149,8 @@ def times_table(passes: pl.DataFrame) -> Listing:
 def answer(passes: pl.DataFrame) -> Listing:
     """The fastest tool of each codec."""
     ran = summary(passes).filter(status="ok")
-    return fastest_of_each(
-        {codec: ran.filter(codec=codec) for codec in CODECS}, Column("rows/s", "rows_per_s", thousands)
-    )
+    groups = {codec: ran.filter(codec=codec) for codec in CODECS}
+    return fastest_of_each(groups, Column("rows/s", "rows_per_s", thousands))
 
 
 def bars(passes: pl.DataFrame) -> Figure:

@@ -4,50 +4,100 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import partial
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from IPython.display import Code
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from framehaul import servers
 from framehaul.bench import ratios, statistics, store
 from framehaul.bench.environment import server_versions
-from framehaul.bench.passes import Ok, Pass, attempt
+from framehaul.bench.passes import Ok, Pass, attempt, columns_of, right
 from framehaul.bench.ratios import Ratio
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
+from framehaul.bench.store import Status
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_text, words
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.parquet import STUDY
-from framehaul.studies.parquet.files import PUBLISHED_ROW_GROUP_ROWS, RoundTrip, Task, opened, row_of, tasks_of
-from framehaul.studies.parquet.writers import PYARROW, SNAPPY, WRITERS, Codec
+from framehaul.studies.parquet.writers import PYARROW, WRITERS, Writer, split
 from framehaul.studies.warehouse import buildings
 
 CHUNKS = "parquet_chunks.csv"
 """What is in the files; the passes are in `STUDY.results`."""
-
-# https://tech.marksblogg.com/postgresql-to-bigquery.html: ClickHouse 22.9, Snappy, 130,099,920 rows.
-PUBLISHED_BEST = ("h3_9", 1_101_585, 422_351)
-"""Column, uncompressed and compressed bytes of its best compressed chunk."""
-PUBLISHED_RATIOS = {"0.4": 2345, "0.5": 4020, "0.6": 1201, "0.7": 841, "0.8": 1236, "0.9": 1376, "1.0": 2890}
-"""How many of its chunks came to which ratio of compressed over uncompressed bytes, to one decimal."""
-BARELY = 0.9
-"""The ratio from which a chunk was barely worth compressing; the article's mark."""
+FIELDS = {
+    "column": "path_in_schema", "physical_type": "physical_type", "codec": "compression", "encodings": "encodings",
+    "dictionary_page": "has_dictionary_page", "page_index": "has_offset_index",
+    "compressed_bytes": "total_compressed_size", "uncompressed_bytes": "total_uncompressed_size",
+}  # fmt: skip
+"""The columns of `chunks_of`, with the names that pyarrow has for them."""
 
 WRITER_COLOURS = {
     "pyarrow": "#0072B2", "polars": "#D55E00", "duckdb": "#E69F00", "clickhouse": "#009E73", "fastparquet": "#999999",
     "pg_parquet": "#CC79A7",
 }  # fmt: skip
 CODEC_MARKERS = {"none": "s", "snappy": "o", "lz4": "^", "zstd": "D", "gzip": "v"}
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """One file written and read back: a row of the study's file. A missing number is None, never 0.
+
+    `part` is `defaults` or `codec`: whether the writer was asked for the codec; `types` and `row_order` are those of
+    `buildings.difference`.
+    """
+
+    run_id: str
+    trial: str
+    writer: str
+    label: str
+    part: str
+    codec: str
+    rows: int
+    pass_: int
+    file_bytes: int | None = None
+    row_groups: int | None = None
+    write_seconds: float | None = None
+    read_seconds: float | None = None
+    types: str | None = None
+    row_order: str | None = None
+    status: Status = "ok"
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A writer and the codec of its file, such as `snappy` or `zstd 3`."""
+
+    writer: Writer
+    codec: str
+
+    @property
+    def name(self) -> str:
+        """The name in results."""
+        return f"{self.writer.name}_{self.codec.replace(' ', '_')}"
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the writer takes this codec when it is asked for none."""
+        return self.codec == self.writer.default
+
+
+def trials_of(*writers: Writer) -> list[Trial]:
+    """Return each writer with each codec that it offers."""
+    return [Trial(writer, codec) for writer in writers for codec in writer.offers]
 
 
 def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
@@ -57,41 +107,89 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     when the files cannot be written.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, warmup, seed)
+    rounds, content, trials = Rounds(passes, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
     terms = {"rows": rows, **vars(rounds)}
-    content = buildings.table(rows, seed)
     with (
         recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as this_run,
         servers.running(this_run.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
-        opened(WRITERS, content, both.postgres, Path(directory)) as bench,
+        ExitStack() as stack,
     ):
-        tasks = tasks_of(WRITERS)
-        this_run.expect(len(tasks) * (warmup + passes))
+        this_run.expect(len(trials) * (warmup + passes))
+        path = Path(directory) / "file.parquet"
 
-        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
-            return row_of(this_run.run_id, task, rows, number, ended)
+        @cache
+        def client_of(writer: Writer) -> Any:
+            return stack.enter_context(writer.opened(both.postgres, content))
+
+        def row(trial: Trial, number: int, ended: Pass[dict[str, Any]]) -> RoundTrip:
+            writer, part = trial.writer, "defaults" if trial.by_default else "codec"
+            return RoundTrip(
+                this_run.run_id, trial.name, writer.name, writer.label, part, trial.codec, rows, number,
+                **columns_of(ended),
+            )  # fmt: skip
+
+        def measure(trial: Trial, _: int = 0) -> tuple[dict[str, Any], pl.DataFrame]:
+            return measured(trial, client_of(trial.writer), content, path)
 
         record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
-                tasks,
-                rounds,
-                lambda task, _: bench.measured(task)[0],
-                record,
-                stop=stop,
-                progress=lambda task, _: this_run.progress(task.name),
-                finished=finished,
-                home=Path(directory),
+                trials, rounds, lambda trial, number: measure(trial, number)[0], record, stop=stop,
+                progress=lambda trial, _: this_run.progress(trial.name), finished=finished, home=Path(directory),
             )
-        )
-        # Of other writers' codecs the passes tell enough. What is in the files is looked at apart from the passes.
-        kept = [task for task in tasks if task.part != "codec" or task.writer is PYARROW]
-        ended = [attempt(partial(bench.measured, task)) for task in kept]
-        chunks = pl.concat(one.values[1] for one in ended if isinstance(one, Ok))
+        )  # fmt: skip
+        # What is in the files is looked at apart from the passes, which an interrupted run does not repeat.
+        ended = {trial: attempt(partial(measure, trial)) for trial in trials if trial.by_default}
+        chunks = pl.concat(
+            one.values[1].select(pl.lit(trial.name).alias("trial"), pl.lit(trial.writer.label).alias("label"), pl.all())
+            for trial, one in ended.items() if isinstance(one, Ok)
+        )  # fmt: skip
         store.write_frame(this_run.settings.out / "results" / CHUNKS, chunks)
         this_run.metadata |= terms | {"servers": both.mode, "server": server_versions(both)}
     return Anatomy.load(this_run.settings)
+
+
+def measured(trial: Trial, client: Any, content: pa.Table, path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Write, read back and verify one file: the values of its pass, and its `chunks_of`.
+
+    Raises WrongResultError where it does not hold what was sent, or another codec, and whatever a writer raises.
+    """
+    try:
+        asked = None if trial.by_default else trial.codec
+        _, write_seconds = _timed(lambda: trial.writer.write(client, content, path, asked))
+        received, read_seconds = _timed(lambda: pq.read_table(path))
+        received.validate(full=True)
+        chunks = chunks_of(path)
+        wrong, types, row_order = buildings.difference(received, content)
+        # A setting may be ignored without a word.
+        wanted = split(trial.codec, none="uncompressed")[0].upper()
+        for column, codec in chunks.filter(pl.col("codec") != wanted).select("column", "codec").rows():
+            wrong = wrong or f"column {column} is compressed with {codec} instead of {wanted}"
+        values = {
+            "file_bytes": path.stat().st_size, "row_groups": chunks["row_group"].n_unique(),
+            "write_seconds": write_seconds, "read_seconds": read_seconds, "types": types, "row_order": row_order,
+        }  # fmt: skip
+        return right((values, chunks), wrong)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _timed[V](work: Callable[[], V]) -> tuple[V, float]:
+    start = time.perf_counter()
+    returned = work()
+    return returned, time.perf_counter() - start
+
+
+def chunks_of(path: Path) -> pl.DataFrame:
+    """Return one row per column chunk of a file (one column of one row group), as the file's footer describes it."""
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return pl.DataFrame(
+        {"row_group": number, "rows": group.num_rows}
+        | {name: getattr(group.column(at), field) for name, field in FIELDS.items()}
+        for number, group in enumerate(groups) for at in range(group.num_columns)
+    ).with_columns(pl.col("encodings").list.sort().list.join(", "))  # fmt: skip
 
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
@@ -108,147 +206,69 @@ def show_source() -> Code:
     return Code("\n\n\n".join(inspect.getsource(writer.write) for writer in WRITERS), language="python")
 
 
-# What is derived from passes and chunks
-
-_PLACE = pl.col("writer").replace_strict({writer.name: at for at, writer in enumerate(WRITERS)}, default=len(WRITERS))
-_RATIO = pl.col("compressed_bytes") / pl.col("uncompressed_bytes")
-
-
 def summary(passes: pl.DataFrame) -> pl.DataFrame:
     """One row per trial, in the order of the writers: medians over passes, and bytes per row.
 
     A trial that ever failed or was skipped has no figures there, and its reason.
     """
-    keys = ["trial", "writer", "label", "part", "codec", "level", "rows"]
     trials = statistics.medians(
-        passes, keys, pl.col("types").drop_nulls().first(),
+        passes, ["trial", "writer", "label", "part", "codec", "rows"], pl.col("types").drop_nulls().first(),
         pl.col("row_order").drop_nulls().unique().sort().str.join(", "), speed="write_seconds",
-    ).with_columns(
-        (pl.col("file_bytes") / pl.col("rows")).alias("bytes_per_row"),
-        *((pl.col(f"{what}_seconds") / pl.col("rows") * 1e6).alias(f"{what}_us_per_row")
-          for what in ("write", "read")),
-    )  # fmt: skip
-    return trials.sort(_PLACE, "trial", maintain_order=True)
-
-
-def to_one_decimal(chunks: pl.DataFrame) -> Counter[str]:
-    """How many chunks come to which ratio, as the article counts them: what is 0.85 or more is 0.9 there."""
-    return Counter(f"{value:.1f}" for value in chunks.select(_RATIO).to_series())
-
-
-def barely_share(counts: Mapping[str, int]) -> float:
-    """The share of chunks at `BARELY` or more, of ratios to one decimal."""
-    return sum(count for text, count in counts.items() if float(text) >= BARELY) / sum(counts.values())
-
-
-def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> Ratio:
-    """How many times as fast one trial is as another at `what` (`write`, `read`)."""
-    speeds = passes.with_columns((pl.col("rows") / pl.col(f"{what}_seconds")).alias("rows_per_s"))
-    return ratios.ratio(speeds.filter(trial=left), speeds.filter(trial=right))
-
-
-# Tables
+    ).with_columns((pl.col("file_bytes") / pl.col("rows")).alias("bytes_per_row"))  # fmt: skip
+    place = pl.col("writer").replace_strict({writer.name: at for at, writer in enumerate(WRITERS)})
+    return trials.sort(place, "bytes_per_row", "trial", nulls_last=True, maintain_order=True)
 
 
 def writers_table(passes: pl.DataFrame, chunks: pl.DataFrame) -> Listing:
     """What is in the file of each writer, by its defaults."""
     inside = chunks.group_by("trial").agg(
-        pl.col("row_group").n_unique().alias("groups"),
         pl.col("rows").min().alias("min_rows"),
         pl.col("rows").max().alias("max_rows"),
         (pl.col("compressed_bytes").sum() / pl.col("uncompressed_bytes").sum()).alias("ratio"),
-        pl.col("dictionary_page", "offset_index").mean(),
+        pl.col("dictionary_page", "page_index").mean(),
     )
 
     def back(row: Row) -> str | None:
         if row["types"] is None:  # it did not run
             return None
-        moved = "; rows in another order" if row["row_order"] != "kept" else ""
-        return dtypes_text(row["types"]) + moved
+        return dtypes_text(row["types"]) + ("; rows in another order" if row["row_order"] != "kept" else "")
 
     columns = [
         words("writer", "label"),
-        words("codec", _codec_text),
-        Column("row groups", "groups", "{:,}"),
-        Column("rows in each", lambda row: _spread([row["min_rows"], row["max_rows"]])),
+        words("codec", "codec"),
+        Column("row groups", "row_groups", "{:,.0f}"),
+        Column("rows in each", lambda row: " to ".join(map("{:,}".format, sorted({row["min_rows"], row["max_rows"]})))),
         Column("bytes per row", "bytes_per_row", "{:.1f}"),
         Column("compressed over uncompressed", "ratio", "{:.2f}"),
         Column("chunks with a dictionary, with a page index",
-               lambda row: f"{row['dictionary_page']:.0%}, {row['offset_index']:.0%}"),
+               lambda row: f"{row['dictionary_page']:.0%}, {row['page_index']:.0%}"),
         words("read back", back),
     ]  # fmt: skip
     return Listing(columns, summary(passes).filter(part="defaults").join(inside, on="trial", how="left"))
-
-
-def encodings_table(chunks: pl.DataFrame) -> Listing:
-    """Physical type and encodings of each column and writer; a star where there is a dictionary."""
-    defaults = chunks.filter(part="defaults")
-    star = pl.when(pl.col("dictionary_page").any()).then(pl.lit(" *")).otherwise(pl.lit(""))
-    encodings = pl.col("encodings").unique(maintain_order=True).str.join("; ")
-    cells = defaults.group_by("column", "label", maintain_order=True).agg(
-        pl.format("{}: {}{}", pl.col("physical_type").first(), encodings, star).alias("text")
-    )
-    columns = [words(label, label) for label in _labels(defaults)]
-    return Listing([words("column", "column"), *columns], cells.pivot("label", index="column", values="text"))
 
 
 def codecs_table(passes: pl.DataFrame) -> Listing:
     """Every writer with every codec, smallest file first."""
 
     def over_snappy(row: Row, what: str) -> Ratio | None:
-        base = f"{row['writer']}_{SNAPPY.name}"
+        base = f"{row['writer']}_snappy"
         return None if row["trial"] == base else ratio(passes, row["trial"], base, what)
 
     columns = [
         words("writer", "label"),
-        words("codec", lambda row: _codec_text(row) + (" (its default)" if row["part"] == "defaults" else "")),
+        words("codec", lambda row: row["codec"] + (" (its default)" if row["part"] == "defaults" else "")),
         Column("MB", lambda row: row["file_bytes"] / 1e6, "{:,.2f}"),
         Column("bytes per row", "bytes_per_row", "{:.1f}"),
         Column("write s", "write_seconds", "{:.3f}"), Column("read s", "read_seconds", "{:.3f}"),
         *(Column(f"{what}s, over its Snappy", partial(over_snappy, what=what)) for what in ("write", "read")),
     ]  # fmt: skip
-    return Listing(columns, _with_codecs(passes).sort(_PLACE, "bytes_per_row", nulls_last=True, maintain_order=True))
+    return Listing(columns, summary(passes))
 
 
-def published_table(chunks: pl.DataFrame) -> Listing:
-    """The published file and files made with its settings: best chunk and how many barely shrank."""
-    column, plain, compressed = PUBLISHED_BEST
-    rows: list[Row] = [
-        {"label": "ClickHouse 22.9, published", "groups": [PUBLISHED_ROW_GROUP_ROWS], "column": column,
-         "uncompressed_bytes": plain, "compressed_bytes": compressed, "counts": PUBLISHED_RATIOS}
-    ]  # fmt: skip
-    here = chunks.filter(part="published")
-    for label in _labels(here):
-        mine = here.filter(label=label)
-        rows.append(mine.sort(_RATIO).row(0, named=True) | {"groups": mine["rows"], "counts": to_one_decimal(mine)})
-    columns = [
-        words("Snappy", "label"),
-        words("rows in a row group", "groups", _spread),
-        words("best chunk", "column"),
-        Column("its ratio", lambda row: row["uncompressed_bytes"] / row["compressed_bytes"], "{:.1f}:1"),
-        Column("chunks at 0.9 or worse", lambda row: barely_share(row["counts"]), "{:.0%}"),
-    ]
-    return Listing(columns, rows)
-
-
-def _with_codecs(passes: pl.DataFrame) -> pl.DataFrame:
-    """Of the summary, the trials of one codec for all columns."""
-    return summary(passes).filter(pl.col("part").is_in(["defaults", "codec"]))
-
-
-def _labels(chunks: pl.DataFrame) -> list[str]:
-    """The writers, in the order of the registry."""
-    present = set(chunks["label"])
-    return [writer.label for writer in WRITERS if writer.label in present]
-
-
-def _codec_text(row: Row) -> str:
-    return Codec(row["codec"], row["level"]).text
-
-
-def _spread(values: Iterable[int]) -> str:
-    """A number, or the smallest and the largest of them."""
-    return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
+def ratio(passes: pl.DataFrame, left: str, right: str, what: str) -> Ratio:
+    """How many times as fast one trial is as another at `what` (`write`, `read`)."""
+    speeds = passes.with_columns((pl.col("rows") / pl.col(f"{what}_seconds")).alias("rows_per_s"))
+    return ratios.ratio(speeds.filter(trial=left), speeds.filter(trial=right))
 
 
 def answer_text(passes: pl.DataFrame) -> str:
@@ -261,40 +281,32 @@ def answer_text(passes: pl.DataFrame) -> str:
     )
 
 
-# Charts
-
-
 def codecs_figure(passes: pl.DataFrame) -> Figure:
-    """Bytes per row against the time to write and to read a row."""
-    trials = _with_codecs(passes).filter(status="ok")
+    """Bytes per row against the time to write and to read a row; pyarrow's codecs have their names."""
+    trials = summary(passes).filter(status="ok")
     with charts.panels(1, 2, height=5.6) as (figure, panels):
         for axes, what in zip(panels, ("write", "read"), strict=True):
-            _scatter(axes, trials, f"{what}_us_per_row")
+            for row in trials.to_dicts():
+                x, y = row["bytes_per_row"], row[f"{what}_seconds"] / row["rows"] * 1e6
+                edge = charts.INK if row["part"] == "defaults" else "none"
+                marker, colour = CODEC_MARKERS[split(row["codec"])[0]], WRITER_COLOURS[row["writer"]]
+                axes.scatter(x, y, color=colour, marker=marker, s=34, zorder=3, edgecolor=edge, linewidth=0.9)
+                if row["writer"] == PYARROW.name:
+                    axes.annotate(row["codec"], (x, y), xytext=(5, 3), textcoords="offset points", fontsize=8)
+            charts.quantities(axes.yaxis, "{:g}".format, logarithmic=True)
+            axes.grid(color="#eeeeee")
             axes.set_xlabel("bytes per row")
             axes.set_ylabel(f"µs per row to {what}, median of passes, logarithmic")
             charts.title(axes, f"Size against {what} time")
         dot = partial(Line2D, [], [], linestyle="")
-        writers = trials.select("writer", "label").unique(maintain_order=True).rows()
         handles = [
-            *(dot(marker="o", color=WRITER_COLOURS[name], label=label) for name, label in writers),
+            *(dot(marker="o", color=WRITER_COLOURS[name], label=label)
+              for name, label in trials.select("writer", "label").unique(maintain_order=True).rows()),
             dot(marker="o", color="white", markeredgecolor=charts.INK, label="its default"),
             *(dot(marker=marker, color=charts.FAINT, label=name) for name, marker in CODEC_MARKERS.items()),
-        ]
+        ]  # fmt: skip
         figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)
     return figure
-
-
-def _scatter(axes: Axes, trials: pl.DataFrame, time_column: str) -> None:
-    for row in trials.to_dicts():
-        x, y = row["bytes_per_row"], row[time_column]
-        axes.scatter(x, y, color=WRITER_COLOURS[row["writer"]], marker=CODEC_MARKERS[row["codec"]], s=34, zorder=3,
-                     edgecolor=charts.INK if row["part"] == "defaults" else "none", linewidth=0.9)  # fmt: skip
-        # Of the writer with all codecs; the others would be written over each other.
-        if row["writer"] == PYARROW.name:
-            axes.annotate(_codec_text(row), (x, y), xytext=(5, 3), textcoords="offset points", fontsize=8, zorder=4)
-    charts.quantities(axes.yaxis, "{:g}".format, logarithmic=True)
-    axes.tick_params(axis="y", which="both", labelsize=8)
-    axes.grid(color="#eeeeee")
 
 
 class Anatomy(Shown):
@@ -311,10 +323,8 @@ class Anatomy(Shown):
         shown.chunks = store.read_frame(settings.out / "results" / CHUNKS)
         return shown
 
-    encodings = view(encodings_table, of_frame="chunks")
     codecs_chart = chart(codecs_figure, "codecs")
     codecs = view(codecs_table)
-    published = view(published_table, of_frame="chunks")
     answer = view(answer_text)
     missing = view(lambda passes: tables.missing(summary(passes), "writer", "trial"))
 

@@ -24,34 +24,8 @@ from framehaul.servers.tables import PostgresTables
 from framehaul.studies.warehouse.routes import SOURCE
 from framehaul.techniques.clients import connected_duckdb, open_psycopg_parquet_stream
 
-
-@dataclass(frozen=True)
-class Codec:
-    """A codec, by one name for all writers, and its level; None is the writer's own level, or none to choose."""
-
-    name: str
-    level: int | None = None
-
-    @property
-    def text(self) -> str:
-        """As a reader says it: `zstd 3`."""
-        return self.name if self.level is None else f"{self.name} {self.level}"
-
-    @property
-    def in_file(self) -> str:
-        """As pyarrow names it in a file's metadata."""
-        return "UNCOMPRESSED" if self.name == "none" else self.name.upper()
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a file is written: what is None stays as the writer has it by default."""
-
-    codec: Codec | None = None
-    row_group_rows: int | None = None
-
-
-type Write = Callable[[Any, pa.Table, Path, Options], None]
+type Write = Callable[[Any, pa.Table, Path, str | None], None]
+"""Writes rows into a file with this codec, such as `snappy` or `zstd 3`; None leaves the codec to the writer."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +37,16 @@ class Writer:
 
     name: str
     label: str
-    default: Codec
-    offers: tuple[Codec, ...]
-    opened: Callable[[PostgresServer, pa.Table], AbstractContextManager[Any]]
+    default: str
+    offers: tuple[str, ...]
     write: Write
-    in_process: bool = True
-    """Whether its CPU time is this process's."""
+    opened: Callable[[PostgresServer, pa.Table], AbstractContextManager[Any]] = lambda *_: nullcontext()
 
 
-def _nothing(_server: PostgresServer, _content: pa.Table) -> AbstractContextManager[None]:
-    return nullcontext()
+def split(codec: str, **names: str) -> tuple[str, int | None]:
+    """Return the name of a codec, or what `names` has in its place, and its level, None if it has none."""
+    name, _, level = codec.partition(" ")
+    return names.get(name, name), int(level) if level else None
 
 
 @contextmanager
@@ -80,10 +54,6 @@ def _duckdb(_server: PostgresServer, content: pa.Table) -> Iterator[duckdb.DuckD
     with connected_duckdb() as connection:
         connection.register("buildings", content)
         yield connection
-
-
-def _chdb(_server: PostgresServer, _content: pa.Table) -> AbstractContextManager[chdb.state.sqlitelike.Connection]:
-    return closing(chdb.connect(":memory:"))
 
 
 @contextmanager
@@ -101,102 +71,91 @@ def _pg_parquet(server: PostgresServer, content: pa.Table) -> Iterator[psycopg.C
                 tables.drop(SOURCE)
 
 
-def pyarrow_write_table(_client: None, content: pa.Table, path: Path, options: Options) -> None:
+def pyarrow_write_table(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Arrow's own writer in C++."""
-    codec: Any = "snappy" if options.codec is None else options.codec.name
-    level: Any = None if options.codec is None else options.codec.level
-    pq.write_table(content, path, row_group_size=options.row_group_rows, compression=codec, compression_level=level)
+    name, level = split(codec or "snappy")
+    pq.write_table(content, path, compression=name, compression_level=level)
 
 
-def polars_write_parquet(_client: None, content: pa.Table, path: Path, options: Options) -> None:
+def polars_write_parquet(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """Polars, in Rust; its strings are of another layout than Arrow's, and are made on the way."""
-    chosen: dict[str, Any] = {}
-    if options.codec is not None:
-        name = "uncompressed" if options.codec.name == "none" else options.codec.name
-        chosen = {"compression": name, "compression_level": options.codec.level}
+    chosen: Any = {}
+    if codec is not None:
+        chosen["compression"], chosen["compression_level"] = split(codec, none="uncompressed")
     frame = pl.from_arrow(content, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
-    frame.write_parquet(path, row_group_size=options.row_group_rows, **chosen)
+    frame.write_parquet(path, **chosen)
 
 
-def duckdb_copy(connection: duckdb.DuckDBPyConnection, _content: pa.Table, path: Path, options: Options) -> None:
+def duckdb_copy(connection: duckdb.DuckDBPyConnection, _content: pa.Table, path: Path, codec: str | None) -> None:
     """DuckDB scans the Arrow table as it lies in memory (https://duckdb.org/docs/current/data/parquet/overview)."""
-    chosen = _copy_options(options, codec="CODEC", level="COMPRESSION_LEVEL", row_group_rows="ROW_GROUP_SIZE")
-    connection.execute(f"COPY buildings TO {quote_postgres_text(str(path))} (FORMAT parquet{chosen})")
+    options = _copy_options(codec, "CODEC", "COMPRESSION_LEVEL")
+    connection.execute(f"COPY buildings TO {quote_postgres_text(str(path))} (FORMAT parquet{options})")
 
 
 def chdb_into_outfile(
     engine: chdb.state.sqlitelike.Connection,
     content: pa.Table,  # noqa: ARG001  # chDB finds it by its name
     path: Path,
-    options: Options,
+    codec: str | None,
 ) -> None:
     """The engine of ClickHouse as a library scans the Arrow table with several threads: rows may change places.
 
     Settings: https://clickhouse.com/docs/interfaces/formats/Parquet
     """
-    settings: dict[str, str | int | None] = {"output_format_parquet_row_group_size": options.row_group_rows}
-    if options.codec is not None:
-        settings["output_format_parquet_compression_method"] = f"'{options.codec.name}'"
-        settings["output_format_compression_level"] = options.codec.level
-    given = ", ".join(f"{name} = {value}" for name, value in settings.items() if value is not None)
-    engine.query(
-        f"SELECT * FROM Python(content) INTO OUTFILE {quote_clickhouse_text(str(path))} FORMAT Parquet"
-        + (f" SETTINGS {given}" if given else "")
-    )
+    settings = ""
+    if codec is not None:
+        name, level = split(codec)
+        settings = f" SETTINGS output_format_parquet_compression_method = '{name}'"
+        settings += "" if level is None else f", output_format_compression_level = {level}"
+    target = quote_clickhouse_text(str(path))
+    engine.query(f"SELECT * FROM Python(content) INTO OUTFILE {target} FORMAT Parquet{settings}")
 
 
-def fastparquet_write(_client: None, content: pa.Table, path: Path, options: Options) -> None:
+def fastparquet_write(_client: None, content: pa.Table, path: Path, codec: str | None) -> None:
     """fastparquet, in Python and Cython, takes a pandas frame and knows no dates: they become timestamps."""
     # Integers of numpy cannot be NULL: they would become floats.
     frame = content.to_pandas(date_as_object=False, types_mapper={pa.int32(): pd.Int32Dtype()}.get)
-    chosen: dict[str, Any] = {}
-    if options.codec is not None:
-        name = {"none": "UNCOMPRESSED", "lz4": "LZ4_RAW"}.get(options.codec.name, options.codec.name.upper())
-        level = None if options.codec.level is None else {"level": options.codec.level}
-        chosen = {"compression": name if level is None else {"_default": {"type": name, "args": level}}}
-    if options.row_group_rows is not None:
-        # A number would be made into groups of equal size.
-        chosen["row_group_offsets"] = [*range(0, content.num_rows, options.row_group_rows)]
-    fastparquet.write(str(path), frame, **chosen)
+    name, level = split(codec or "none", none="UNCOMPRESSED", lz4="LZ4_RAW")
+    compression = {"_default": {"type": name.upper(), "args": None if level is None else {"level": level}}}
+    fastparquet.write(str(path), frame, compression=compression)
 
 
-def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, path: Path, options: Options) -> None:
+def pg_parquet_copy(connection: psycopg.Connection[Any], _content: pa.Table, path: Path, codec: str | None) -> None:
     """PostgreSQL itself, from its own table, by an extension in Rust; the file comes over the connection.
 
     Options: https://github.com/CrunchyData/pg_parquet#copy-options
     """
-    chosen = _copy_options(options, codec="compression", level="compression_level", row_group_rows="row_group_size")
-    statement = f"COPY {SOURCE.postgres_name} TO STDOUT WITH (FORMAT parquet{chosen})"
+    options = _copy_options(codec, "compression", "compression_level")
+    statement = f"COPY {SOURCE.postgres_name} TO STDOUT WITH (FORMAT parquet{options})"
     with path.open("wb") as file, connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         for block in copy:
             file.write(block)
 
 
-def _copy_options(options: Options, *, codec: str, level: str, row_group_rows: str) -> str:
+def _copy_options(codec: str | None, name_option: str, level_option: str) -> str:
     """The options of a COPY statement, after its format; DuckDB and pg_parquet have the same names for codecs.
 
     Plain `lz4` would be the older framing (https://parquet.apache.org/docs/file-format/data-pages/compression/).
     """
-    chosen = ""
-    if options.codec is not None:
-        name = {"none": "uncompressed", "lz4": "lz4_raw"}.get(options.codec.name, options.codec.name)
-        chosen += f", {codec} '{name}'"
-        chosen += "" if options.codec.level is None else f", {level} {options.codec.level}"
-    return chosen + ("" if options.row_group_rows is None else f", {row_group_rows} {options.row_group_rows}")
+    if codec is None:
+        return ""
+    name, level = split(codec, none="uncompressed", lz4="lz4_raw")
+    return f", {name_option} '{name}'" + ("" if level is None else f", {level_option} {level}")
 
 
-NONE, SNAPPY, LZ4, ZSTD, GZIP = map(Codec, ("none", "snappy", "lz4", "zstd", "gzip"))
-OWN_LEVELS = (NONE, SNAPPY, LZ4, ZSTD, GZIP)
-ZSTD_3 = Codec("zstd", 3)
-LEVELS = (NONE, SNAPPY, LZ4, Codec("zstd", 1), ZSTD_3, Codec("zstd", 9), Codec("gzip", 1), Codec("gzip", 6))
+OWN_LEVELS = ("none", "snappy", "lz4", "zstd", "gzip")
+LEVELS = ("none", "snappy", "lz4", "zstd 1", "zstd 3", "zstd 9", "gzip 1", "gzip 6")
 
-PYARROW = Writer("pyarrow", "pyarrow", SNAPPY, LEVELS, _nothing, pyarrow_write_table)
+PYARROW = Writer("pyarrow", "pyarrow", "snappy", LEVELS, pyarrow_write_table)
 WRITERS = (
     PYARROW,
-    Writer("polars", "Polars", ZSTD, OWN_LEVELS, _nothing, polars_write_parquet),
-    Writer("duckdb", "DuckDB", SNAPPY, OWN_LEVELS, _duckdb, duckdb_copy),
-    Writer("clickhouse", "ClickHouse (chDB)", ZSTD, OWN_LEVELS, _chdb, chdb_into_outfile),
-    Writer("fastparquet", "fastparquet", NONE, OWN_LEVELS, _nothing, fastparquet_write),
-    Writer("pg_parquet", "pg_parquet", SNAPPY, OWN_LEVELS, _pg_parquet, pg_parquet_copy, in_process=False),
-)
+    Writer("polars", "Polars", "zstd", OWN_LEVELS, polars_write_parquet),
+    Writer("duckdb", "DuckDB", "snappy", OWN_LEVELS, duckdb_copy, _duckdb),
+    Writer(
+        "clickhouse", "ClickHouse (chDB)", "zstd", OWN_LEVELS, chdb_into_outfile,
+        lambda *_: closing(chdb.connect(":memory:")),
+    ),
+    Writer("fastparquet", "fastparquet", "none", OWN_LEVELS, fastparquet_write),
+    Writer("pg_parquet", "pg_parquet", "snappy", OWN_LEVELS, pg_parquet_copy, _pg_parquet),
+)  # fmt: skip

@@ -25,7 +25,7 @@ from framehaul.data.schema import COMMENT
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
 from framehaul.studies.warehouse.buildings import SCHEMA
-from framehaul.studies.warehouse.target import CSV, TABLE, WarehouseError, each_at_once, kind_of
+from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseError, each_at_once
 
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}
 FIELDS = [bigquery.SchemaField(field.name, TYPES[field.type]) for field in SCHEMA]
@@ -52,15 +52,14 @@ class BigQuery:
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
         """As `Target.load`; when a job fails, rows of other files may be in the table."""
-        config = _job_config(kind_of(files))
-        each_at_once(lambda file: self._load(file, config), files, parallel)
+        each_at_once(self._load, files, parallel)
 
-    def _load(self, file: Path, config: bigquery.LoadJobConfig) -> None:
+    def _load(self, file: Path) -> None:
         try:
             with file.open("rb") as source:
                 # The upload goes on where it was when the server could not answer, and its job has one number however
                 # often it is sent: no row is there twice. Up to 100 MB of the file are in memory at once.
-                job = self.client.load_table_from_file(source, self.table, job_config=config)
+                job = self.client.load_table_from_file(source, self.table, job_config=_job_config(file))
             while not job.done():  # result() would ask less and less often, in the end every 20 s
                 time.sleep(POLL_SECONDS)
             job.result()
@@ -122,20 +121,20 @@ def _new_table(client: bigquery.Client, settings: Settings) -> bigquery.TableRef
     return reference
 
 
-def _job_config(kind: str) -> bigquery.LoadJobConfig:
-    """How files become rows: of columns that are known, added to the table that is there."""
+def _job_config(file: Path) -> bigquery.LoadJobConfig:
+    """How a file becomes rows: of columns that are known, added to the table that is there."""
     config = bigquery.LoadJobConfig(
         schema=FIELDS,
         create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
         write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
     )
-    if kind == CSV:
+    if file.suffix == PARQUET:
+        config.source_format = bigquery.SourceFormat.PARQUET
+    else:
         config.source_format = bigquery.SourceFormat.CSV
         config.encoding = bigquery.Encoding.UTF_8
         # A STRING is NULL where the field is empty and not quoted, with the default marker alone:
         # https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#JobConfigurationLoad
         config.null_marker = ""
         config.allow_quoted_newlines = True
-    else:
-        config.source_format = bigquery.SourceFormat.PARQUET
     return config

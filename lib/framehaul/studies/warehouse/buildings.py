@@ -10,6 +10,10 @@ import numpy as np
 import pyarrow as pa
 import shapely
 
+from framehaul.bench.store import EXACT
+from framehaul.data.equality import content_of, difference_in_any_order, first_difference, other_shape
+from framehaul.data.schema import columns_in
+
 BATCH_ROWS = 16_384
 """Rows that are made at once; a batch depends on the seed and its number alone: small tables begin large ones."""
 
@@ -105,3 +109,23 @@ def _footprints(latitudes: np.ndarray, longitudes: np.ndarray, random: np.random
     latitude = latitudes[house] + north / METRES_PER_DEGREE
     lines: np.ndarray = shapely.linestrings(np.column_stack([longitude, latitude]).round(6), indices=house)
     return lines
+
+
+def difference(received: pa.Table, sent: pa.Table) -> tuple[str | None, str, str]:
+    """Return what is wrong with a table that was read back, if anything, its types, and its order of rows.
+
+    Types are `exact`, or the columns that have another one, as `from_date:string;to_date:string`; the order is `kept`
+    or `changed`. Values are compared in the types that were sent: a date that became a timestamp must be midnight.
+    """
+    if wrong := other_shape(received.column_names, received.num_rows, sent.column_names, sent.num_rows):
+        return wrong, "", ""
+    # How long a text may be is Arrow's affair, not the file's.
+    texts = (pa.large_string(), pa.string_view())
+    types = {field.name: pa.string() if field.type in texts else field.type for field in received.schema}
+    drifted = ";".join(f"{field.name}:{types[field.name]}" for field in sent.schema if types[field.name] != field.type)
+    ours, theirs = (content_of(table, columns_in(sent.schema), nan_is_null=False) for table in (sent, received))
+    first = first_difference(ours, theirs)
+    if first is None:
+        return None, drifted or EXACT, "kept"
+    wrong = difference_in_any_order(ours, theirs, key=())
+    return (f"{wrong}: {first}", "", "") if wrong else (None, drifted or EXACT, "changed")

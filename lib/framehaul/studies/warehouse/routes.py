@@ -78,8 +78,11 @@ def csv_gzip(servers: Servers, table: Table, directory: Path, parallel: int) -> 
         bytes_per_file = max(GZIP_MEMBER_BYTES, table_bytes // parallel)
         query = f"COPY (SELECT {table.postgres_columns} FROM {table.postgres_name}) TO STDOUT (FORMAT csv)"
         with cursor.copy(query.encode()) as rows:
-            members = _gzip_members(pool, _pieces(rows, GZIP_MEMBER_BYTES), at_once=2 * parallel)
-            _write_files(members, directory, bytes_per_file)
+            written = 0
+            for length, member in _gzip_members(pool, _pieces(rows, GZIP_MEMBER_BYTES), at_once=2 * parallel):
+                with (directory / f"part{written // bytes_per_file:04}.csv.gz").open("ab") as file:
+                    file.write(member)
+                written += length
 
 
 def _pieces(rows: Iterable[Any], size: int) -> Iterator[bytes]:
@@ -94,28 +97,19 @@ def _pieces(rows: Iterable[Any], size: int) -> Iterator[bytes]:
         yield bytes(piece)
 
 
-def _gzip_member(piece: bytes) -> tuple[int, bytes]:
-    return len(piece), zlib.compress(piece, GZIP_LEVEL, wbits=31)
-
-
 def _gzip_members(pool: ThreadPoolExecutor, pieces: Iterable[bytes], at_once: int) -> Iterator[tuple[int, bytes]]:
     """The length of each piece and its gzip member, in their order, with no more than `at_once` of them in memory."""
+
+    def compressed(piece: bytes) -> tuple[int, bytes]:
+        return len(piece), zlib.compress(piece, GZIP_LEVEL, wbits=31)
+
     waiting: collections.deque[Future[tuple[int, bytes]]] = collections.deque()
     for piece in pieces:
-        waiting.append(pool.submit(_gzip_member, piece))
+        waiting.append(pool.submit(compressed, piece))
         if len(waiting) == at_once:
             yield waiting.popleft().result()
     for member in waiting:
         yield member.result()
-
-
-def _write_files(members: Iterable[tuple[int, bytes]], directory: Path, bytes_per_file: int) -> None:
-    """One file after the other, each of about so many bytes before compression."""
-    written = 0
-    for length, member in members:
-        with (directory / f"part{written // bytes_per_file:04}.csv.gz").open("ab") as file:
-            file.write(member)
-        written += length
 
 
 def clickhouse_local_copy(servers: Servers, table: Table, directory: Path, parallel: int) -> None:

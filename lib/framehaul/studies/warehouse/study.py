@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,9 @@ from matplotlib.figure import Figure
 from framehaul import servers
 from framehaul.bench import ratios, statistics, store
 from framehaul.bench.environment import server_versions
-from framehaul.bench.meter import Meter
-from framehaul.bench.passes import Ok, Pass, attempt, columns_of, right
+from framehaul.bench.passes import Pass, columns_of, right
 from framehaul.bench.ratios import Ratio
-from framehaul.bench.recording import Recording, recording
+from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.bench.store import Status
 from framehaul.data.equality import content_fingerprint
@@ -36,21 +35,30 @@ from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.warehouse import STUDY, buildings
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
-from framehaul.studies.warehouse.warehouses import WAREHOUSES, Warehouse
+from framehaul.studies.warehouse.warehouses import Target, Warehouse, opened_clickhouse, opened_duckdb
 
 BASE = "csv_gzip"
 """The route that ratios are over: what the article did before."""
-PUBLISHED = {"csv_gzip": 18 * 60 + 11, "clickhouse_local_copy": 14 * 60 + 31}
-"""Seconds from PostgreSQL to BigQuery: 130,099,920 buildings, 32 cores, BigQuery in the same region, 2023.
 
-https://tech.marksblogg.com/postgresql-to-bigquery.html
-"""
+
+def _opened_bigquery(_servers: Servers, settings: Settings) -> AbstractContextManager[Target]:
+    # Google's client takes seconds to import.
+    from framehaul.studies.warehouse import bigquery
+
+    return bigquery.opened(settings)
+
+
+WAREHOUSES = (
+    Warehouse("duckdb", "DuckDB file", opened_duckdb),
+    Warehouse("clickhouse", "ClickHouse", opened_clickhouse),
+    Warehouse("bigquery", "BigQuery", _opened_bigquery),
+)
+"""All of them; the first needs nothing but this machine."""
 FILL_BATCHES = 16
 STAGE_COLOURS = {"files": "#0072B2", "load": "#E69F00"}
 LABELS = {warehouse.name: warehouse.label for warehouse in WAREHOUSES}
 
-type Columns = dict[str, Any]
-"""Measured columns of a pass."""
+type Task = tuple[Route, Warehouse]
 
 
 @dataclass(frozen=True)
@@ -70,12 +78,6 @@ class Result:
     load_s: float | None = None
     seconds: float | None = None
     rows_per_s: float | None = None
-    files_client_cpu_s: float | None = None
-    files_server_cpu_s: float | None = None
-    files_peak_rss_bytes: int | None = None
-    load_client_cpu_s: float | None = None
-    load_server_cpu_s: float | None = None
-    load_peak_rss_bytes: int | None = None
     status: Status = "ok"
     reason: str | None = None
 
@@ -93,17 +95,26 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
     with (
         recording(STUDY.notebook, STUDY.results, Result, "route", terms) as recorder,
         servers.running(settings) as both,
+        tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name,
     ):
-        recorder.expect(len(ROUTES) * (warmup + passes))
-        record, finished = _into_each(recorder, rows)
+        tasks = [*itertools.product(ROUTES, WAREHOUSES)]
+        recorder.expect(len(tasks) * (warmup + passes))
+        directory = Path(name) / "files"
+
+        def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
+            route, warehouse = task
+            who = route.name, route.label, route.origin, warehouse.name
+            return Result(recorder.run_id, *who, rows, number, **columns_of(ended))
+
+        record, finished = recorder.passes(row)
 
         def work(stop: threading.Event) -> None:
             tables = PostgresTables(both.postgres)
             try:
-                moves = Moves(both, settings, parallel, rows, fill(tables, rows, seed))
+                move = Move(both, settings, parallel, rows, fill(tables, rows, seed), directory)
                 in_rounds(
-                    ROUTES, rounds, moves.along, record,
-                    stop=stop, progress=lambda route, _: recorder.progress(route.name), finished=finished,
+                    tasks, rounds, move.along, record, stop=stop, finished=finished, home=directory,
+                    progress=lambda task, _: recorder.progress(f"{task[0].name} to {task[1].name}"),
                 )  # fmt: skip
             finally:
                 tables.drop(SOURCE)
@@ -112,31 +123,6 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
         what = f"{rows:,} rows, {passes} passes, {parallel} at once"
         recorder.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Transfer.load(settings)
-
-
-type Loads = dict[str, Pass[Columns]]
-"""How a pass of a route ended in each warehouse, by its name."""
-
-
-def _into_each(
-    recorder: Recording, rows: int
-) -> tuple[Callable[[Route, int, Pass[Loads]], None], Callable[[Route, int], bool]]:
-    """`record` and `finished` of `in_rounds`, for passes of a route that are a row for each warehouse."""
-
-    def row(way: tuple[Route, str], number: int, outcome: Pass[Columns]) -> Result:
-        route, warehouse = way
-        return Result(
-            recorder.run_id, route.name, route.label, route.origin, warehouse, rows, number, **columns_of(outcome)
-        )
-
-    write, written = recorder.passes(row)
-
-    def record(route: Route, number: int, outcome: Pass[Loads]) -> None:
-        for warehouse in LABELS:
-            if not written((route, warehouse), number):
-                write((route, warehouse), number, outcome.values[warehouse] if isinstance(outcome, Ok) else outcome)
-
-    return record, lambda route, number: all(written((route, warehouse), number) for warehouse in LABELS)
 
 
 def fill(tables: PostgresTables, rows: int, seed: int) -> int:
@@ -157,63 +143,46 @@ def fingerprint(content: pa.Table) -> int:
     return content_fingerprint(frame)
 
 
-class Moves:
-    """Takes the table along routes, and knows what must be in a warehouse at the end."""
+@dataclass(frozen=True)
+class Move:
+    """The servers, the table that is there, and what must be in a warehouse at the end."""
 
-    def __init__(self, both: Servers, settings: Settings, parallel: int, rows: int, expected: int) -> None:
-        self._both, self._settings, self._parallel = both, settings, parallel
-        self._rows, self._expected = rows, expected
-        self._meter = Meter(both.postgres.process_id, both.clickhouse.process_id)
-        self._peak_rss_bytes: dict[tuple[str, str], int | None] = {}
+    both: Servers
+    settings: Settings
+    parallel: int
+    rows: int
+    expected: int
+    """The fingerprint of the table."""
+    directory: Path
+    """Where files are while a pass lasts."""
 
-    def along(self, route: Route, number: int) -> Loads:
-        """Make the files once, and load them into each warehouse; the warm-up measures memory for those that follow."""
-        with tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name:
-            directory = Path(name)
-            files = attempt(partial(self._files, route, number, directory), directory)
-            if not isinstance(files, Ok):
-                return dict.fromkeys(LABELS, files)
-            load = partial(self._loaded, route, number, directory, files.values)
-            return {warehouse.name: attempt(partial(load, warehouse), directory) for warehouse in WAREHOUSES}
+    def along(self, task: Task, _: int) -> dict[str, Any]:
+        """Make the files, load them into an empty table, and compare every row with what was made.
 
-    def _files(self, route: Route, number: int, directory: Path) -> Columns:
-        taken = self._measured(
-            "files", (route.name, ""), number,
-            lambda: route.function(self._both, SOURCE, directory, self._parallel),
-        )  # fmt: skip
-        sizes = [file.stat().st_size for file in directory.iterdir()]
-        return taken | {"files": len(sizes), "file_bytes": sum(sizes)}
-
-    def _loaded(
-        self, route: Route, number: int, directory: Path, files: Columns, warehouse: Warehouse
-    ) -> Columns:  # fmt: skip
-        with warehouse.opened(self._both, self._settings) as target:
-            taken = self._measured(
-                "load", (route.name, warehouse.name), number,
-                lambda: target.load(sorted(directory.iterdir()), self._parallel),
-            )  # fmt: skip
-            wrong = self._wrong(target.content())
-        seconds = files["files_s"] + taken["load_s"]
-        return right(files | taken | {"seconds": seconds, "rows_per_s": self._rows / seconds}, wrong)
-
-    def _wrong(self, content: pa.Table) -> str | None:
-        if content.num_rows != self._rows:
-            return f"{content.num_rows} rows arrived instead of {self._rows}"
-        return None if fingerprint(content) == self._expected else "other values arrived than were sent"
-
-    def _measured(self, stage: str, way: tuple[str, str], number: int, work: Callable[[], object]) -> Columns:
-        """What a stage takes; None where this system cannot tell, and for memory without a warm-up."""
-        self._meter.start(memory=number < 1)
-        start = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - start
-        used = self._meter.stop()
-        if number < 1:
-            self._peak_rss_bytes[way] = used.peak_rss_bytes
-        return {
-            f"{stage}_s": seconds, f"{stage}_client_cpu_s": used.client_cpu_s,
-            f"{stage}_server_cpu_s": used.server_cpu_s, f"{stage}_peak_rss_bytes": self._peak_rss_bytes.get(way),
-        }  # fmt: skip
+        Raises UnavailableError where the warehouse or the route cannot be had, WrongResultError for other rows.
+        """
+        route, warehouse = task
+        self.directory.mkdir()
+        try:
+            with warehouse.opened(self.both, self.settings) as target:
+                start = time.perf_counter()
+                route.function(self.both, SOURCE, self.directory, self.parallel)
+                made = time.perf_counter()
+                files = sorted(self.directory.iterdir())
+                target.load(files, self.parallel)
+                loaded = time.perf_counter()
+                content = target.content()
+            values = {
+                "files": len(files), "file_bytes": sum(file.stat().st_size for file in files),
+                "files_s": made - start, "load_s": loaded - made, "seconds": loaded - start,
+                "rows_per_s": self.rows / (loaded - start),
+            }  # fmt: skip
+        finally:
+            shutil.rmtree(self.directory)
+        if content.num_rows != self.rows:
+            return right(values, f"{content.num_rows} rows arrived instead of {self.rows}")
+        same = fingerprint(content) == self.expected
+        return right(values, None if same else "other values arrived than were sent")
 
 
 def show_routes(*names: str) -> Code:
@@ -229,10 +198,10 @@ def summary(passes: pl.DataFrame) -> pl.DataFrame:
     return medians.sort(pl.col("warehouse").replace_strict(place), "seconds", nulls_last=True, maintain_order=True)
 
 
-def ratio(passes: pl.DataFrame, warehouse: str, route: str, base: str = BASE) -> Ratio:
-    """Rows/s of a route over another's into the same warehouse."""
+def ratio(passes: pl.DataFrame, warehouse: str, route: str) -> Ratio:
+    """Rows/s of a route over those of compressed CSV into the same warehouse."""
     here = passes.filter(warehouse=warehouse)
-    return ratios.ratio(here.filter(route=route), here.filter(route=base))
+    return ratios.ratio(here.filter(route=route), here.filter(route=BASE))
 
 
 def routes_table(passes: pl.DataFrame) -> Listing:
@@ -252,21 +221,6 @@ def routes_table(passes: pl.DataFrame) -> Listing:
     return Listing(columns, routes.filter(loaded))
 
 
-def published_table(passes: pl.DataFrame) -> Listing:
-    """Parquet through ClickHouse over compressed CSV: published, and into each warehouse here."""
-    parquet = next(name for name in PUBLISHED if name != BASE)
-    ratios: dict[str, Any] = {"BigQuery, published in 2023": f"{PUBLISHED[BASE] / PUBLISHED[parquet]:.2f}x"}
-    ratios |= {f"{label}, here": ratio(passes, name, parquet) for name, label in LABELS.items()}
-    columns = [
-        words("warehouse", "warehouse"),
-        Column(
-            "Parquet (ClickHouse, with a copy) over CSV with gzip, rows/s", "ratio",
-            lambda value: str(value) or "not measured",
-        ),
-    ]  # fmt: skip
-    return Listing(columns, [{"warehouse": name, "ratio": value} for name, value in ratios.items()])
-
-
 def answer(passes: pl.DataFrame) -> Listing:
     """The fastest route into each warehouse."""
     ran = summary(passes).filter(status="ok")
@@ -277,7 +231,7 @@ def answer(passes: pl.DataFrame) -> Listing:
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
     passes = store.read(directory / STUDY.results, Result)
-    return {"warehouse": str(routes_table(passes)), "warehouse-published": str(published_table(passes))}
+    return {"warehouse": str(routes_table(passes))}
 
 
 def stages_figure(passes: pl.DataFrame) -> Figure:
@@ -312,5 +266,4 @@ class Transfer(Shown):
     answer = view(answer)
     table = view(routes_table)
     chart = chart(stages_figure)
-    published = view(published_table)
     missing = view(lambda passes: tables.missing(summary(passes), "route", "warehouse"))

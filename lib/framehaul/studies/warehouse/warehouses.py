@@ -6,9 +6,11 @@ import dataclasses
 import http.client
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -20,9 +22,11 @@ from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import Settings
 from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
-from framehaul.studies.warehouse.target import CSV, PARQUET, TABLE, Target, WarehouseError, each_at_once, kind_of
 from framehaul.techniques.clients import QueryError, connected_duckdb, open_http_client
 
+TABLE = "framehaul_buildings"
+"""The table that files are loaded into; on BigQuery the beginning of its name."""
+PARQUET = ".parquet"
 READ_BYTES = 1 << 20
 """How much of a file is in memory at once on its way to ClickHouse."""
 
@@ -31,15 +35,34 @@ READ_BYTES = 1 << 20
 DUCKDB_CSV = """auto_detect = false, header = false, compression = 'gzip', delim = ',', quote = '"', escape = '"',
     nullstr = '', allow_quoted_nulls = false, comment = '', new_line = '\\n'"""
 
-# A file's format, its encoding on the wire, and settings; https://clickhouse.com/docs/operations/settings/formats
-CLICKHOUSE_WAYS: dict[str, tuple[str, dict[str, str], dict[str, str | int]]] = {
-    # Else texts that are not quoted are trimmed, \N among them is NULL, and a row of column names is a header.
-    CSV: ("CSV", {"Content-Encoding": "gzip"},
-          {"input_format_csv_trim_whitespaces": 0, "format_csv_null_representation": "",
-           "input_format_csv_detect_header": 0}),
-    # Else a column that is missing is full of NULLs.
-    PARQUET: ("Parquet", {}, {"input_format_parquet_allow_missing_columns": 0}),
-}  # fmt: skip
+# Else a missing column is full of NULLs, texts that are not quoted are trimmed, \N among them is NULL, and a row
+# of column names is a header: https://clickhouse.com/docs/operations/settings/formats
+CLICKHOUSE_SETTINGS: dict[str, str | int] = {
+    "async_insert": 0,
+    "input_format_parquet_allow_missing_columns": 0,
+    "input_format_csv_trim_whitespaces": 0,
+    "format_csv_null_representation": "",
+    "input_format_csv_detect_header": 0,
+}
+
+
+class WarehouseError(RuntimeError):
+    """A warehouse could not load a file; the message names the file and says what the warehouse said."""
+
+
+class Target(Protocol):
+    """The table of buildings in an open warehouse, empty at first."""
+
+    def load(self, files: Sequence[Path], parallel: int) -> None:
+        """Put the rows of all files into the table, each exactly once, up to `parallel` files at a time.
+
+        The files are all gzip CSV (`.csv.gz`: no header, columns in the order of SCHEMA, NULL as an empty field that is
+        not quoted, lines that end with a line feed alone) or all Parquet. Returns when the rows are committed. Raises
+        WarehouseError for a file that cannot be loaded; what the table holds then is of no use.
+        """
+
+    def content(self) -> pa.Table:
+        """The whole table, with the columns of SCHEMA and the rows in any order."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,12 @@ class Warehouse:
     opened: Callable[[Servers, Settings], AbstractContextManager[Target]]
 
 
+def each_at_once(load: Callable[[Path], None], files: Sequence[Path], parallel: int) -> None:
+    """Call `load` for every file, in up to `parallel` threads; after an error, which is raised, no more are begun."""
+    with ThreadPoolExecutor(parallel) as pool:
+        list(pool.map(load, files))
+
+
 @dataclass(frozen=True)
 class DuckDb:
     """A DuckDB file; a load is one statement: all files or none."""
@@ -63,9 +92,9 @@ class DuckDb:
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
         """As `Target.load`, by DuckDB's own threads; a file of gzip CSV keeps no more than one of them busy."""
-        kind = kind_of(files)
         types = ", ".join(f"{quote_postgres_text(field.name)}: '{DUCKDB_TYPES[field.type]}'" for field in SCHEMA)
-        source = f"read_csv($1, columns = {{{types}}}, {DUCKDB_CSV})" if kind == CSV else "read_parquet($1)"
+        parquet = files[0].suffix == PARQUET
+        source = "read_parquet($1)" if parquet else f"read_csv($1, columns = {{{types}}}, {DUCKDB_CSV})"
         columns = ", ".join(map(quote_postgres, SCHEMA.names))
         self.connection.execute(f"SET threads = {parallel:d}")
         try:
@@ -81,7 +110,7 @@ class DuckDb:
 
 
 @contextmanager
-def _opened_duckdb(servers: Servers, settings: Settings) -> Iterator[DuckDb]:  # noqa: ARG001
+def opened_duckdb(_servers: Servers, _settings: Settings) -> Iterator[DuckDb]:
     """A file in a temporary directory, which goes at the end."""
     columns = ", ".join(f"{quote_postgres(field.name)} {DUCKDB_TYPES[field.type]}" for field in SCHEMA)
     with (
@@ -102,24 +131,19 @@ class ClickHouse:
     server: ClickHouseServer
 
     def load(self, files: Sequence[Path], parallel: int) -> None:
-        """As `Target.load`: a connection for each file, nothing sent twice; after an error the table is empty."""
-        kind = kind_of(files)
-        try:
-            each_at_once(lambda file: self._insert(file, kind), files, parallel)
-        except BaseException:
-            ClickHouseTables(self.server).run(f"TRUNCATE TABLE {TABLE}")
-            raise
+        """As `Target.load`: a connection for each file, nothing sent twice."""
+        each_at_once(self._insert, files, parallel)
 
-    def _insert(self, file: Path, kind: str) -> None:
+    def _insert(self, file: Path) -> None:
         columns = ", ".join(map(quote_clickhouse, SCHEMA.names))
-        formatted, encoding, settings = CLICKHOUSE_WAYS[kind]
+        parquet = file.suffix == PARQUET
+        statement = f"INSERT INTO {TABLE} ({columns}) FORMAT {'Parquet' if parquet else 'CSV'}"
+        encoding = {} if parquet else {"Content-Encoding": "gzip"}
         with open_http_client(self.server) as plain, file.open("rb") as source:
             connection = dataclasses.replace(plain, headers=plain.headers | encoding)
+            body = iter(lambda: source.read(READ_BYTES), b"")
             try:
-                connection.post(
-                    f"INSERT INTO {TABLE} ({columns}) FORMAT {formatted}",
-                    body=iter(lambda: source.read(READ_BYTES), b""), settings={"async_insert": 0, **settings},
-                ).read()  # fmt: skip
+                connection.post(statement, body=body, settings=CLICKHOUSE_SETTINGS).read()
             except (QueryError, http.client.HTTPException, OSError) as error:
                 raise WarehouseError(f"{file}: {error}") from error
 
@@ -134,7 +158,7 @@ class ClickHouse:
 
 
 @contextmanager
-def _opened_clickhouse(servers: Servers, settings: Settings) -> Iterator[ClickHouse]:  # noqa: ARG001
+def opened_clickhouse(servers: Servers, _settings: Settings) -> Iterator[ClickHouse]:
     """A table on the project's server, dropped at the end."""
     tables = ClickHouseTables(servers.clickhouse)
     engine = f"ENGINE = MergeTree ORDER BY () COMMENT '{COMMENT}'"
@@ -143,18 +167,3 @@ def _opened_clickhouse(servers: Servers, settings: Settings) -> Iterator[ClickHo
         yield ClickHouse(servers.clickhouse)
     finally:
         tables.drop_named(TABLE)
-
-
-def _opened_bigquery(servers: Servers, settings: Settings) -> AbstractContextManager[Target]:  # noqa: ARG001
-    # Google's client takes seconds to import.
-    from framehaul.studies.warehouse import bigquery
-
-    return bigquery.opened(settings)
-
-
-WAREHOUSES = (
-    Warehouse("duckdb", "DuckDB file", _opened_duckdb),
-    Warehouse("clickhouse", "ClickHouse", _opened_clickhouse),
-    Warehouse("bigquery", "BigQuery", _opened_bigquery),
-)
-"""All of them; the first needs nothing but this machine."""
