@@ -35,7 +35,7 @@ from framehaul.bench.store import EXACT
 from framehaul.bench.verify import Expected
 from framehaul.data.frames import to_pandas
 from framehaul.data.schema import ANALYTICS_METRICS, NESTED, quote_clickhouse
-from framehaul.servers import ClickHouseServer, ServerError, Servers
+from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings
 from framehaul.studies.own_data import files, modes
@@ -560,19 +560,6 @@ def test_a_driver_that_does_not_write_a_type_says_which_does(servers: Servers) -
         check_exact(measured(path, EXACTLY[path], found, servers))
 
 
-def test_postgresql_checks_the_elements_of_arrays(servers: Servers) -> None:
-    tables, names = PostgresTables(servers.postgres), ("list of uint8", "fixed-size list of uint64")
-    found = derive(pa.table({name: EVERY[name][0] for name in names}), "checked")
-    try:
-        tables.create(found.table)
-        tables.load(found.table, found.content)  # NULL inside, empty lists, limits
-        for wrong in ("'{0,256}', '{0,1}'", "'{1}', '{0,-1}'", "'{1}', '{1}'"):
-            with pytest.raises(ServerError, match="violates check constraint"):
-                tables.run(f"INSERT INTO framehaul_checked VALUES ({wrong})")
-    finally:
-        tables.drop(found.table)
-
-
 @pytest.mark.parametrize("database", DATABASES)
 def test_without_a_key_only_techniques_about_its_order_are_skipped(database: Database, servers: Servers) -> None:
     content = pa.table({"a": [2, 1, 1], "b": [-0.0, 0.0, -0.0], "c": pa.array([1.0, None, -0.0], pa.float32())})
@@ -657,20 +644,6 @@ def test_where_nothing_is_exact_nothing_is_recommended(raced: tuple[Path, mine.F
     found = mine.recommended(failed)
     assert found.rows == []
     assert "ClickHouse read, Polars: no technique carries this frame exactly" in found.note
-
-
-def test_each_mode_has_competitors_of_its_own() -> None:
-    for path in mine.PATHS:
-        append, replacing, upserting = (modes.competing(techniques(*path), mode) for mode in modes.MODES)
-        if path[1] == "read":
-            assert append == replacing == upserting
-            continue
-        assert {one.contract and one.contract.kind for one in append} == {"append"}
-        registered = {one.name: one.contract.kind for one in techniques(*path) if one.contract}
-        assert {registered[one.name] for one in replacing} == {"append", "bulk_load"}
-        assert upserting == upserts(path[0])
-    two = "polars_pgpq_presorted_two_connections"  # are no one transaction
-    assert two not in {one.name for one in modes.competing(techniques("postgres", "write"), modes.REPLACE)}
 
 
 @pytest.mark.parametrize("mode", [modes.REPLACE, modes.UPSERT])

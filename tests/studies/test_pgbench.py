@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +61,6 @@ def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> No
     assert cpu.scale == io_read.scale // 12
     assert cpu.clients == io_read.clients == min(16 * cores, 256)
     assert all(test.seconds == 1 for test in (cpu, io_read, io_write))
-
-
-def test_examples_stand_to_the_data_as_the_published_memory() -> None:
-    found = {example.name: example for example in services.examples(64 * GIB, 16, 500 * 10**9)}
-    assert found["limited_iops"].iops == 16_000
-    assert found["limited_iops"].configuration == found["small_buffers"].configuration
-    assert float(found["small_buffers"].configuration["shared_buffers"].removesuffix("kB")) * 1024 == pytest.approx(
-        64e9
-    )
 
 
 def test_services_are_read_from_the_settings() -> None:
@@ -244,11 +234,6 @@ def test_a_data_set_that_the_disk_cannot_hold_is_not_begun(
     assert made.clean() is None
 
 
-def test_the_password_is_not_in_the_command_line(service: Service, settings: Settings, opened: Bench) -> None:
-    assert service.server is not None
-    assert service.server.password not in opened._conninfo(1)
-
-
 def test_a_limit_is_written_as_the_second_version_of_cgroups_wants_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -299,47 +284,6 @@ def test_a_study_of_one_service_of_each_kind(
     assert "given" in str(found.table())
     assert left_on(Service("", "", servers.postgres)) == []
     assert not list((open_dir / "pgbench").iterdir())
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_goes_on_and_what_it_did_was_checked(
-    open_dir: Path, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {
-        "STATE_DIR": str(open_dir / "pgbench"), "OUT": str(tmp_path),
-        "PGBENCH_SERVICES": f"given={servers.postgres.dsn()}",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    monkeypatch.setattr(workloads, "tests", lambda _: (READ, WRITE))
-    done: list[str] = []
-    checked: list[int] = []
-    run, check = Bench.run, Bench.check_accounts
-
-    def counted(self: Bench, test: workloads.Test) -> dict[str, Any]:
-        done.append(test.name)
-        if len(done) == 4:
-            raise KeyboardInterrupt
-        return run(self, test)
-
-    def noted(self: Bench, scale: int) -> None:
-        checked.append(scale)
-        check(self, scale)
-
-    monkeypatch.setattr(Bench, "run", counted)
-    monkeypatch.setattr(Bench, "check_accounts", noted)
-    # An example takes longer than the server of the tests.
-    measured = partial(pgbench.run, workload="scaled", passes=3, seed=1, services="default")
-    monkeypatch.setattr(services, "_embedded", lambda *_: nullcontext(Service("default", "", None)))
-    with pytest.raises(KeyboardInterrupt):
-        measured()
-    assert servers.postgres.password not in (tmp_path / "results" / "pgbench.partial.terms").read_text()
-    assert left_on(Service("", "", servers.postgres)) == []
-    assert checked == [1]
-    found = measured().passes.filter(service="given")
-    assert found["status"].to_list() == ["ok"] * 6
-    assert found["run_id"].n_unique() == 1
-    assert len(found.select("test", "pass").unique()) == 6
-    assert len(done) == 6 + 1
 
 
 def test_published_ratios_stand_beside_those_measured() -> None:
