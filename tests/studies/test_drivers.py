@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -24,9 +23,8 @@ from framehaul.bench.passes import columns_of
 from framehaul.bench.rounds import Rounds
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.reporting.study import Study
-from framehaul.reporting.tables import missing
 from framehaul.servers import Servers
-from framehaul.settings import PROJECT, Settings
+from framehaul.settings import Settings
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, catalog, program, runner
 from framehaul.studies.drivers import study as drivers
 from framehaul.studies.drivers.catalog import Contender, ProgramError, answer_of
@@ -379,15 +377,6 @@ def test_the_adbc_driver_of_clickhouse_is_built_where_driver_managers_look_for_i
     assert len(log.read_text().splitlines()) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
-def test_the_go_program_is_clean() -> None:
-    for command in (["gofmt", "-l", "."], ["go", "vet", "./..."]):
-        done = subprocess.run(command, cwd=PROJECT / "drivers" / "go", capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert command[0] != "gofmt" or not done.stdout
-
-
 # Tables
 
 
@@ -427,12 +416,3 @@ def test_a_claim_is_judged_by_the_interval_of_those_who_ran(monkeypatch: pytest.
     assert [row["today"] for row in drivers.claims_table(passes).rows] == [
         "holds", "does not hold", "not measured",
     ]  # fmt: skip
-
-
-def test_queries_at_once_are_apart_and_what_did_not_run_is_listed_with_its_reason() -> None:
-    one, four = passes_of({"a": [1.0], "b": [0.0]}, "flat"), passes_of({"a": [3.0]}, "flat")
-    passes = pl.concat([four, one.with_columns(connections=pl.lit(1, pl.Int64))])
-    table = str(drivers.throughput_table(pl.concat([passes, passes.with_columns(driver=pl.lit("connect_async"))])))
-    assert "| id, time, tuple, decimals, rows/s | id, time, tuple, decimals, 8 at once, rows/s |" in table
-    assert "| failed | id, time, tuple, decimals | broken |" in str(missing(drivers.summary(passes), "driver", "query"))
-    assert missing(drivers.summary(four), "driver", "query") == "Everything ran."
