@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,12 +20,11 @@ from framehaul.bench import store
 from framehaul.bench.verify import Expected
 from framehaul.data import generator
 from framehaul.errors import ServerError
-from framehaul.reporting.notebooks import _failures
 from framehaul.servers import Servers
 from framehaul.servers.address import parse_clickhouse_url
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.own_data import STUDY, addresses, modes
+from framehaul.studies.own_data import addresses, modes
 from framehaul.studies.own_data import study as mine
 from framehaul.studies.own_data.snippet import snippet
 from framehaul.studies.upsert.found import before_upsert
@@ -160,19 +158,6 @@ def test_bad_input_to_make_mine_is_named_before_anything_starts(
     assert sorted(tmp_path.iterdir()) == [data]
 
 
-def test_make_gives_what_it_is_given_and_no_more(tmp_path: Path) -> None:
-    (tmp_path / "python").write_text('#!/bin/sh\necho "$@"\n')
-    (tmp_path / "python").chmod(0o755)
-    data = f"{tmp_path}/a b's.csv"
-    done = subprocess.run(
-        ["make", "mine", f"DATA={data}", "KEY=a b"], cwd=PROJECT, capture_output=True, text=True, check=True,
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CONDA_DEFAULT_ENV": "framehaul"},
-    )  # fmt: skip
-    words = done.stdout.split(" --")
-    assert words[0].endswith("-m framehaul mine")
-    assert sorted(word.rstrip() for word in words[1:]) == sorted([f"DATA={data}", "KEY=a b"])
-
-
 @pytest.mark.slow
 def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path(
     tmp_path: Path, settings: Settings, servers: Servers
@@ -206,13 +191,3 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
         if path.is_file():
             text = path.read_text()
             assert not [secret for secret in secrets if secret in text], path
-
-
-def test_a_path_that_carries_the_frame_only_now_and_then_is_a_failure(tmp_path: Path) -> None:
-    blank: dict[str, Any] = {field.name: None for field in fields(store.Result)}
-    blank |= {"database": "postgres", "direction": "write", "reason": "why"}
-    with store.Writer(tmp_path / "own_data.csv") as writer:
-        for name, found in {"never": ("failed", "failed"), "now and then": ("ok", "failed")}.items():
-            for number, status in enumerate(found, 1):
-                writer.write(store.Result(**blank | {"technique": name, "pass_": number, "status": status}))
-    assert _failures(STUDY, tmp_path, {}) == "1 techniques failed: now and then: why"

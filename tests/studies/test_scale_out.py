@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import os
 import pickle
 import signal
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 import pytest
@@ -130,23 +129,6 @@ def held_once(technique: Technique, directory: Path) -> Technique:
         return threading.Event().wait()
 
     return dataclasses.replace(technique, function=held)
-
-
-def test_a_data_set_has_the_same_rows_however_it_is_cut(tmp_path: Path) -> None:
-    found = set()
-    for count in (1, 3, 8):
-        files = make(tmp_path / str(count), TABLE, 500, 7, count)
-        assert len(files) == count
-        assert sum(one.rows for one in files) == 500
-        cuts = [one.range for one in files]
-        assert cuts[0].low is cuts[-1].high is None
-        assert [cut.high for cut in cuts[:-1]] == [cut.low for cut in cuts[1:]]
-        for one in files:
-            dates = frame_of(one.path, TABLE)["event_date"]
-            assert one.range.low is None or cast("dt.date", dates.min()) >= one.range.low
-            assert one.range.high is None or cast("dt.date", dates.max()) < one.range.high
-        found.add(sent(files))
-    assert len(found) == 1
 
 
 def test_there_and_back_and_again(
