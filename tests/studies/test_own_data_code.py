@@ -140,7 +140,6 @@ def test_code_connects_where_the_usual_variables_say(monkeypatch: pytest.MonkeyP
         (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
         (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
-        (["--data={data}", "--mode=upsert"], "MODE='upsert' finds rows by their key, and there is none"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
     ],
 )  # fmt: skip
@@ -176,7 +175,6 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
     }
     assert set(rows.filter(status="skipped")["technique"]) <= {found.name for found in techniques() if lacks(found)}
     assert rows.filter(status="failed").is_empty(), rows.filter(status="failed").select("technique", "reason")
-    assert 'href="20_own_data.html"' in (tmp_path / "reports" / "index.html").read_text()
     scripts = [*(tmp_path / "reports" / "20_own_data").glob("*.py")]
     # A table that is made as the code says must not be taken for one of ours, which the next run drops.
     assert not [path for path in scripts if mine.OURS.strip() in path.read_text()]
@@ -184,8 +182,6 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
         f"{database}_{direction}_{frame}"
         for database in ("postgres", "clickhouse") for direction in ("write", "read") for frame in ("polars", "pandas")
     }  # fmt: skip
-    assert len(list((tmp_path / "figures").glob("own_data_*.svg"))) == 4
-    assert not list((tmp_path / "reports" / "failed").iterdir())
     secrets = [servers.postgres.password, servers.clickhouse.password, str(PROJECT), str(tmp_path), "site-packages"]
     for path in tmp_path.rglob("*"):
         if path.is_file():
