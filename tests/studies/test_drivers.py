@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import math
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from framehaul.bench.rounds import Rounds
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.reporting.study import Study
 from framehaul.servers import Servers
-from framehaul.settings import Settings
+from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, catalog, program, runner
 from framehaul.studies.drivers import study as drivers
 from framehaul.studies.drivers.catalog import Contender, ProgramError, answer_of
@@ -368,3 +369,12 @@ def test_a_claim_is_judged_by_the_interval_of_those_who_ran(monkeypatch: pytest.
     assert [row["today"] for row in drivers.claims_table(passes).rows] == [
         "holds", "does not hold", "not measured",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
+def test_the_go_program_is_clean() -> None:
+    for command in (["gofmt", "-l", "."], ["go", "vet", "./..."]):
+        done = subprocess.run(command, cwd=PROJECT / "drivers" / "go", capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert command[0] != "gofmt" or not done.stdout

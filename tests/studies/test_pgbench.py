@@ -12,15 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 import psycopg
 import pytest
 
+from framehaul.bench import store
 from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import STUDY, bench, disks, services, workloads
+from framehaul.studies.pgbench import STUDY, bench, disks, runs, services, workloads
 from framehaul.studies.pgbench import study as pgbench
 from framehaul.studies.pgbench.bench import Bench, BenchError
 from framehaul.studies.pgbench.services import Service
@@ -249,3 +251,31 @@ def test_the_limit_is_in_force_and_is_lifted(service: Service) -> None:
             assert "framehaul-" in Path(f"/proc/{process.pid}/cgroup").read_text()
     assert Path(f"/proc/{service.server.process_id}/cgroup").read_text().count("framehaul-") == 0
     assert before.count("framehaul-") == 0
+
+
+@pytest.mark.parametrize(("memory_gib", "cores"), [(1, 1), (8, 4), (24, 2), (512, 128)])
+def test_scaled_tests_follow_memory_and_cores(memory_gib: int, cores: int) -> None:
+    cpu, io_read, io_write = workloads.scaled(memory_gib * GIB, cores)
+    assert io_read.scale == io_write.scale >= workloads.LEAST_SCALE
+    if io_read.scale > workloads.LEAST_SCALE:
+        assert io_read.data_bytes == pytest.approx(memory_gib * GIB / 128, rel=0.1)
+    assert cpu.scale == io_read.scale // 12
+    assert cpu.clients == io_read.clients == min(16 * cores, 256)
+    assert all(test.seconds == 1 for test in (cpu, io_read, io_write))
+
+
+def test_published_ratios_stand_beside_those_measured() -> None:
+    rows = [
+        runs.Result("r", service, "", test.name, 1, 32, number, tps=tps * (1 + number / 100))
+        for test in workloads.PUBLISHED
+        for service, tps in (("small_buffers", 9_000.0), ("limited_iops", 1_000.0))
+        for number in (1, 2, 3)
+    ]
+    assert str(pgbench.published_table(frame_of(rows))).count("9.00x (9.00 to 9.00 in 3 rounds)") == 4
+    without = str(pgbench.published_table(frame_of([row for row in rows if row.service == "small_buffers"])))
+    assert without.count("not measured") == 4
+
+
+def frame_of(rows: list[runs.Result]) -> pl.DataFrame:
+    schema = store.schema_of(runs.Result)
+    return pl.DataFrame([dict(zip(schema, vars(row).values(), strict=True)) for row in rows], schema=schema)
