@@ -79,7 +79,7 @@ class Warehouse:
 
 
 def each_at_once(load: Callable[[Path], None], files: Sequence[Path], parallel: int) -> None:
-    """Call `load` for every file, in up to `parallel` threads; after an error, which is raised, no more are begun."""
+    """Call `load` for every file, in up to `parallel` threads; raises the first error and leaves those not begun."""
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(load, files))
 
