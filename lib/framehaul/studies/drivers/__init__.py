@@ -6,8 +6,8 @@ from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Stu
 
 LOAD = (
     Parameter("connections", 4, "connections at once", least=1, smoke=2),
-    Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.5),
-    Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=0.1),
+    Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
+    Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=0.05),
 )
 CONCURRENCY = Parameter(
     "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
@@ -23,7 +23,7 @@ POSTGRES = Study(
 CLICKHOUSE = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
-    (ROWS.at(10_000, reference=200_000), PASSES.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
+    (ROWS.at(10_000, reference=100_000), PASSES.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
     shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 40, 650),
 )  # fmt: skip
 STUDIES = (POSTGRES, CLICKHOUSE)

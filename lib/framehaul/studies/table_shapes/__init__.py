@@ -5,7 +5,7 @@ from __future__ import annotations
 from framehaul.reporting.study import PASSES, ROWS, SEED, WARMUP, Parameter, Study
 
 MEGABYTES = Parameter(
-    "megabytes", 2.0, "the largest frame of tables of other shapes", smoke=0.05, reference=20.0
+    "megabytes", 2.0, "the largest frame of tables of other shapes", smoke=0.05, reference=10.0
 )  # fmt: skip
 POINTS = Parameter(
     "points", "few", "of tables of other shapes: how many tables and numbers of rows: least, few, or sizes for all "
