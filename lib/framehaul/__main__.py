@@ -49,13 +49,13 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
-    from framehaul.studies.own_data import STUDY
     from framehaul.studies.own_data.files import KINDS, DataError
     from framehaul.studies.own_data.study import open_frame
+    from framehaul.studies.registry import OWN_DATA
 
     if settings.data is None:
         raise SettingsError(f"DATA is missing: give the path of a file, DATA=flights.parquet; {KINDS}")
-    values = registry.values(STUDY, settings.preset, vars(arguments) | {"data": None})
+    values = registry.values(OWN_DATA, settings.preset, vars(arguments) | {"data": None})
     # Read once here, so that what cannot be carried is said before a server starts.
     try:
         frame = open_frame(str(settings.data), key=values["key"], sort=values["sort"], rows=values["rows"],
@@ -64,7 +64,7 @@ def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
         raise SettingsError(f"DATA={settings.data}: {error}") from error
     values["rows"] = frame.derived.content.num_rows
     del frame
-    return _executed([(STUDY, values)], _of_ones_own(settings), STUDY.notebook)
+    return _executed([(OWN_DATA, values)], _of_ones_own(settings), OWN_DATA.notebook)
 
 
 def _of_ones_own(settings: Settings) -> Settings:

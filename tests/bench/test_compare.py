@@ -17,8 +17,7 @@ from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError
 from framehaul.reporting import comparison
 from framehaul.settings import PROJECT
-from framehaul.studies.registry import read_run
-from framehaul.studies.transfers import STUDIES as TRANSFERS
+from framehaul.studies.registry import TRANSFERS, read_run
 from tests.bench.test_store import result
 from tests.conftest import REFERENCE, RunsCommand
 

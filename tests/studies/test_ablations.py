@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from framehaul.studies.ablations import study as ablations
-from framehaul.studies.ablations.study import ABLATIONS, Ablation
+from framehaul.studies.ablations.study import PAIRS, Ablation
 from framehaul.techniques import techniques
 from tests.bench.test_store import passes, result
 
 
-@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")
+@pytest.mark.parametrize("ablation", PAIRS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")
 def test_ablations_name_techniques_that_exist(ablation: Ablation) -> None:
     names = {found.name for found in techniques(ablation.database, ablation.direction)}  # type: ignore[arg-type]
     assert {ablation.base, ablation.changed} <= names
@@ -20,7 +20,7 @@ def test_ablations_name_techniques_that_exist(ablation: Ablation) -> None:
 
 
 def test_an_ablation_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
-    one = next(one for one in ABLATIONS if (one.database, one.direction) == ("clickhouse", "read"))
+    one = next(one for one in PAIRS if (one.database, one.direction) == ("clickhouse", "read"))
     same = (1.0, 1.1, 0.9)
     for changed, said, first in (
         ((1.05, 1.0, 0.95), "inconclusive", "no change stands out"),
@@ -35,7 +35,7 @@ def test_an_ablation_is_claimed_only_outside_its_interval(tmp_path: Path) -> Non
 
 def test_an_ablation_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
     ablation = next(
-        ablation for ablation in ABLATIONS if (ablation.database, ablation.direction) == ("clickhouse", "read")
+        ablation for ablation in PAIRS if (ablation.database, ablation.direction) == ("clickhouse", "read")
     )
     frame = passes(
         result(ablation.base), result(ablation.changed, seconds=None, status="failed", reason="x"), directory=tmp_path

@@ -25,12 +25,13 @@ from framehaul.errors import ServerError, UnavailableError
 from framehaul.reporting.study import Study
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
-from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, catalog, program, runner
+from framehaul.studies.drivers import catalog, program, runner
 from framehaul.studies.drivers import study as drivers
 from framehaul.studies.drivers.catalog import Contender, ProgramError, answer_of
 from framehaul.studies.drivers.driver import Driver
 from framehaul.studies.drivers.runner import ANSWER, ClickHouseQueries, Measurement, PostgresQueries, Task
 from framehaul.studies.drivers.shapes import BLOBS, CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, Shape
+from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 from tests.conftest import WHOLE, mostly_slow, numbers_of, values_of
 
 SHAPES = {shape.name: shape for shape in POSTGRES_SHAPES}
@@ -47,7 +48,7 @@ def measured(out: Path, study: Study) -> pl.DataFrame:
 
 @WHOLE
 def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> None:
-    passes = measured(out, POSTGRES)
+    passes = measured(out, POSTGRES_DRIVERS)
     expected = {(one.name, shape.name, number) for one in catalog.POSTGRES for shape in POSTGRES_SHAPES
                 for number in numbers_of(out)}  # fmt: skip
     assert set(passes.select("driver", "shape", "pass").rows()) == expected
@@ -67,9 +68,13 @@ def test_every_postgres_driver_answered_every_shape_in_every_pass(out: Path) -> 
 
 @WHOLE
 def test_every_clickhouse_client_fetched_every_table(out: Path) -> None:
-    passes = measured(out, CLICKHOUSE)
+    passes = measured(out, CLICKHOUSE_CLIENTS)
     assert set(passes["status"]) == {"ok"}, passes.filter(pl.col("status") != "ok")
-    shapes = [*(("flat", count) for count in values_of(out, CLICKHOUSE)["concurrency"]), ("texts", 1), ("nested", 1)]
+    shapes = [
+        *(("flat", count) for count in values_of(out, CLICKHOUSE_CLIENTS)["concurrency"]),
+        ("texts", 1),
+        ("nested", 1),
+    ]
     expected = {
         (one.name, *shape, number) for one in catalog.CLICKHOUSE for shape in shapes for number in numbers_of(out)
     }

@@ -19,7 +19,7 @@ from framehaul.errors import WrongResultError
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
-from framehaul.studies.everyday_api import STUDY, batches, study
+from framehaul.studies.everyday_api import batches, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
 from framehaul.studies.everyday_api.study import (
     CALLED_AS_WELL,
@@ -29,6 +29,7 @@ from framehaul.studies.everyday_api.study import (
     grown,
     takes_own_codecs,
 )
+from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
@@ -92,7 +93,7 @@ def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> No
 
 @WHOLE
 def test_batches_gave_what_was_sent(out: Path) -> None:
-    reads = store.read(out / "results" / STUDY.results, BatchedRead)
+    reads = store.read(out / "results" / EVERYDAY_API.results, BatchedRead)
     assert set(reads["way"]) == {way.name for way in WAYS}
     assert reads.filter(pl.col("status") != "ok").select("way", "reason").rows() == []
     assert reads["peak_rss_bytes"].null_count() == 0

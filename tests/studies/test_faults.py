@@ -16,10 +16,11 @@ from framehaul.bench import committed, store
 from framehaul.bench.streams import STREAMS
 from framehaul.bench.trials import Trials, chosen_techniques
 from framehaul.errors import ServerError
-from framehaul.studies.faults import STUDY, trial
+from framehaul.studies.faults import trial
 from framehaul.studies.faults.breakable import BreakableServers, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
 from framehaul.studies.faults.trial import FAULTS, Cell, Fault, kill_under, run_cells
+from framehaul.studies.registry import FAULTS_STUDY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database
 from framehaul.techniques.registry import named as technique_named
@@ -33,13 +34,13 @@ MANY = {"postgres": 200_000, "clickhouse": 200_000}
 @pytest.fixture(scope="module")
 def cells(out: Path) -> pl.DataFrame:
     """The techniques that a run has tried, with every fault, as the notebook found them."""
-    return store.read_cells(out / "results" / STUDY.results)
+    return store.read_cells(out / "results" / FAULTS_STUDY.results)
 
 
 @pytest.fixture(scope="module")
 def committed_cells() -> pl.DataFrame:
     """All techniques with every fault, as the committed run found them."""
-    return store.read_cells(committed.RUN / STUDY.results)
+    return store.read_cells(committed.RUN / FAULTS_STUDY.results)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_servers_that_do_not_come_back_are_told_of_and_nobody_waits_for_them() -
 @WHOLE
 def test_every_technique_met_every_fault(cells: pl.DataFrame, out: Path) -> None:
     tried = set(cells.select("database", "direction", "technique").unique().rows())
-    everything = {one.key for one in chosen_techniques(values_of(out, STUDY)["tried"])}
+    everything = {one.key for one in chosen_techniques(values_of(out, FAULTS_STUDY)["tried"])}
     assert {name for _, _, name in everything - tried} <= {t.name for t in techniques() if lacks(t)}
     assert set(cells["fault"]) == {fault.name for fault in FAULTS}
     assert len(cells) == len(cells.unique(["database", "direction", "technique", "fault"]))

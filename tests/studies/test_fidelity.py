@@ -22,12 +22,12 @@ from framehaul.servers import Servers
 from framehaul.servers.hostile import HOSTILE as ROLE
 from framehaul.servers.tables import tables_of
 from framehaul.settings import PROJECT
-from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts, trial, types
 from framehaul.studies.fidelity.cases import CASES, KEY, Case
 from framehaul.studies.fidelity.losses import LOSSES, UNEXPLAINED, why
 from framehaul.studies.fidelity.places import NO_ENCODING, hostile_session, without_encoding
 from framehaul.studies.fidelity.trial import DEFAULT, HOSTILE, Cell, difference_of, run_cells
+from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import named
 from framehaul.techniques.streaming import STREAMED

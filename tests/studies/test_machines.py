@@ -18,7 +18,7 @@ from framehaul.bench.store import Writer
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.settings import PROJECT
 from framehaul.studies import collected, machines
-from framehaul.studies.transfers import STUDIES as TRANSFERS
+from framehaul.studies.registry import TRANSFERS
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
 from tests.bench.test_store import result

@@ -22,9 +22,10 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
-from framehaul.studies.network import STUDY, catalog, report, study
+from framehaul.studies.network import catalog, report, study
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
 from framehaul.studies.network.study import Roads
+from framehaul.studies.registry import NETWORK
 from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
@@ -50,7 +51,7 @@ def moves(roads: Roads) -> Iterator[study.Moves]:
 
 @WHOLE
 def test_passes_are_measured_over_what_was_asked_for(out: Path) -> None:
-    passes = store.read(out / "results" / STUDY.results, Result)
+    passes = store.read(out / "results" / NETWORK.results, Result)
     bad = passes.filter(pl.col("status") != "ok", via="direct")
     assert bad.is_empty() or not bad.filter(status="failed").height, bad["reason"].to_list()
     expected = {(task.words, at) for task in catalog.tasks() for at in numbers_of(out)}

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from framehaul.bench import store
-from framehaul.studies.noise import STUDY
 from framehaul.studies.noise import study as noise
+from framehaul.studies.registry import NOISE
 from framehaul.studies.scaling.study import COMPARED
 from framehaul.techniques import techniques
 from tests.conftest import WHOLE, numbers_of
@@ -28,7 +28,7 @@ def test_a_variant_is_the_same_code_under_another_name() -> None:
 
 @WHOLE
 def test_every_variant_ran_in_every_round(out: Path) -> None:
-    passes = store.read(out / "results" / STUDY.results, noise.Result)
+    passes = store.read(out / "results" / NOISE.results, noise.Result)
     assert set(passes["status"]) == {"ok"}, passes["reason"].to_list()
     compared = [(*where, name) for where, names in COMPARED.items() for name in names]
     assert set(passes.select("database", "direction", "technique", "variant", "pass").rows()) == {

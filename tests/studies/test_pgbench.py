@@ -22,10 +22,11 @@ from framehaul.data.schema import COMMENT
 from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import STUDY, bench, disks, runs, services, workloads
+from framehaul.studies.pgbench import bench, disks, runs, services, workloads
 from framehaul.studies.pgbench import study as pgbench
 from framehaul.studies.pgbench.bench import Bench, BenchError
 from framehaul.studies.pgbench.services import Service
+from framehaul.studies.registry import PGBENCH
 
 READ = workloads.Test("cpu", "", 1, 2, 2, 1, True)
 WRITE = workloads.Test("io_write", "", 1, 2, 2, 1, False)
@@ -229,7 +230,7 @@ def test_a_study_of_one_service_of_each_kind(
         # The limit is the kernel's to keep; one that were not in force would let through many times as many.
         assert row["disk_iops"] < 6 * workloads.PUBLISHED_IOPS_PER_CORE * (os.cpu_count() or 1)
     metadata = (tmp_path / "results" / "environment.json").read_text()
-    assert json.loads(metadata)["runs"][STUDY.notebook]["left"] == []
+    assert json.loads(metadata)["runs"][PGBENCH.notebook]["left"] == []
     for text in (metadata, (tmp_path / "results" / "pgbench.csv").read_text()):
         assert "hidden" not in text
         assert servers.postgres.password not in text

@@ -26,8 +26,9 @@ from framehaul.errors import ServerError, SettingsError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.scale_out import STUDY, moves, report, study
+from framehaul.studies.registry import SCALE_OUT
 from framehaul.studies.scale_out import cluster as workers
+from framehaul.studies.scale_out import moves, report, study
 from framehaul.studies.scale_out.cluster import Cluster, ClusterError
 from framehaul.studies.scale_out.partitions import Partition, frame_of, make
 from framehaul.techniques import Technique
@@ -323,7 +324,7 @@ def small_run(servers: Servers, settings: Settings, tmp_path: Path, monkeypatch:
 
 @WHOLE
 def test_a_run_measures_every_combination(out: Path) -> None:
-    passes, values = store.read(out / "results" / "scale_out.csv", study.Pass), values_of(out, STUDY)
+    passes, values = store.read(out / "results" / "scale_out.csv", study.Pass), values_of(out, SCALE_OUT)
     workers, partitions = values["workers"], values["partitions"]
     pairs = {(one, max(partitions)) for one in workers} | {(max(workers), one) for one in partitions}
     expected = {

@@ -18,7 +18,8 @@ from framehaul.bench.passes import Failed, Ok, Pass, Skipped
 from framehaul.bench.rounds import Rounds
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
-from framehaul.studies.table_shapes import STUDY, study
+from framehaul.studies.registry import TABLE_SHAPES
+from framehaul.studies.table_shapes import study
 from framehaul.studies.table_shapes.limits import LIMITS, within_limits
 from framehaul.studies.table_shapes.passes import Row
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
@@ -100,8 +101,8 @@ def test_nested_types_arrive_or_are_refused_with_a_remedy(shape: Shape, servers:
 
 @WHOLE
 def test_results_are_those_of_the_plan(out: Path) -> None:
-    given = values_of(out, STUDY)
-    passes = store.read(out / "results" / STUDY.results, Row)
+    given = values_of(out, TABLE_SHAPES)
+    passes = store.read(out / "results" / TABLE_SHAPES.results, Row)
     planned = {
         (shape.name, size, one.name, number)
         for shape in study.SHAPES_OF[given["points"]]

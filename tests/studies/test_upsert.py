@@ -18,8 +18,9 @@ from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies import registry
+from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.summary.there_already import best_on_terms
-from framehaul.studies.upsert import STUDY, measure, runs, study
+from framehaul.studies.upsert import measure, runs, study
 from framehaul.studies.upsert.frames import KEY, Case, base, cases, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row, placed
 from framehaul.studies.upsert.places import Bench, count_beside
@@ -73,10 +74,10 @@ def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
 
 @WHOLE
 def test_a_run_tries_all_and_is_right(out: Path, servers: Servers) -> None:
-    passes = store.read(out / "results" / STUDY.results, Row)
+    passes = store.read(out / "results" / UPSERT_STUDY.results, Row)
     assert passes.filter(pl.col("status") != "ok").select("part", "technique", "reason").rows() == []
     assert {*passes.filter(part="speed")["technique"]} == {*BY_NAME}
-    tried = values_of(out, STUDY)["tried"]
+    tried = values_of(out, UPSERT_STUDY)["tried"]
     chosen = {one.name for database in BOTH for one in chosen_techniques(tried, upserts(database))}
     for part in ("reader", "writers", "sent twice", "client killed"):
         assert {*passes.filter(part=part)["technique"]} == chosen, part
@@ -305,7 +306,7 @@ def test_a_run_that_goes_on_warms_up_again(
 def test_a_table_that_takes_long_to_make_is_measured_once_and_nothing_is_advised_of_it() -> None:
     most = runs.MOST_REPEATED_ROWS
     assert [runs.passes_of(Case(rows, 1, 0), 6) for rows in (most, most + 1)] == [6, 1]
-    quick, reference = (registry.values(STUDY, preset, {}) for preset in ("quick", "reference"))
+    quick, reference = (registry.values(UPSERT_STUDY, preset, {}) for preset in ("quick", "reference"))
     assert 0 < 20 * runs.patience(quick) < runs.patience(reference)
     speed = timed(FAST, 0.1)
     once = speed[0] | {"target_rows": 9_000}

@@ -16,9 +16,9 @@ from framehaul.bench.trials import Trials
 from framehaul.data.schema import Column, ColumnType
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT
-from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity.cases import Case
 from framehaul.studies.fidelity.trial import DEFAULT, Cell, run_cells
+from framehaul.studies.registry import FIDELITY
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Database, Direction
 from tests.conftest import lacks

@@ -16,7 +16,7 @@ from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
 from framehaul.reporting.versions import machine_text
 from framehaul.studies import registry
-from framehaul.studies.fidelity import STUDY as FIDELITY
+from framehaul.studies.registry import FIDELITY
 from framehaul.techniques.registry import DRIVERS, FAMILIES, REQUIREMENTS
 from framehaul.techniques.source import source, technique_named
 

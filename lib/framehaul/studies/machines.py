@@ -16,8 +16,7 @@ from framehaul.bench.environment import git
 from framehaul.bench.ratios import LEAST_ROUNDS
 from framehaul.errors import ResultsError, SettingsError
 from framehaul.reporting.study import SEED, imported
-from framehaul.studies.registry import studies
-from framehaul.studies.transfers import STUDIES as TRANSFERS
+from framehaul.studies.registry import TRANSFERS, studies
 from framehaul.techniques import techniques
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,38}[a-z0-9]")

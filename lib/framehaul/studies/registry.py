@@ -1,16 +1,23 @@
-"""Every study there is: a room of this package with `STUDIES`, found without importing what it uses."""
+"""All studies: each is registered here once, so that nothing that a study uses is imported to find it."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import framehaul.studies
 from framehaul.errors import SettingsError
-from framehaul.reporting.study import Parameter, Study
+from framehaul.reporting.study import (
+    PASSES,
+    RACE,
+    ROWS,
+    SEED,
+    TECHNIQUE_PASSES,
+    TRIED,
+    WARMUP,
+    Parameter,
+    Study,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +26,277 @@ if TYPE_CHECKING:
     from framehaul.settings import Preset
 
 
-@cache
+PROFILE = Parameter(
+    "profile", 0, "1: keep with every pass what ClickHouse counted of it, its ProfileEvents", smoke=1, reference=1
+)
+
+TABLE = Parameter(
+    "table", "standard",
+    "of notebooks 01 to 04: the published table, or one of types (a list, a struct, a document, an enum, "
+    "a decimal beside scalars), which not every technique carries", choices=("standard", "nested"),
+)  # fmt: skip
+
+
+def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int, int]) -> Study:
+    """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
+    parameters = [ROWS.at(rows), PASSES, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
+    parameters += [PROFILE] if name.startswith("clickhouse") else []
+    shown = f"framehaul.studies.transfers.study:{name.upper()}"
+    return Study(
+        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds,
+        holds=(name.partition("_")[0],),
+    )  # fmt: skip
+
+
+TRANSFERS = (
+    _study(1, "postgres_write", "What is the fastest way from a dataframe into PostgreSQL?", 50_000, (6, 52, 1000)),
+    _study(2, "postgres_read", "What is the fastest way from PostgreSQL into a dataframe?", 150_000, (6, 50, 750)),
+    _study(3, "clickhouse_write", "What is the fastest way from a dataframe into ClickHouse?", 150_000, (9, 55, 900)),
+    _study(4, "clickhouse_read", "What is the fastest way from ClickHouse into a dataframe?", 300_000, (7, 60, 550)),
+)
+
+SUMMARY = Study(
+    "05_summary",
+    "Which technique to use, in which direction, for which frame?",
+    blocks="framehaul.studies.summary.study:writeup_blocks",
+    headline="framehaul.studies.summary.study:headline_html",
+    only_reads=True,
+    shown="framehaul.studies.summary.study:Summary",
+    seconds=(3, 6, 8),
+)
+
+SCALING = Study(
+    "06_scaling",
+    "How does the cost of a path grow with rows?",
+    (ROWS.at(30_000, reference=2_000_000), PASSES.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
+    TECHNIQUE_PASSES,
+    blocks="framehaul.studies.scaling.study:writeup_blocks",
+    shown="framehaul.studies.scaling.study:Scaling",
+    seconds=(10, 28, 450),
+)
+
+ABLATIONS = Study(
+    "07_ablations", "Which single change gives how much, and what to change first?",
+    blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
+    shown="framehaul.studies.ablations.study:Ablations", seconds=(2, 5, 5),
+)  # fmt: skip
+
+FIDELITY = Study(
+    "08_fidelity",
+    "Which values does a path change?",
+    (TRIED,),
+    blocks="framehaul.studies.fidelity.study:writeup_blocks",
+    patience="framehaul.studies.fidelity.study:patience",
+    shown="framehaul.studies.fidelity.study:Matrix",
+    untimed=True,
+    holds=(),
+    seconds=(16, 45, 900),
+)
+
+HOLD = Parameter(
+    "hold", 3, "seconds for which the load is held at the end of the study of faults", least=1, smoke=1, reference=20
+)
+FAULTS_STUDY = Study(
+    "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
+    blocks="framehaul.studies.faults.study:writeup_blocks", patience="framehaul.studies.faults.study:patience",
+    shown="framehaul.studies.faults.study:Report",
+    untimed=True, holds=(), seconds=(19, 60, 900),
+)  # fmt: skip
+
+LOAD = (
+    Parameter("connections", 4, "connections at once", least=1, smoke=2),
+    Parameter("duration", 0.08, "seconds of queries for each shape", least=0.001, smoke=0.05, reference=0.3),
+    Parameter("warmup_duration", 0.02, "seconds of warm-up before", smoke=0.01, reference=0.05),
+)
+CONCURRENCY = Parameter(
+    "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
+    reference=[1, 4],
+)  # fmt: skip
+_ROWS = "framehaul.studies.drivers.runner:Measurement"
+POSTGRES_DRIVERS = Study(
+    "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
+    (PASSES.at(1, reference=3), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
+    patience="framehaul.studies.drivers.study:patience", shown="framehaul.studies.drivers.study:PostgresDrivers",
+    alone=True, seconds=(40, 45, 500),
+)  # fmt: skip
+CLICKHOUSE_CLIENTS = Study(
+    "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
+    # Its values are checked before each pass: so every client has fetched them already.
+    (ROWS.at(10_000, reference=100_000), PASSES.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
+    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 40, 650),
+)  # fmt: skip
+
+PARALLEL = Parameter(
+    "parallel", 4, "files, connections or loads that may run at once, on the way to a warehouse", least=1
+)
+WAREHOUSE = Study(
+    "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
+    (ROWS.at(20_000, reference=200_000), PASSES.at(2, reference=3), WARMUP, SEED, PARALLEL),
+    "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:writeup_blocks",
+    shown="framehaul.studies.warehouse.study:Transfer",
+    holds=("buildings",), seconds=(3, 35, 90),
+)  # fmt: skip
+
+PARQUET = Study(
+    "13_parquet", "What is inside a Parquet file, and what does a codec cost?",
+    (ROWS.at(30_000, reference=300_000), PASSES.at(2, reference=3), WARMUP, SEED),
+    "framehaul.studies.parquet.study:RoundTrip", "trial", "framehaul.studies.parquet.study:writeup_blocks",
+    shown="framehaul.studies.parquet.study:Anatomy",
+    holds=("buildings",), seconds=(2, 22, 180),
+)  # fmt: skip
+
+JSON_PARQUET = Study(
+    "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
+    (ROWS.at(15_000, reference=200_000), PASSES.at(1, reference=3), WARMUP, SEED),
+    "framehaul.studies.json_parquet.study:Conversion", "converter",
+    "framehaul.studies.json_parquet.study:writeup_blocks",
+    shown="framehaul.studies.json_parquet.study:JsonToParquet",
+    holds=(), seconds=(6, 20, 80),
+)  # fmt: skip
+
+WORKLOAD = Parameter(
+    "workload", "scaled", "tests of pgbench: the smallest that show whether services answer, scaled to this machine at "
+    "a second each, longer, or as published (hours)", choices=("smallest", "scaled", "longer", "published"),
+    smoke="smallest",
+)  # fmt: skip
+SERVICES = Parameter(
+    "services", "default small_buffers limited_iops", "names of the embedded configurations to run under pgbench, "
+    "beside services of yours; empty: all", smoke="default limited_iops", reference="",
+)  # fmt: skip
+PGBENCH = Study(
+    "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
+    (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
+    "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
+    shown="framehaul.studies.pgbench.study:Pgbench",
+    holds=(), seconds=(6, 28, 130),
+)  # fmt: skip
+
+NOISE = Study(
+    "16_noise",
+    "How far can these figures be trusted?",
+    (ROWS.at(40_000, reference=300_000), PASSES, WARMUP, SEED),
+    "framehaul.studies.noise.study:Result",
+    "variant",
+    "framehaul.studies.noise.study:writeup_blocks",
+    shown="framehaul.studies.noise.study:Noise",
+    seconds=(4, 45, 140),
+)
+
+MEGABYTES = Parameter(
+    "megabytes", 2.0, "the largest frame of tables of other shapes", smoke=0.05, reference=10.0
+)  # fmt: skip
+POINTS = Parameter(
+    "points", "few", "of tables of other shapes: how many tables and numbers of rows: least, few, or sizes for all "
+    "tables and powers of ten",
+    choices=("least", "few", "sizes"), smoke="least", reference="sizes",
+)  # fmt: skip
+
+TABLE_SHAPES = Study(
+    "17_table_shapes",
+    "Do the same techniques win on tables of other shapes, and with fewer rows?",
+    (ROWS.at(10_000), MEGABYTES, POINTS, PASSES.at(3, reference=3), WARMUP, SEED),
+    "framehaul.studies.table_shapes.passes:Row",
+    blocks="framehaul.studies.table_shapes.study:writeup_blocks",
+    shown="framehaul.studies.table_shapes.study:TableShapes",
+    measured="framehaul.studies.table_shapes.passes:placed",
+    seconds=(5, 38, 350),
+)
+
+EVERYDAY_API = Study(
+    "18_everyday_api",
+    "What does one gain over to_sql, write_database and read_sql, and by which change?",
+    (ROWS.at(100_000, reference=1_000_000), PASSES.at(1, reference=1), SEED),
+    "framehaul.studies.everyday_api.study:BatchedRead",
+    "way",
+    blocks="framehaul.studies.everyday_api.study:writeup_blocks",
+    shown="framehaul.studies.everyday_api.study:EverydayApi",
+    seconds=(5, 45, 200),
+)
+
+TARGETS = Parameter(
+    "targets", [20_000], "of upserts: rows of the table", least=1, smoke=[300],
+    reference=[10_000, 1_000_000],
+)  # fmt: skip
+INCOMING = Parameter(
+    "incoming", [10, 5_000], "of upserts: rows that come; the fewest of them into the largest table",
+    least=1, smoke=[30], reference=[1, 1_000, 100_000],
+)  # fmt: skip
+SHARES = Parameter(
+    "shares", [90], "of upserts: per cent of the rows that come whose key is there", smoke=[50],
+    reference=[10, 90],
+)  # fmt: skip
+
+UPSERT_STUDY = Study(
+    "19_upsert",
+    "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
+    (TARGETS, INCOMING, SHARES, TRIED.at("all"), PASSES.at(2, reference=3), WARMUP, SEED),
+    "framehaul.studies.upsert.passes:Row",
+    blocks="framehaul.studies.upsert.study:writeup_blocks",
+    measured="framehaul.studies.upsert.passes:placed",
+    shown="framehaul.studies.upsert.study:Upsert",
+    check="framehaul.studies.upsert.frames:check_sizes",
+    patience="framehaul.studies.upsert.runs:patience",
+    holds=(),
+    seconds=(8, 60, 400),
+)
+
+OWN_DATA = Study(
+    "20_own_data", "Which path is the fastest for a dataframe of your own?",
+    (
+        Parameter("data", "", "a file: Parquet, CSV, JSON lines or Arrow IPC"),
+        Parameter("rows", 0, "the first rows of it; 0: all"),
+        Parameter("key", "", "columns of the primary key"),
+        Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
+        Parameter("mode", "append", "what becomes of rows that are there: append, replace (all go) or upsert (by key)",
+                  choices=("append", "replace", "upsert")),
+        PASSES.at(5), WARMUP, SEED, RACE,
+    ),
+    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
+)  # fmt: skip
+
+WORKERS = Parameter(
+    "workers", [1, 2], "workers to compare, with the most partitions", least=1, smoke=[2], reference=[1, 2, 4]
+)
+PARTITIONS = Parameter(
+    "partitions", [4], "partitions to compare, with the most workers", least=1, smoke=[2], reference=[2, 4, 8]
+)
+SCALE_OUT = Study(
+    "21_scale_out", "When one machine is not enough: how much do more workers help?",
+    (ROWS.at(30_000, reference=200_000), PASSES.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
+    "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
+    shown="framehaul.studies.scale_out.study:ScaleOut",
+    seconds=(10, 25, 270),
+)  # fmt: skip
+
+NETWORK = Study(
+    "23_network",
+    "What do distance, bandwidth, encryption and a pooler change?",
+    (ROWS.at(8_000, reference=50_000), PASSES, WARMUP, SEED),
+    "framehaul.studies.network.catalog:Result",
+    "task",
+    "framehaul.studies.network.study:writeup_blocks",
+    shown="framehaul.studies.network.study:Network",
+    measured="framehaul.studies.network.catalog:placed",
+    seconds=(10, 30, 210),
+)
+
+EXPLORER = Study(
+    "00_explorer", "What did a run measure?", (Parameter("run", "", "a run, as the path of a directory"),),
+    only_reads=True, on_demand=True,
+)  # fmt: skip
+
+
+STUDIES = (
+    EXPLORER, *TRANSFERS, SUMMARY, SCALING, ABLATIONS, FIDELITY, FAULTS_STUDY, POSTGRES_DRIVERS, CLICKHOUSE_CLIENTS,
+    WAREHOUSE, PARQUET, JSON_PARQUET, PGBENCH, NOISE, TABLE_SHAPES, EVERYDAY_API, UPSERT_STUDY, OWN_DATA, SCALE_OUT,
+    NETWORK,
+)  # fmt: skip
+"""All studies, by the number of the notebook."""
+
+
 def studies() -> tuple[Study, ...]:
-    """Every study, by the number of its notebook."""
-    rooms = (room.name for room in pkgutil.iter_modules(framehaul.studies.__path__) if room.ispkg)
-    every = [study for room in rooms for study in importlib.import_module(f"framehaul.studies.{room}").STUDIES]
-    return tuple(sorted(every, key=lambda study: study.notebook))
+    """Return all studies, by the number of the notebook."""
+    return STUDIES
 
 
 def chosen(numbers: str) -> list[Study]:

@@ -16,7 +16,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, interval_text, where, words
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.ablations import STUDY
+from framehaul.studies.registry import ABLATIONS
 from framehaul.studies.transfers.study import read_all
 
 COLOURS = {"faster": "#0072B2", "slower": "#D55E00", "inconclusive": charts.FAINT}
@@ -34,7 +34,7 @@ class Ablation:
     changed: str
 
 
-ABLATIONS = (
+PAIRS = (
     Ablation("postgres", "write", "encoder", "Rust (pgpq) instead of Python rows (psycopg)",
           "polars_psycopg_copy_binary", "polars_pgpq_copy_binary"),
     Ablation("postgres", "write", "format", "binary instead of text, both without Python objects",
@@ -128,7 +128,7 @@ def ratios(passes: pl.DataFrame) -> pl.DataFrame:
     """
     measured = _measured(passes)
     found: list[tuple[Ablation, Ratio]] = []
-    for one in ABLATIONS:
+    for one in PAIRS:
         after, before = (measured.get((one.database, one.direction, name)) for name in (one.changed, one.base))
         if after is not None and before is not None:
             found.append((one, ratio_at_same_rows(after, before)))
@@ -192,7 +192,7 @@ def figure(ratios: pl.DataFrame) -> Figure:
 class Ablations(Shown):
     """The passes of all directions, and the ratio of every ablation whose two techniques were measured in one run."""
 
-    study = STUDY
+    study = ABLATIONS
     as_table = view(lambda passes: ablations_table(ratios(passes)))
     chart = chart(lambda passes: figure(ratios(passes)))
     answer = view(lambda passes: first_to_change(ratios(passes)))

@@ -22,9 +22,10 @@ from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, fastest_of_each, speed_text, thousands, words
 from framehaul.servers import Servers
-from framehaul.studies.drivers import CLICKHOUSE, POSTGRES, STUDIES, catalog, runner
+from framehaul.studies.drivers import catalog, runner
 from framehaul.studies.drivers.runner import ClickHouseQueries, Measurement, PostgresQueries, Queries, Task
 from framehaul.studies.drivers.shapes import CLICKHOUSE_TABLES, POSTGRES_SHAPES, PUBLISHED_SHAPES, PUBLISHED_TABLE
+from framehaul.studies.registry import CLICKHOUSE_CLIENTS, POSTGRES_DRIVERS
 
 LANGUAGE_COLOURS = {"Python": "#0072B2", "Go": "#009E73", "Node": "#E69F00"}
 LABELS = {shape.name: shape.label for shape in (*CLICKHOUSE_TABLES, *POSTGRES_SHAPES)}
@@ -190,7 +191,7 @@ class Drivers(Shown):
 class PostgresDrivers(Drivers):
     """Those of PostgreSQL by the shape of a query."""
 
-    study = POSTGRES
+    study = POSTGRES_DRIVERS
     shapes = view(
         lambda _: Listing([words("shape", "label"), words("query", "sql", "`{}`")], map(vars, POSTGRES_SHAPES))
     )
@@ -199,7 +200,7 @@ class PostgresDrivers(Drivers):
 class ClickHouseClients(Drivers):
     """The clients that fetch from ClickHouse."""
 
-    study = CLICKHOUSE
+    study = CLICKHOUSE_CLIENTS
     tables = view(
         lambda _: Listing([words("table", "label"), words("columns", "columns", "`{}`")], map(vars, CLICKHOUSE_TABLES))
     )
@@ -267,7 +268,7 @@ def _run[D: Drivers](
         run.expect(len(tasks) * (rounds.warmup + rounds.passes))
         run.metadata |= {
             "what": what, "servers": both.mode, "server": server_versions(both),
-            "toolchains": catalog.versions() if study == POSTGRES else {},
+            "toolchains": catalog.versions() if study == POSTGRES_DRIVERS else {},
         }  # fmt: skip
         record, finished = run.passes(row)
         interruptible(
@@ -280,7 +281,9 @@ def _run[D: Drivers](
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when a study was not run."""
-    postgres, clickhouse = (store.read(directory / study.results, Measurement) for study in STUDIES)
+    postgres, clickhouse = (
+        store.read(directory / study.results, Measurement) for study in (POSTGRES_DRIVERS, CLICKHOUSE_CLIENTS)
+    )
     return {
         "drivers": str(throughput_table(postgres)), "drivers-claims": str(claims_table(postgres)),
         "clients": str(throughput_table(clickhouse)), "clients-claims": str(claims_table(clickhouse)),

@@ -30,8 +30,8 @@ from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, megabytes, speed_text, where, words
 from framehaul.servers import Servers
 from framehaul.servers.tables import tables_of
-from framehaul.studies.everyday_api import STUDY
 from framehaul.studies.everyday_api.batches import BATCH_ROWS, WAYS, Way, read_once, sums_of
+from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.summary.needs import code_of
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques.registry import DATABASES
@@ -88,7 +88,7 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
     rounds = Rounds(passes, 0, seed)
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, BatchedRead, "read", terms) as this_run,
+        recording(EVERYDAY_API.notebook, EVERYDAY_API.results, BatchedRead, "read", terms) as this_run,
         servers.running(this_run.settings) as both,
         ended_with_the_block(),
     ):
@@ -258,7 +258,7 @@ def grown(passes: pl.DataFrame) -> list[dict[str, Any]]:
 class EverydayApi(Shown):
     """Reads in batches, and the passes of the four directions, where they were run."""
 
-    study = STUDY
+    study = EVERYDAY_API
     memory = view(memory_table)
 
     def __init__(self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path) -> None:
@@ -286,6 +286,6 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
     transfers = read_all(directory)
     if found := changes(transfers) if len(transfers) else []:
         blocks["everyday"] = str(changes_table(found))
-    if (path := directory / STUDY.results).exists() and len(reads := store.read(path, BatchedRead)):
+    if (path := directory / EVERYDAY_API.results).exists() and len(reads := store.read(path, BatchedRead)):
         blocks["everyday-memory"] = str(memory_table(reads))
     return blocks

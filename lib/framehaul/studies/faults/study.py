@@ -21,10 +21,10 @@ from framehaul.reporting.charts import Outcome, outcome_map
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, where, words
 from framehaul.settings import Settings
-from framehaul.studies.faults import STUDY
 from framehaul.studies.faults.breakable import BOTH, breakable
 from framehaul.studies.faults.held import hold_load, survives_a_crash
 from framehaul.studies.faults.trial import FAULTS, Cell, run_cells
+from framehaul.studies.registry import FAULTS_STUDY
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES
 
@@ -48,7 +48,7 @@ def run(*, hold: int, tried: str = "all") -> Report:
     check(HOLD=(hold, 1))
     chosen = chosen_techniques(tried)
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "trial", chosen) as (this_run, cells),
+        trials(FAULTS_STUDY.notebook, FAULTS_STUDY.results, Cell, "trial", chosen) as (this_run, cells),
         breakable(this_run.settings.postgres_extensions) as broken,
     ):
         this_run.expect(_expected(chosen))
@@ -113,7 +113,7 @@ def details_table(cells: pl.DataFrame, database: str, direction: str) -> Listing
 class Report(Shown):
     """The verdicts of a run."""
 
-    study = STUDY
+    study = FAULTS_STUDY
     answer = view(answer_text)
     counts = view(counts_table)
     details = view(details_table)
@@ -153,7 +153,7 @@ def load(settings: Settings | None = None) -> Report:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The block of the writeup, from a results directory; raises ResultsError when the study was not run."""
-    return {"faults": str(counts_table(store.read_cells(directory / STUDY.results)))}
+    return {"faults": str(counts_table(store.read_cells(directory / FAULTS_STUDY.results)))}
 
 
 def _expected(chosen: Sequence[Technique]) -> int:

@@ -20,9 +20,10 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Listing, Row, bullets, where, words
 from framehaul.settings import Settings
-from framehaul.studies.fidelity import STUDY, counts, types
+from framehaul.studies.fidelity import counts, types
 from framehaul.studies.fidelity.cases import CASES
 from framehaul.studies.fidelity.trial import HOSTILE, Cell, expected, run_cells
+from framehaul.studies.registry import FIDELITY
 from framehaul.techniques.registry import DATABASES
 
 OUTCOMES = {
@@ -55,7 +56,7 @@ def run(*, tried: str = "all") -> Matrix:
     """
     chosen = chosen_techniques(tried)
     with (
-        trials(STUDY.notebook, STUDY.results, Cell, "cell", chosen) as (this_run, cells),
+        trials(FIDELITY.notebook, FIDELITY.results, Cell, "cell", chosen) as (this_run, cells),
         servers.running(this_run.settings) as both,
     ):
         this_run.expect(expected(chosen))
@@ -130,7 +131,7 @@ def _by_direction(techniques: list[Row]) -> str:
 class Matrix(Shown):
     """The outcomes of a run."""
 
-    study = STUDY
+    study = FIDELITY
     answer = view(answer_text)
     losses = view(losses_table)
     counts = view(counts.fidelity_counts)
@@ -156,7 +157,7 @@ class Matrix(Shown):
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory; raises ResultsError when the study was not run."""
-    cells = tried(store.read_cells(directory / STUDY.results))
+    cells = tried(store.read_cells(directory / FIDELITY.results))
     return {
         "fidelity": f"{counts.fidelity_counts(cells)}\n\n{losses_table(cells)}",
         "fidelity-types": str(types.types_table(cells)),

@@ -23,9 +23,10 @@ from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, fastest_of_each, megabytes, thousands, words
 from framehaul.studies.drivers.catalog import Commands
-from framehaul.studies.json_parquet import STUDY, json_lines
+from framehaul.studies.json_parquet import json_lines
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
 from framehaul.studies.json_parquet.runner import Task, measured, written
+from framehaul.studies.registry import JSON_PARQUET
 
 BASE = "clickhouse"
 """The fastest of the published figures: the one that they are over."""
@@ -75,7 +76,7 @@ def run(
     tasks = [Task(converter, codec) for converter in converters for codec in converter.codecs]
     with (
         written(rows, seed) as files,
-        recording(STUDY.notebook, STUDY.results, Conversion, "task", terms) as this_run,
+        recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
     ):
         this_run.expect(len(tasks) * (warmup + passes))
         commands = Commands(this_run.settings)
@@ -106,7 +107,7 @@ def run(
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The table that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    return {"json-to-parquet": str(times_table(store.read(directory / STUDY.results, Conversion)))}
+    return {"json-to-parquet": str(times_table(store.read(directory / JSON_PARQUET.results, Conversion)))}
 
 
 def show_source() -> Code:
@@ -176,7 +177,7 @@ def bars(passes: pl.DataFrame) -> Figure:
 class JsonToParquet(Shown):
     """The passes of the study."""
 
-    study = STUDY
+    study = JSON_PARQUET
     table = view(times_table)
     chart = chart(bars)
     answer = view(answer)

@@ -14,7 +14,7 @@ from framehaul.bench import measured, store
 from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polars
 from framehaul.data.schema import Table
 from framehaul.servers.network import Link
-from framehaul.studies.network import STUDY
+from framehaul.studies.registry import NETWORK
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.beyond.clickhouse_read import ARROW_DICTIONARY, read_arrow
 from framehaul.techniques.beyond.clickhouse_write import ARROW, to_arrow
@@ -146,7 +146,7 @@ def placed(directory: Path) -> pl.DataFrame:
     """The passes of a results directory, with the road and the codec of each as `bench.measured.PLACE` has them."""
     tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
     pooled = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
-    return store.read(directory / STUDY.results, Result).with_columns(
+    return store.read(directory / NETWORK.results, Result).with_columns(
         road=pl.concat_str("network", tls, pooled), variant=pl.col("codec").replace("none", ""),
         label=pl.col("label").str.strip_suffix(pl.concat_str(pl.lit(", "), "codec")),
     )  # fmt: skip

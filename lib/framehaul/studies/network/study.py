@@ -29,8 +29,9 @@ from framehaul.servers.embedded import home_of_a_run
 from framehaul.servers.network import Certificate, Relaying, certificate, relaying
 from framehaul.servers.pgbouncer import Pooler, fill, of_docker, pooling
 from framehaul.settings import Settings
-from framehaul.studies.network import STUDY, report
+from framehaul.studies.network import report
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, pooled, tasks
+from framehaul.studies.registry import NETWORK
 from framehaul.techniques.registry import DATABASES
 
 CALLS, REUSED_ROWS = 7, 700
@@ -108,7 +109,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
     rounds = Rounds(passes, warmup, seed)
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, Result, "pass", terms) as this_run,
+        recording(NETWORK.notebook, NETWORK.results, Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= terms | {
@@ -206,7 +207,7 @@ def moving(roads: Roads, rows: int, seed: int) -> Iterator[Moves]:
 def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[dict[str, Any]]) -> Result:
     one = task.of
     return Result(
-        **which(one), run_id=this_run.run_id, notebook=STUDY.notebook, driver=one.driver, connections=one.connections,
+        **which(one), run_id=this_run.run_id, notebook=NETWORK.notebook, driver=one.driver, connections=one.connections,
         contract=one.contract.kind if one.contract else None, codec=task.codec, network=task.network,
         encryption=task.encryption, via=task.via, task=task.words, rows=rows, pass_=number, **columns_of(outcome),
     )  # fmt: skip
@@ -214,7 +215,7 @@ def _row(this_run: Recording, rows: int, task: Task, number: int, outcome: Pass[
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, of the run in a results directory."""
-    passes = store.read(directory / STUDY.results, Result)
+    passes = store.read(directory / NETWORK.results, Result)
     tables = {
         "fastest": report.fastest_table(passes), "compared": report.compared_table(passes),
         "pgbouncer": report.pooler_table(passes),
@@ -225,7 +226,7 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
 class Network(Shown):
     """The passes of a run over networks."""
 
-    study = STUDY
+    study = NETWORK
     answer = view(lambda passes: str(report.fastest_table(passes)))
     compared = view(report.compared_table)
     pooler = view(report.pooler_table)

@@ -27,7 +27,7 @@ from framehaul.data import generator
 from framehaul.data.schema import ANALYTICS_METRICS, Table
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, Row, thousands, where, words
-from framehaul.studies.noise import STUDY
+from framehaul.studies.registry import NOISE
 from framehaul.studies.scaling.study import COMPARED
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import Key
@@ -80,7 +80,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
     rounds = Rounds(passes, warmup, seed)
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, Result, "pass", terms) as this_run,
+        recording(NOISE.notebook, NOISE.results, Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= terms | {
@@ -114,7 +114,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
 
 
 def _row(run_id: str, one: Technique, variant: str, rows: int, number: int, outcome: Pass[Moved]) -> Result:
-    whole = vars(result(run_id, STUDY.notebook, one, rows, number, outcome))
+    whole = vars(result(run_id, NOISE.notebook, one, rows, number, outcome))
     return Result(variant=variant, **{each.name: whole[each.name] for each in fields(Result) if each.name in whole})
 
 
@@ -173,14 +173,14 @@ def cold_table(passes: pl.DataFrame) -> Listing:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The blocks of the writeup, from a results directory."""
-    passes = store.read(directory / STUDY.results, Result)
+    passes = store.read(directory / NOISE.results, Result)
     return {"noise": str(same_table(passes)), "cold": str(cold_table(passes))}
 
 
 class Noise(Shown):
     """The passes of a run."""
 
-    study = STUDY
+    study = NOISE
 
     answer = same = view(same_table)
     cold = view(cold_table)

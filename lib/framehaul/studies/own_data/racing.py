@@ -18,8 +18,9 @@ from framehaul.bench.store import EXACT
 from framehaul.data.schema import Table
 from framehaul.errors import ReferenceTableError
 from framehaul.servers import Servers
-from framehaul.studies.own_data import STUDY, modes
+from framehaul.studies.own_data import modes
 from framehaul.studies.own_data.files import DataError
+from framehaul.studies.registry import OWN_DATA
 from framehaul.studies.upsert.found import before_upsert
 from framehaul.techniques import Technique
 from framehaul.techniques.registry import DATABASES, Database, Direction
@@ -82,7 +83,7 @@ class Racing:
         return Found(content.slice(0, THERE_ROWS)) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
-        _, finished = self.this_run.techniques(STUDY.notebook, rows)
+        _, finished = self.this_run.techniques(OWN_DATA.notebook, rows)
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
             return
@@ -90,7 +91,7 @@ class Racing:
         self.this_run.expect(1 + len(left) * (rounds.warmup + rounds.passes))
         try:
             record_passes(
-                self.this_run, STUDY.notebook, left, self.both.of(database), self.table,
+                self.this_run, OWN_DATA.notebook, left, self.both.of(database), self.table,
                 content, rounds, self.stop, found=self._found(database, content),
             )  # fmt: skip
         except (psycopg.Error, ReferenceTableError) as error:

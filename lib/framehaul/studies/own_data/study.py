@@ -36,11 +36,12 @@ from framehaul.reporting.tables import (
 )
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import load_settings
-from framehaul.studies.own_data import STUDY, files, modes
+from framehaul.studies.own_data import files, modes
 from framehaul.studies.own_data.derive import Derived, derive
 from framehaul.studies.own_data.files import DataError
 from framehaul.studies.own_data.racing import Racing
 from framehaul.studies.own_data.snippet import snippet
+from framehaul.studies.registry import OWN_DATA
 from framehaul.studies.summary.needs import needs
 from framehaul.studies.transfers.findings import classes, raced
 from framehaul.techniques import Technique, techniques
@@ -138,7 +139,7 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0) -> 
     ddl = [table.postgres_ddl, table.clickhouse_ddl]
     terms = {**vars(rounds), "race": race, "mode": frame.mode, "tables": ddl, "content": digest.hexdigest()}
     with (
-        recording(STUDY.notebook, STUDY.results, store.Result, "technique", terms) as this_run,
+        recording(OWN_DATA.notebook, OWN_DATA.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         ClickHouseTables(both.clickhouse).drop_beside(table)
@@ -244,14 +245,14 @@ def recommended(passes: pl.DataFrame) -> Listing:
 class Mine(Shown):
     """The passes of a run, ready to be shown."""
 
-    study = STUDY
+    study = OWN_DATA
     answer = view(fastest)
     recommendation = view(recommended)
     missing = view(missing_paths)
 
     def with_code(self, table: Table) -> Self:
         """Write the code of each choice for this table into `reports/20_own_data/`, in place of an older run's."""
-        directory = self.figures.parent / "reports" / STUDY.notebook
+        directory = self.figures.parent / "reports" / OWN_DATA.notebook
         directory.mkdir(parents=True, exist_ok=True)
         for old in directory.glob("*.py"):
             old.unlink()
@@ -265,7 +266,7 @@ class Mine(Shown):
         """The code of each recommended technique, folded; also as files beside the page."""
         parts = []
         for choice, script in zip(self.choices, self.snippets, strict=True):
-            file = html.escape(f"{STUDY.notebook}/{choice.file}")
+            file = html.escape(f"{OWN_DATA.notebook}/{choice.file}")
             title = html.escape(f"{choice.path}: {choice.best['label']}")
             parts.append(
                 f'<details class="choice"><summary>{title} (<a href="{file}">{file}</a>)</summary>'

@@ -31,12 +31,12 @@ from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import Column, Listing, Row, bullets, dtypes_text, words
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.parquet import STUDY
 from framehaul.studies.parquet.writers import PYARROW, WRITERS, Writer, split
+from framehaul.studies.registry import PARQUET
 from framehaul.studies.warehouse import buildings
 
 CHUNKS = "parquet_chunks.csv"
-"""What is in the files; the passes are in `STUDY.results`."""
+"""What is in the files; the passes are in `results/parquet.csv`."""
 FIELDS = {
     "column": "path_in_schema", "physical_type": "physical_type", "codec": "compression", "encodings": "encodings",
     "dictionary_page": "has_dictionary_page", "page_index": "has_offset_index",
@@ -110,7 +110,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
     rounds, content, trials = Rounds(passes, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, RoundTrip, "file", terms) as this_run,
+        recording(PARQUET.notebook, PARQUET.results, RoundTrip, "file", terms) as this_run,
         servers.running(this_run.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         ExitStack() as stack,
@@ -194,7 +194,7 @@ def chunks_of(path: Path) -> pl.DataFrame:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    passes, chunks = store.read(directory / STUDY.results, RoundTrip), store.read_frame(directory / CHUNKS)
+    passes, chunks = store.read(directory / PARQUET.results, RoundTrip), store.read_frame(directory / CHUNKS)
     return {
         "parquet-writers": str(writers_table(passes, chunks)),
         "parquet-codecs": str(codecs_table(passes.filter(writer=PYARROW.name))),
@@ -312,7 +312,7 @@ def codecs_figure(passes: pl.DataFrame) -> Figure:
 class Anatomy(Shown):
     """Passes and chunks of a run."""
 
-    study = STUDY
+    study = PARQUET
     chunks: pl.DataFrame
 
     @classmethod

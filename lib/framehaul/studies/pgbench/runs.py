@@ -15,11 +15,12 @@ from framehaul.bench.rounds import Rounds, in_rounds, interruptible
 from framehaul.bench.store import Status
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import load_settings
-from framehaul.studies.pgbench import STUDY, workloads
+from framehaul.studies.pgbench import workloads
 from framehaul.studies.pgbench.bench import Bench
 from framehaul.studies.pgbench.disks import limited
 from framehaul.studies.pgbench.services import Service, named, opened
 from framehaul.studies.pgbench.workloads import Test
+from framehaul.studies.registry import PGBENCH
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def measure(*, workload: str, passes: int, seed: int, services: str) -> None:
     }  # fmt: skip
     with (
         opened(settings, tests, services) as offered,
-        recording(STUDY.notebook, STUDY.results, Result, "run", terms) as recorder,
+        recording(PGBENCH.notebook, PGBENCH.results, Result, "run", terms) as recorder,
     ):
         runs = _Runs(recorder, offered, tests)
         interruptible(lambda stop: runs.all(rounds, stop))

@@ -25,9 +25,9 @@ from framehaul.reporting.tables import (
     words,
 )
 from framehaul.settings import Settings
-from framehaul.studies.pgbench import STUDY
 from framehaul.studies.pgbench.runs import Result, measure
 from framehaul.studies.pgbench.workloads import PUBLISHED
+from framehaul.studies.registry import PGBENCH
 
 LABELS = {test.name: test.label for test in PUBLISHED}
 PUBLISHED_RATIOS = (
@@ -63,7 +63,7 @@ def in_order(passes: pl.DataFrame) -> pl.DataFrame:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    passes = in_order(store.read(directory / STUDY.results, Result))
+    passes = in_order(store.read(directory / PGBENCH.results, Result))
     return {"pgbench": str(speeds_table(passes)), "pgbench-published": str(published_table(passes))}
 
 
@@ -149,7 +149,7 @@ def bars_figure(passes: pl.DataFrame) -> Figure:
 class Pgbench(Shown):
     """The passes of a run, ready to be shown."""
 
-    study = STUDY
+    study = PGBENCH
     answer = view(answer)
     table = view(speeds_table)
     chart = chart(bars_figure)

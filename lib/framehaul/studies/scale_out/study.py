@@ -30,7 +30,8 @@ from framehaul.reporting.shown import Shown, chart, view
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import tables_of
 from framehaul.settings import load_settings
-from framehaul.studies.scale_out import STUDY, moves, report
+from framehaul.studies.registry import SCALE_OUT
+from framehaul.studies.scale_out import moves, report
 from framehaul.studies.scale_out.clickhouse import ClickHouseTarget
 from framehaul.studies.scale_out.cluster import Cluster, opened
 from framehaul.studies.scale_out.partitions import Partition, frame_of, make
@@ -103,7 +104,7 @@ def tasks(workers: Sequence[int], partitions: Sequence[int]) -> list[Task]:
 class ScaleOut(Shown):
     """The passes of a run over several workers."""
 
-    study = STUDY
+    study = SCALE_OUT
     answer = view(report.findings_text)
     table = view(report.speed_table)
     chart = chart(report.figure)
@@ -125,7 +126,7 @@ def run(
         "rows": rows, **vars(rounds), "workers": [*workers], "partitions": [*partitions],
         "scheduler": load_settings().scheduler,
     }  # fmt: skip
-    with recording(STUDY.notebook, STUDY.results, Pass, "pass", terms) as this_run, ExitStack() as stack:
+    with recording(SCALE_OUT.notebook, SCALE_OUT.results, Pass, "pass", terms) as this_run, ExitStack() as stack:
         both = stack.enter_context(servers.running(this_run.settings))
         this_run.metadata |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
         try:
@@ -218,5 +219,5 @@ class _Work:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """Return the table of the writeup, from a results directory; none when the study was not run."""
-    path = directory / STUDY.results
+    path = directory / SCALE_OUT.results
     return {"scale-out": str(report.speed_table(store.read(path, Pass)))} if path.exists() else {}

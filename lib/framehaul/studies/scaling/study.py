@@ -35,7 +35,7 @@ from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.tables import Column, Listing, bullets, megabytes, thousands, where, words
 from framehaul.servers import Servers
 from framehaul.servers.tables import Tables, tables_of
-from framehaul.studies.scaling import STUDY
+from framehaul.studies.registry import SCALING
 from framehaul.studies.scaling.mover import MEMORY, TIME, serve
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.registry import DATABASES, Database, Direction
@@ -148,7 +148,7 @@ def growth_figure(by_size: pl.DataFrame, database: str, direction: str) -> Figur
 class Scaling(Shown):
     """The passes of a run over sizes."""
 
-    study = STUDY
+    study = SCALING
     answer = view(lambda passes: answer_text(medians(passes)))
     streams = view(lambda passes: streams_table(medians(passes)))
 
@@ -170,7 +170,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
     rounds = Rounds(passes, warmup, seed)
     terms = {"rows": rows, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, store.Result, "pass", terms) as this_run,
+        recording(SCALING.notebook, SCALING.results, store.Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
         ended_with_the_block(),
     ):
@@ -190,7 +190,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                     known = techniques(cast("Database", database), cast("Direction", direction))
                     compared = [one for one in known if one.name in names]
                     record_passes(
-                        this_run, STUDY.notebook, compared, both.of(database), table, content, rounds_of_size, stop
+                        this_run, SCALING.notebook, compared, both.of(database), table, content, rounds_of_size, stop
                     )
             for size in ends:
                 _measure_moves(this_run, both, table, size, rounds, stop)
@@ -208,7 +208,7 @@ def _measure_moves(
     """
     content, reference = generator.arrow_table(table, size, rounds.seed), table.renamed(f"{table.name}_sent")
     sent = Expected(table, content)
-    record, finished = this_run.techniques(STUDY.notebook, size)
+    record, finished = this_run.techniques(SCALING.notebook, size)
     for (database, direction), moves in groupby(MOVES, lambda move: (move.database, move.direction)):
         tables = tables_of(both.of(database))
         with tempfile.TemporaryDirectory(prefix="framehaul-") as directory:
@@ -260,7 +260,7 @@ def mover(name: str, file: Path) -> AbstractContextManager[Child]:
 
 def read_streams(directory: Path) -> pl.DataFrame:
     """The passes of the streamed moves of the scaling study; no rows when it was not run."""
-    path = directory / STUDY.results
+    path = directory / SCALING.results
     growth = store.read(path) if path.exists() else pl.DataFrame(schema=store.SCHEMA)
     streamed = growth.filter(pl.col("technique").is_in([move.name for move in STREAMED]))
     return statistics.never_wrong(streamed, ["technique", "rows"])
@@ -268,4 +268,4 @@ def read_streams(directory: Path) -> pl.DataFrame:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The block of the writeup, of the run in a results directory."""
-    return {"streams": str(streams_table(medians(store.read(directory / STUDY.results))))}
+    return {"streams": str(streams_table(medians(store.read(directory / SCALING.results))))}

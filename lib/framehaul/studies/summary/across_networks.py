@@ -10,14 +10,14 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.reporting.tables import Row
-from framehaul.studies.network import STUDY
 from framehaul.studies.network.catalog import LOOPBACK, Result
 from framehaul.studies.network.report import fastest
+from framehaul.studies.registry import NETWORK
 
 
 def rows_across_networks(directory: Path) -> list[Row]:
     """`best_across` of what a results directory holds; none where none was measured."""
-    path = directory / STUDY.results
+    path = directory / NETWORK.results
     return [*best_across(store.read(path, Result))] if path.exists() else []
 
 

@@ -26,10 +26,10 @@ from framehaul.reporting.tables import (
     words,
 )
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.fidelity import STUDY as FIDELITY
 from framehaul.studies.fidelity import counts
+from framehaul.studies.registry import FIDELITY, SUMMARY
 from framehaul.studies.scaling.study import read_streams
-from framehaul.studies.summary import STUDY, front_page, published
+from framehaul.studies.summary import front_page, published
 from framehaul.studies.summary.across_networks import rows_across_networks
 from framehaul.studies.summary.there_already import rows_there_already
 from framehaul.studies.transfers import findings
@@ -113,7 +113,7 @@ def published_table(summary: pl.DataFrame) -> Listing:
 class Summary(Shown):
     """The results of all notebooks, ready to be compared."""
 
-    study = STUDY
+    study = SUMMARY
 
     def __init__(
         self, passes: pl.DataFrame, metadata: dict[str, Any], figures: Path, streams: pl.DataFrame | None = None,

@@ -10,7 +10,7 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.reporting.tables import Row
-from framehaul.studies.upsert import STUDY
+from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert.passes import Row as Pass
 from framehaul.studies.upsert.study import MOSTLY_THERE, advice
 from framehaul.techniques import upserts
@@ -27,7 +27,7 @@ TERMS: tuple[tuple[Database, Contract, str], ...] = (
 
 def rows_there_already(directory: Path) -> list[Row]:
     """`best_on_terms` of what a results directory holds; none where none was measured."""
-    path = directory / STUDY.results
+    path = directory / UPSERT_STUDY.results
     return [*best_on_terms(store.read(path, Pass))] if path.exists() else []
 
 

@@ -14,7 +14,7 @@ from framehaul.bench import store
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Ok, Pass
 from framehaul.bench.recording import result
-from framehaul.studies.table_shapes import STUDY
+from framehaul.studies.registry import TABLE_SHAPES
 from framehaul.studies.table_shapes.shapes import SHAPES
 from framehaul.techniques import Technique
 
@@ -40,7 +40,7 @@ def of_technique(
     run_id: str, one: Technique, shape: str, size: int, calls: int, moved: int, number: int, outcome: Pass[Moved]
 ) -> Row:
     """The row of a pass of so many calls, each of `size` rows; `moved` bytes went over in all of them."""
-    whole = vars(result(run_id, STUDY.notebook, one, size * calls, number, outcome)) | {"rows": size}
+    whole = vars(result(run_id, TABLE_SHAPES.notebook, one, size * calls, number, outcome)) | {"rows": size}
     measured: dict[str, Any] = {}
     if isinstance(outcome, Ok):
         latencies = outcome.values.latencies_s
@@ -61,5 +61,5 @@ def percentile(seconds: Iterable[float], percent: float) -> float:
 def placed(directory: Path) -> pl.DataFrame:
     """Return the passes in a results directory, with their tables as `bench.measured.PLACE` has them."""
     labels = {one.name: one.label for one in SHAPES}
-    passes = store.read(directory / STUDY.results, Row)
+    passes = store.read(directory / TABLE_SHAPES.results, Row)
     return passes.with_columns(table=pl.col("shape").replace(labels))

@@ -23,7 +23,7 @@ from framehaul.reporting import charts
 from framehaul.reporting.shown import Shown, chart, view
 from framehaul.reporting.tables import UNSTABLE, Column, Listing, milliseconds, thousands, where, words
 from framehaul.servers import Servers
-from framehaul.studies.table_shapes import POINTS, STUDY
+from framehaul.studies.registry import POINTS, TABLE_SHAPES
 from framehaul.studies.table_shapes.limits import within_limits
 from framehaul.studies.table_shapes.passes import Row, of_technique
 from framehaul.studies.table_shapes.shapes import SHAPES, STANDARD, Shape, sizes
@@ -77,7 +77,7 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
     rounds = Rounds(passes, warmup, seed)
     terms = {"rows": rows, "megabytes": megabytes, "points": points, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, Row, "pass", terms) as this_run,
+        recording(TABLE_SHAPES.notebook, TABLE_SHAPES.results, Row, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= terms | {
@@ -258,7 +258,7 @@ def small_figure(passes: pl.DataFrame) -> Figure:
 class TableShapes(Shown):
     """The passes of a run over shapes."""
 
-    study = STUDY
+    study = TABLE_SHAPES
     answer = view(answer_text)
     fastest = view(fastest_table)
     by_rows = view(rows_table)
@@ -268,7 +268,7 @@ class TableShapes(Shown):
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """Return the generated blocks of the docs page, made of a results directory."""
-    passes = store.read(directory / STUDY.results, Row)
+    passes = store.read(directory / TABLE_SHAPES.results, Row)
     return {
         "shapes-fastest": str(fastest_table(passes)),
         "shapes-leaders": str(rows_table(passes)),

@@ -22,7 +22,8 @@ from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import Listing, words
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
-from framehaul.studies.transfers import STUDIES, findings
+from framehaul.studies.registry import TRANSFERS
+from framehaul.studies.transfers import findings
 from framehaul.techniques import Technique, techniques
 from framehaul.techniques.contract import Contract
 from framehaul.techniques.registry import REQUIREMENTS, Database, Direction, Requirement
@@ -134,12 +135,12 @@ def _shown(of: Study) -> type[Transfers]:
     return OfDirection
 
 
-POSTGRES_WRITE, POSTGRES_READ, CLICKHOUSE_WRITE, CLICKHOUSE_READ = map(_shown, STUDIES)
+POSTGRES_WRITE, POSTGRES_READ, CLICKHOUSE_WRITE, CLICKHOUSE_READ = map(_shown, TRANSFERS)
 
 
 def study_of(database: str, direction: str) -> Study:
     """The study of a direction; raises ValueError when there is none."""
-    for study in STUDIES:
+    for study in TRANSFERS:
         if study.name == f"{database}_{direction}":
             return study
     raise ValueError(f"{database} {direction}: there is no such direction")
@@ -147,5 +148,5 @@ def study_of(database: str, direction: str) -> Study:
 
 def read_all(directory: Path) -> pl.DataFrame:
     """The passes of all four directions that were run, from a results directory; studies beside them stay apart."""
-    files = (path for study in STUDIES if (path := directory / study.results).exists())
+    files = (path for study in TRANSFERS if (path := directory / study.results).exists())
     return pl.concat([pl.DataFrame(schema=store.SCHEMA), *map(store.read, files)])

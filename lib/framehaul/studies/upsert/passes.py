@@ -10,7 +10,7 @@ import polars as pl
 
 from framehaul.bench import store
 from framehaul.bench.store import Status
-from framehaul.studies.upsert import STUDY
+from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert.frames import Case
 from framehaul.techniques.registry import Database, frame_and_driver
 
@@ -53,14 +53,14 @@ class Row:
 
 def placed(directory: Path) -> pl.DataFrame:
     """Return the timed passes of a results directory as those of techniques, with their tables and incoming rows."""
-    timed = store.read(directory / STUDY.results, Row).filter(part="speed")
+    timed = store.read(directory / UPSERT_STUDY.results, Row).filter(part="speed")
     names = {name: frame_and_driver(name) for name in timed["technique"].unique()}
     lacking = {name: pl.lit(None, kind) for name, kind in store.SCHEMA.items() if name not in timed.columns}
     alike = {"direction": "write", "family": "upsert", "origin": "upsert", "contract": "upsert"}
     tables = [Case(*row).there_before for row in timed.select("target_rows", "rows", "share").rows()]
     return timed.with_columns(**lacking).with_columns(
         **{column: pl.lit(value) for column, value in alike.items()},
-        notebook=pl.lit(STUDY.notebook), connections=pl.lit(1),
+        notebook=pl.lit(UPSERT_STUDY.notebook), connections=pl.lit(1),
         frame=pl.col("technique").replace({name: frame for name, (frame, _) in names.items()}),
         driver=pl.col("technique").replace({name: driver for name, (_, driver) in names.items()}),
         table=pl.Series(tables, dtype=pl.String), variant=pl.lit(""),

@@ -16,7 +16,7 @@ from framehaul.bench.rounds import Rounds, in_rounds, interruptible
 from framehaul.bench.trials import chosen_techniques
 from framehaul.servers import Server
 from framehaul.settings import Settings
-from framehaul.studies.upsert import STUDY
+from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert.frames import Case, cases, check_sizes
 from framehaul.studies.upsert.measure import killed, sent_twice, timed, together, watched
 from framehaul.studies.upsert.passes import BOTH, Part, Row
@@ -82,7 +82,7 @@ def run(
     terms: dict[str, Any] = {"tried": [one.key for some in chosen.values() for one in some], **sizes}
     terms |= vars(Rounds(passes, warmup, seed))
     with (
-        recording(STUDY.notebook, STUDY.results, Row, "upsert", terms) as this_run,
+        recording(UPSERT_STUDY.notebook, UPSERT_STUDY.results, Row, "upsert", terms) as this_run,
         servers.running(this_run.settings) as both,
         ended_with_the_block(),
     ):

@@ -19,7 +19,8 @@ from framehaul.reporting.charts import FAMILY_COLOURS
 from framehaul.reporting.shown import Shown, view
 from framehaul.reporting.sources import show_source
 from framehaul.reporting.tables import Column, Listing, Row, bullets, milliseconds, words
-from framehaul.studies.upsert import STUDY, runs
+from framehaul.studies.registry import UPSERT_STUDY
+from framehaul.studies.upsert import runs
 from framehaul.studies.upsert.frames import Case
 from framehaul.studies.upsert.passes import BOTH
 from framehaul.studies.upsert.passes import Row as Result
@@ -280,7 +281,7 @@ def speed_figure(passes: pl.DataFrame, database: Database) -> Figure:
 class Upsert(Shown):
     """The passes of a run over upserts."""
 
-    study = STUDY
+    study = UPSERT_STUDY
     answer = view(answer_text)
     advice = view(advice_table)
     manners = view(manners_table)
@@ -303,7 +304,7 @@ def run(**parameters: Any) -> Upsert:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """Return the blocks of the writeup, from a results directory."""
-    path = directory / STUDY.results
+    path = directory / UPSERT_STUDY.results
     if not path.exists():
         return {}
     passes = store.read(path, Result)

@@ -33,7 +33,8 @@ from framehaul.reporting.tables import Column, Listing, fastest_of_each, speed_t
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings, load_settings
-from framehaul.studies.warehouse import STUDY, buildings
+from framehaul.studies.registry import WAREHOUSE
+from framehaul.studies.warehouse import buildings
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.studies.warehouse.warehouses import Target, Warehouse, opened_clickhouse, opened_duckdb
 
@@ -93,7 +94,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
     bigquery = [settings.bigquery_project, settings.bigquery_dataset, settings.bigquery_endpoint]
     terms = {"rows": rows, "parallel": parallel, "bigquery": bigquery, **vars(rounds)}
     with (
-        recording(STUDY.notebook, STUDY.results, Result, "route", terms) as recorder,
+        recording(WAREHOUSE.notebook, WAREHOUSE.results, Result, "route", terms) as recorder,
         servers.running(settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name,
     ):
@@ -230,7 +231,7 @@ def answer(passes: pl.DataFrame) -> Listing:
 
 def writeup_blocks(directory: Path) -> dict[str, str]:
     """The tables that the writeup shows, from a results directory; raises ResultsError when the study was not run."""
-    passes = store.read(directory / STUDY.results, Result)
+    passes = store.read(directory / WAREHOUSE.results, Result)
     return {"warehouse": str(routes_table(passes))}
 
 
@@ -262,7 +263,7 @@ def stages_figure(passes: pl.DataFrame) -> Figure:
 class Transfer(Shown):
     """The passes of a run, ready to be shown."""
 
-    study = STUDY
+    study = WAREHOUSE
     answer = view(answer)
     table = view(routes_table)
     chart = chart(stages_figure)
