@@ -223,7 +223,7 @@ def built_drivers(settings: Settings) -> None:
 
 GIVEN: dict[str, dict[str, str | None]] = {
     "few": {"notebooks": "01 04 08"},
-    "all": {"passes": "2", "tried": "tenth", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
+    "all": {"rounds": "2", "tried": "tenth", "concurrency": "1 4", "workers": "1 2", "partitions": "2 4"},
 }
 """What `make all PRESET=smoke` is given for the tests, beside OUT: `make test` runs a write, a read and the matrix."""
 WHOLE = pytest.mark.parametrize("out", [pytest.param("all", marks=pytest.mark.slow)], indirect=True)
@@ -250,7 +250,7 @@ def values_of(out: Path, study: Study) -> dict[str, Any]:
 
 def numbers_of(out: Path) -> range:
     """The numbers of the passes of the run that left `out`."""
-    return range(1, values_of(out, registry.studies()[1])["passes"] + 1)
+    return range(1, values_of(out, registry.studies()[1])["rounds"] + 1)
 
 
 def mostly_slow(values: Iterable[Any], fast: Callable[[Any], object], name: Callable[[Any], str]) -> list[Any]:

@@ -216,7 +216,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_leaves_no_process(open_d
     partials = [tmp_path / "results" / f"{name.partition('_')[2]}.partial.csv" for name in studies]
     command = [
         sys.executable, "-m", "framehaul", "run", f"--notebooks={' '.join(name[:2] for name in studies)}",
-        "--preset=smoke", "--rows=2000", "--passes=50",
+        "--preset=smoke", "--rows=2000", "--rounds=50",
     ]  # fmt: skip
     log = (tmp_path / "log").open("w")
     with log, subprocess.Popen(

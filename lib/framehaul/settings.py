@@ -75,6 +75,8 @@ class Settings:
     """Where results, figures and reports go; a relative path starts at the project."""
     fresh: bool = False
     """Whether what an interrupted run has left is measured anew, too."""
+    reuse: bool = False
+    """Whether studies return the passes that are stored in `OUT/results` instead of measuring (`make report`)."""
     python: str | None = None
     """Interpreter for the environment; read by the Makefile's set-up, accepted here so that `.env` may hold it."""
 
@@ -88,7 +90,7 @@ class Settings:
 
         What a preset stands for is in the parameters, and which port a server of ours has is all the same.
         """
-        same = replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, preset="quick")
+        same = replace(self, out=PROJECT, state_dir=PROJECT, fresh=False, reuse=False, preset="quick")
         return replace(same, postgres_port=None, clickhouse_http_port=None) if self.servers == "embedded" else same
 
 

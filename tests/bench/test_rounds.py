@@ -38,7 +38,7 @@ def test_every_task_runs_once_in_each_round_in_an_order_shuffled_anew_and_the_sa
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [((0, 0, 0), "PASSES=0"), ((1, -1, 0), "WARMUP=-1"), ((1, 0, -1), "SEED=-1")]
+    ("values", "message"), [((0, 0, 0), "ROUNDS=0"), ((1, -1, 0), "WARMUP=-1"), ((1, 0, -1), "SEED=-1")]
 )
 def test_parameters_that_make_no_sense_are_named(values: tuple[int, int, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):

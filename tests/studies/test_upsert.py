@@ -61,12 +61,12 @@ def test_cases() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"targets": [0]}, {"incoming": [0]}, {"shares": [-1]}, {"shares": [101]}, {"tried": "some"}, {"passes": 0}],
+    [{"targets": [0]}, {"incoming": [0]}, {"shares": [-1]}, {"shares": [101]}, {"tried": "some"}, {"rounds": 0}],
     ids=str,
 )
 def test_parameters_that_make_no_sense_are_named(given: dict[str, Any]) -> None:
     usual: dict[str, Any] = {
-        "targets": [5], "incoming": [5], "shares": [5], "tried": "all", "passes": 1, "warmup": 0, "seed": 1,
+        "targets": [5], "incoming": [5], "shares": [5], "tried": "all", "rounds": 1, "warmup": 0, "seed": 1,
     }  # fmt: skip
     with pytest.raises(ValueError, match=next(iter(given)).upper()):
         runs.run(**(usual | given))
@@ -299,7 +299,7 @@ def test_a_run_that_goes_on_warms_up_again(
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
     monkeypatch.setattr(runs.Trial, "run", measured)
-    runs.run(targets=[100, 200, 300], incoming=[5], shares=[90], tried="fewest", passes=1, warmup=1, seed=1)
+    runs.run(targets=[100, 200, 300], incoming=[5], shares=[90], tried="fewest", rounds=1, warmup=1, seed=1)
     assert warm == [(finished, 1), (Case(200, 5, 90), 1), (Case(300, 5, 90), 0)]
 
 

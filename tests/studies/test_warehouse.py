@@ -322,7 +322,7 @@ def test_a_run_measures_every_route_into_every_warehouse(
 ) -> None:
     monkeypatch.setenv("FRAMEHAUL_STATE_DIR", str(settings.state_dir))
     monkeypatch.setenv("FRAMEHAUL_OUT", str(tmp_path))
-    found = warehouse.run(rows=300, passes=1, warmup=1, seed=1, parallel=2)
+    found = warehouse.run(rows=300, rounds=1, warmup=1, seed=1, parallel=2)
     passes = found.passes
     expected = [(route.name, name, 1) for route in ROUTES for name in NAMED]
     assert sorted(passes.select("route", "warehouse", "pass").rows()) == sorted(expected)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from tqdm import tqdm
 
 from framehaul.bench import environment, store
@@ -95,6 +98,31 @@ class Recording:
 
 
 NOTHING = Skipped("")
+
+
+def study[**P](
+    notebook: str, kind: type[DataclassInstance] = store.Result
+) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
+    """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
+
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the passes that are stored.
+    """
+    path = f"results/{notebook.partition('_')[2]}.csv"
+
+    def decorated(measure: Callable[P, None]) -> Callable[P, pl.DataFrame]:
+        @functools.wraps(measure)
+        def run(*positional: P.args, **named: P.kwargs) -> pl.DataFrame:
+            settings = load_settings()
+            if not settings.reuse:
+                measure(*positional, **named)
+                given = inspect.signature(measure).bind(*positional, **named).arguments
+                simple = {name: value for name, value in given.items() if isinstance(value, int | float | str | list)}
+                store.amend_run(settings.out / "results", notebook, {"parameters": simple})
+            return store.read(settings.out / path, kind)
+
+        return run
+
+    return decorated
 
 
 @contextmanager

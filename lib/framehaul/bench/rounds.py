@@ -30,7 +30,7 @@ class Rounds:
     """Of the order within each round."""
 
     def __post_init__(self) -> None:
-        check(PASSES=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
+        check(ROUNDS=(self.passes, 1), WARMUP=(self.warmup, 0), SEED=(self.seed, 0))
 
 
 def nothing(*_: object) -> None:

@@ -304,6 +304,13 @@ def write_run(directory: Path, metadata: dict[str, Any], notebook: str, run: dic
         fresh.replace(directory / "environment.json")
 
 
+def amend_run(directory: Path, notebook: str, more: dict[str, Any]) -> None:
+    """Add to what `environment.json` says of the last run of a notebook."""
+    metadata = read_metadata(directory)
+    if run := metadata["runs"].get(notebook):
+        write_run(directory, metadata, notebook, run | more)
+
+
 @contextmanager
 def one_at_a_time(directory: Path) -> Iterator[None]:
     """No other process changes results there while the block lasts."""

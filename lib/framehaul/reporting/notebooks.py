@@ -267,7 +267,7 @@ def _patience_seconds(study: Study, taken: Mapping[str, Any]) -> int | None:
     further = imported(study.patience)(taken) if study.patience else 0
     if further is None:
         return None
-    moved = taken.get("rows", 0) * (taken.get("passes", 1) + taken.get("warmup", 0))
+    moved = taken.get("rows", 0) * (taken.get("rounds", 1) + taken.get("warmup", 0))
     return int(LEAST_PATIENCE_SECONDS + moved // LEAST_ROWS_PER_S + further)
 
 

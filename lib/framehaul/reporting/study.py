@@ -75,7 +75,7 @@ def as_given(value: Value) -> str:
 
 
 ROWS = Parameter("rows", 100_000, "rows of a table", least=1, smoke=300, reference=1_000_000)
-PASSES = Parameter("passes", 3, "rounds", least=1, smoke=1, reference=6)
+ROUNDS = Parameter("rounds", 3, "rounds, in each of which every task runs once", least=1, smoke=1, reference=6)
 WARMUP = Parameter(
     "warmup", 1, "rounds before them, of which memory and bytes on the wire are kept, and no time", smoke=0
 )
@@ -170,7 +170,7 @@ START_SECONDS = 5
 def _work(values: Mapping[str, Any]) -> float:
     """Return rows x rounds x duration, each 1 where a study has no such parameter."""
     rows = values.get("rows", 1)
-    rounds = values.get("passes", 1) + values.get("warmup", 0)
+    rounds = values.get("rounds", 1) + values.get("warmup", 0)
     return float((sum(rows) if isinstance(rows, list) else rows) * rounds * values.get("duration", 1))
 
 

@@ -22,7 +22,7 @@ from framehaul.techniques import techniques
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,38}[a-z0-9]")
 COMMIT = re.compile(r"[0-9a-f]{12}")
 STARTED = re.compile(r"(\d{4}-\d{2}-\d{2}) \d{2}:\d{2} UTC")
-ENOUGH = f"PASSES={LEAST_ROUNDS} RACE=0"
+ENOUGH = f"ROUNDS={LEAST_ROUNDS} RACE=0"
 MOST_BYTES = 20_000_000
 """At `PRESET=reference` all studies have 13 MB, half of it the fidelity matrix, nearly half what PROFILE keeps."""
 ENVIRONMENT = "environment.json"

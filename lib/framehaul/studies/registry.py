@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from framehaul.errors import SettingsError
 from framehaul.reporting.study import (
-    PASSES,
     RACE,
+    ROUNDS,
     ROWS,
     SEED,
     TECHNIQUE_PASSES,
@@ -39,7 +39,7 @@ TABLE = Parameter(
 
 def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int, int, int]) -> Study:
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
-    parameters = [ROWS.at(rows), PASSES, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
+    parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
     shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(
@@ -68,7 +68,7 @@ SUMMARY = Study(
 SCALING = Study(
     "06_scaling",
     "How does the cost of a path grow with rows?",
-    (ROWS.at(30_000, reference=2_000_000), PASSES.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
+    (ROWS.at(30_000, reference=2_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
     TECHNIQUE_PASSES,
     blocks="framehaul.studies.scaling.study:writeup_blocks",
     shown="framehaul.studies.scaling.study:Scaling",
@@ -115,14 +115,14 @@ CONCURRENCY = Parameter(
 _ROWS = "framehaul.studies.drivers.runner:Measurement"
 POSTGRES_DRIVERS = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (PASSES.at(1, reference=3), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
+    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
     patience="framehaul.studies.drivers.study:patience", shown="framehaul.studies.drivers.study:PostgresDrivers",
     alone=True, seconds=(40, 45, 500),
 )  # fmt: skip
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
-    (ROWS.at(10_000, reference=100_000), PASSES.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
+    (ROWS.at(10_000, reference=100_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
     shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 40, 650),
 )  # fmt: skip
 
@@ -131,7 +131,7 @@ PARALLEL = Parameter(
 )
 WAREHOUSE = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
-    (ROWS.at(20_000, reference=200_000), PASSES.at(2, reference=3), WARMUP, SEED, PARALLEL),
+    (ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL),
     "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:writeup_blocks",
     shown="framehaul.studies.warehouse.study:Transfer",
     holds=("buildings",), seconds=(3, 35, 90),
@@ -139,7 +139,7 @@ WAREHOUSE = Study(
 
 PARQUET = Study(
     "13_parquet", "What is inside a Parquet file, and what does a codec cost?",
-    (ROWS.at(30_000, reference=300_000), PASSES.at(2, reference=3), WARMUP, SEED),
+    (ROWS.at(30_000, reference=300_000), ROUNDS.at(2, reference=3), WARMUP, SEED),
     "framehaul.studies.parquet.study:RoundTrip", "trial", "framehaul.studies.parquet.study:writeup_blocks",
     shown="framehaul.studies.parquet.study:Anatomy",
     holds=("buildings",), seconds=(2, 22, 180),
@@ -147,7 +147,7 @@ PARQUET = Study(
 
 JSON_PARQUET = Study(
     "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
-    (ROWS.at(15_000, reference=200_000), PASSES.at(1, reference=3), WARMUP, SEED),
+    (ROWS.at(15_000, reference=200_000), ROUNDS.at(1, reference=3), WARMUP, SEED),
     "framehaul.studies.json_parquet.study:Conversion", "converter",
     "framehaul.studies.json_parquet.study:writeup_blocks",
     shown="framehaul.studies.json_parquet.study:JsonToParquet",
@@ -165,7 +165,7 @@ SERVICES = Parameter(
 )  # fmt: skip
 PGBENCH = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
-    (WORKLOAD, PASSES.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
+    (WORKLOAD, ROUNDS.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
     "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
     shown="framehaul.studies.pgbench.study:Pgbench",
     holds=(), seconds=(6, 28, 130),
@@ -174,7 +174,7 @@ PGBENCH = Study(
 NOISE = Study(
     "16_noise",
     "How far can these figures be trusted?",
-    (ROWS.at(40_000, reference=300_000), PASSES, WARMUP, SEED),
+    (ROWS.at(40_000, reference=300_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.noise.study:Result",
     "variant",
     "framehaul.studies.noise.study:writeup_blocks",
@@ -194,7 +194,7 @@ POINTS = Parameter(
 TABLE_SHAPES = Study(
     "17_table_shapes",
     "Do the same techniques win on tables of other shapes, and with fewer rows?",
-    (ROWS.at(10_000), MEGABYTES, POINTS, PASSES.at(3, reference=3), WARMUP, SEED),
+    (ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED),
     "framehaul.studies.table_shapes.passes:Row",
     blocks="framehaul.studies.table_shapes.study:writeup_blocks",
     shown="framehaul.studies.table_shapes.study:TableShapes",
@@ -205,7 +205,7 @@ TABLE_SHAPES = Study(
 EVERYDAY_API = Study(
     "18_everyday_api",
     "What does one gain over to_sql, write_database and read_sql, and by which change?",
-    (ROWS.at(100_000, reference=1_000_000), PASSES.at(1, reference=1), SEED),
+    (ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
     blocks="framehaul.studies.everyday_api.study:writeup_blocks",
@@ -229,7 +229,7 @@ SHARES = Parameter(
 UPSERT_STUDY = Study(
     "19_upsert",
     "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
-    (TARGETS, INCOMING, SHARES, TRIED.at("all"), PASSES.at(2, reference=3), WARMUP, SEED),
+    (TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(2, reference=3), WARMUP, SEED),
     "framehaul.studies.upsert.passes:Row",
     blocks="framehaul.studies.upsert.study:writeup_blocks",
     measured="framehaul.studies.upsert.passes:placed",
@@ -249,7 +249,7 @@ OWN_DATA = Study(
         Parameter("sort", "", "columns that ClickHouse sorts by, where they differ"),
         Parameter("mode", "append", "what becomes of rows that are there: append, replace (all go) or upsert (by key)",
                   choices=("append", "replace", "upsert")),
-        PASSES.at(5), WARMUP, SEED, RACE,
+        ROUNDS.at(5), WARMUP, SEED, RACE,
     ),
     TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
 )  # fmt: skip
@@ -262,7 +262,7 @@ PARTITIONS = Parameter(
 )
 SCALE_OUT = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
-    (ROWS.at(30_000, reference=200_000), PASSES.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
+    (ROWS.at(30_000, reference=200_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
     "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
     shown="framehaul.studies.scale_out.study:ScaleOut",
     seconds=(10, 25, 270),
@@ -271,7 +271,7 @@ SCALE_OUT = Study(
 NETWORK = Study(
     "23_network",
     "What do distance, bandwidth, encryption and a pooler change?",
-    (ROWS.at(8_000, reference=50_000), PASSES, WARMUP, SEED),
+    (ROWS.at(8_000, reference=50_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.network.catalog:Result",
     "task",
     "framehaul.studies.network.study:writeup_blocks",

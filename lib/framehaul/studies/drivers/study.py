@@ -207,7 +207,7 @@ class ClickHouseClients(Drivers):
 
 
 def run_postgres(
-    *, passes: int, seed: int, connections: int, duration: float, warmup_duration: float
+    *, rounds: int, seed: int, connections: int, duration: float, warmup_duration: float
 ) -> PostgresDrivers:
     """Measure every PostgreSQL driver with every shape and write `results/postgres_drivers.csv`.
 
@@ -215,7 +215,7 @@ def run_postgres(
     had, ResultsError when the file cannot be written.
     """
     check(CONNECTIONS=(connections, 1))
-    what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {passes} passes"
+    what = f"{connections} connections, {duration:g} s after {warmup_duration:g} s of warm-up, {rounds} passes"
     tasks = [
         Task(contender, shape, connections, duration, warmup_duration)
         for contender in catalog.POSTGRES
@@ -223,12 +223,12 @@ def run_postgres(
     ]
     terms = {"connections": connections, "duration": duration, "warmup_duration": warmup_duration}
     return _run(
-        PostgresDrivers, tasks, Rounds(passes, seed=seed), terms, what,
+        PostgresDrivers, tasks, Rounds(rounds, seed=seed), terms, what,
         lambda both: PostgresQueries(both.postgres).with_tables(),
     )  # fmt: skip
 
 
-def run_clickhouse(*, rows: int, passes: int, warmup: int, seed: int, concurrency: list[int]) -> ClickHouseClients:
+def run_clickhouse(*, rows: int, rounds: int, warmup: int, seed: int, concurrency: list[int]) -> ClickHouseClients:
     """Measure every ClickHouse client and write `results/clickhouse_clients.csv`.
 
     Each table alone, and the published one with `concurrency` queries at once, which together fetch the same rows.
@@ -242,8 +242,8 @@ def run_clickhouse(*, rows: int, passes: int, warmup: int, seed: int, concurrenc
         for at_once in (concurrency if table.name == PUBLISHED_TABLE else concurrency[:1])
     ]
     return _run(
-        ClickHouseClients, tasks, Rounds(passes, warmup, seed), {"rows": rows, "concurrency": concurrency},
-        f"{rows:,} rows, {passes} passes", lambda both: ClickHouseQueries(both.clickhouse, rows).with_tables(),
+        ClickHouseClients, tasks, Rounds(rounds, warmup, seed), {"rows": rows, "concurrency": concurrency},
+        f"{rows:,} rows, {rounds} passes", lambda both: ClickHouseQueries(both.clickhouse, rows).with_tables(),
     )  # fmt: skip
 
 
@@ -292,6 +292,6 @@ def writeup_blocks(directory: Path) -> dict[str, str]:
 
 def patience(values: Mapping[str, Any]) -> int:
     """Return for how many seconds more a cell may take: every driver is started and answers every shape for so long."""
-    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * int(values.get("passes", 1))
+    tests = len(catalog.POSTGRES) * len(POSTGRES_SHAPES) * int(values.get("rounds", 1))
     seconds = float(values.get("duration", 0)) + float(values.get("warmup_duration", 0))
     return 3 * round(tests * (seconds + 1))

@@ -79,14 +79,14 @@ class BatchedRead:
     reason: str | None = None
 
 
-def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
+def run(*, rows: int, rounds: int, seed: int, table: Table = ANALYTICS_METRICS) -> EverydayApi:
     """Read a table of a tenth of the rows, and of all, in each way that promises batches, and write the results.
 
     Raises ValueError for a parameter that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, 0, seed)
-    terms = {"rows": rows, **vars(rounds)}
+    schedule = Rounds(rounds, 0, seed)
+    terms = {"rows": rows, **vars(schedule)}
     with (
         recording(EVERYDAY_API.notebook, EVERYDAY_API.results, BatchedRead, "read", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -96,11 +96,11 @@ def run(*, rows: int, passes: int, seed: int, table: Table = ANALYTICS_METRICS) 
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
         # Fewer rows than fill a batch say nothing about memory.
         sizes = [rows // PART, rows] if rows // PART >= BATCH_ROWS else [rows]
-        this_run.expect(len(WAYS) * len(sizes) * passes)
+        this_run.expect(len(WAYS) * len(sizes) * rounds)
 
         def work(stop: threading.Event) -> None:
             for size in sizes:
-                _read_all(this_run, both, table, size, rounds, stop)
+                _read_all(this_run, both, table, size, schedule, stop)
 
         interruptible(work)
     return EverydayApi.load(this_run.settings)

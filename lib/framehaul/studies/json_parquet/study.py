@@ -64,21 +64,21 @@ class Conversion:
 
 
 def run(
-    *, rows: int, passes: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS
+    *, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[Converter] = CONVERTERS
 ) -> JsonToParquet:
     """Measure every tool with every codec and write `results/json_parquet.csv`.
 
     Raises ValueError for a parameter that makes no sense, ResultsError when the file cannot be written.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, warmup, seed)
-    terms = {"rows": rows, **vars(rounds), "converters": [converter.name for converter in converters]}
+    schedule = Rounds(rounds, warmup, seed)
+    terms = {"rows": rows, **vars(schedule), "converters": [converter.name for converter in converters]}
     tasks = [Task(converter, codec) for converter in converters for codec in converter.codecs]
     with (
         written(rows, seed) as files,
         recording(JSON_PARQUET.notebook, JSON_PARQUET.results, Conversion, "task", terms) as this_run,
     ):
-        this_run.expect(len(tasks) * (warmup + passes))
+        this_run.expect(len(tasks) * (warmup + rounds))
         commands = Commands(this_run.settings)
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Conversion:
@@ -91,14 +91,14 @@ def run(
         record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
-                tasks, rounds, convert, record, finished=finished, stop=stop, home=files.directory,
+                tasks, schedule, convert, record, finished=finished, stop=stop, home=files.directory,
                 progress=lambda task, number: this_run.progress(f"{task.converter.name} {task.codec}: pass {number}"),
             )
         )  # fmt: skip
         json_bytes, right = files.lines.stat().st_size, this_run.so_far().filter(status="ok")
         this_run.metadata |= {
             "json_bytes": json_bytes,
-            "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {passes} passes after {warmup} warm-up, "
+            "what": f"{rows:,} rows, {json_bytes / 1e6:,.1f} MB of JSON lines, {rounds} rounds after {warmup} warm-up, "
             f"seed {seed}",
             "toolchains": {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {},
         }

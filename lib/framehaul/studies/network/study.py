@@ -99,15 +99,15 @@ def opened(settings: Settings, both: Servers) -> Iterator[Roads]:
         yield Roads(both, stack.enter_context(relaying(*behind)), tls, pooler)
 
 
-def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
+def run(*, rows: int, rounds: int, warmup: int, seed: int) -> Network:
     """Measure over networks made by a relay, and write `results/network.csv`.
 
     Warm-ups are made over loopback: what they warm does not depend on the network. Raises ValueError for a parameter
     that makes no sense, ServerError and ResultsError for what their names say.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, warmup, seed)
-    terms = {"rows": rows, **vars(rounds)}
+    schedule = Rounds(rounds, warmup, seed)
+    terms = {"rows": rows, **vars(schedule)}
     with (
         recording(NETWORK.notebook, NETWORK.results, Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -117,16 +117,16 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Network:
         }  # fmt: skip
         record, finished = this_run.passes(lambda *ended: _row(this_run, rows, *ended))
         if both.mode == "external":
-            in_rounds(tasks(), Rounds(passes), _external, record)
+            in_rounds(tasks(), Rounds(rounds), _external, record)
         else:
             with opened(this_run.settings, both) as roads:
                 this_run.metadata["pgbouncer"] = None if isinstance(roads.pooler, str) else roads.pooler.version
-                this_run.expect((warmup + passes) * len(tasks()) + len(pooled()))
+                this_run.expect((warmup + rounds) * len(tasks()) + len(pooled()))
 
                 def work(stop: threading.Event) -> None:
                     # A loop of its own: a notebook's main thread runs one. A pooler takes one pass: it works, or not.
                     with moving(roads, rows, seed) as moves:
-                        for planned, how_often in ((tasks(), rounds), (pooled(), Rounds(1))):
+                        for planned, how_often in ((tasks(), schedule), (pooled(), Rounds(1))):
                             in_rounds(
                                 planned, how_often, moves.measured, record, stop=stop, finished=finished,
                                 progress=lambda task, number: this_run.progress(f"pass {number}: {task.words}"),

@@ -71,14 +71,14 @@ def _named(function: Any, name: str) -> FunctionType:
     return copy
 
 
-def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Noise:
+def run(*, rows: int, rounds: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Noise:
     """Measure the variants of the best published and the best other technique of each direction, and write the results.
 
     Raises what `transfers.study.run` raises.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, warmup, seed)
-    terms = {"rows": rows, **vars(rounds)}
+    schedule = Rounds(rounds, warmup, seed)
+    terms = {"rows": rows, **vars(schedule)}
     with (
         recording(NOISE.notebook, NOISE.results, Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -102,9 +102,9 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                     return _row(this_run.run_id, one, name, rows, number, outcome)
 
                 record, finished = this_run.passes(row)
-                this_run.expect(1 + len(chosen) * (warmup + passes))
+                this_run.expect(1 + len(chosen) * (warmup + rounds))
                 measure.run(
-                    [changed for *_, changed in chosen.values()], both.of(database), table, content, rounds, record,
+                    [changed for *_, changed in chosen.values()], both.of(database), table, content, schedule, record,
                     stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
                     cold={key for key, (_, name, _) in chosen.items() if name == COLD},
                 )  # fmt: skip

@@ -120,7 +120,7 @@ def open_frame(data: str = "", *, key: str = "", sort: str = "", rows: int = 0, 
     return Frame(name, derived, (*notes, *derived.notes), mode)
 
 
-def run(frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0) -> Mine:
+def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> Mine:
     """Move the frame along every path and write `results/own_data.csv`.
 
     In a `race` (1) techniques that fall behind on a sample do not move the whole frame, and a first answer is printed.
@@ -131,13 +131,13 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0) -> 
     if frame.mode == modes.UPSERT:
         content, kept = modes.parted(content)
     check(ROWS=(content.num_rows, 1), RACE=(race, 0))
-    rounds = Rounds(passes, warmup, seed)
+    schedule = Rounds(rounds, warmup, seed)
     chosen = {path: modes.competing(techniques(*path), frame.mode) for path in PATHS}
     digest = hashlib.sha256()
     for part in arrow_stream(content):
         digest.update(part)
     ddl = [table.postgres_ddl, table.clickhouse_ddl]
-    terms = {**vars(rounds), "race": race, "mode": frame.mode, "tables": ddl, "content": digest.hexdigest()}
+    terms = {**vars(schedule), "race": race, "mode": frame.mode, "tables": ddl, "content": digest.hexdigest()}
     with (
         recording(OWN_DATA.notebook, OWN_DATA.results, store.Result, "technique", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -145,14 +145,14 @@ def run(frame: Frame, *, passes: int, warmup: int, seed: int, race: int = 0) -> 
         ClickHouseTables(both.clickhouse).drop_beside(table)
 
         def work(stop: threading.Event) -> None:
-            racing = Racing(this_run, both, table, content, rounds, stop, frame.mode, kept)
+            racing = Racing(this_run, both, table, content, schedule, stop, frame.mode, kept)
             if race:
-                racing.heats(chosen, lambda passes: this_run.say(f"First answer:\n\n{fastest(passes)}\n"))
+                racing.heats(chosen, lambda rounds: this_run.say(f"First answer:\n\n{fastest(rounds)}\n"))
             else:
                 racing.all(chosen)
 
         interruptible(work)
-        what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {passes} passes"
+        what = f"{content.num_rows:,} rows of {frame.name}, {frame.mode}, {rounds} passes"
         this_run.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Mine.load(this_run.settings).with_code(table)
 

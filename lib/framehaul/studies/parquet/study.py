@@ -100,22 +100,22 @@ def trials_of(*writers: Writer) -> list[Trial]:
     return [Trial(writer, codec) for writer in writers for codec in writer.offers]
 
 
-def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
+def run(*, rows: int, rounds: int, warmup: int, seed: int) -> Anatomy:
     """Write, read and take apart the files, and write `results/parquet.csv` and `results/parquet_chunks.csv`.
 
     Raises ValueError for a parameter that makes no sense, ServerError when the servers cannot be had, ResultsError
     when the files cannot be written.
     """
     check(ROWS=(rows, 1))
-    rounds, content, trials = Rounds(passes, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
-    terms = {"rows": rows, **vars(rounds)}
+    schedule, content, trials = Rounds(rounds, warmup, seed), buildings.table(rows, seed), trials_of(*WRITERS)
+    terms = {"rows": rows, **vars(schedule)}
     with (
         recording(PARQUET.notebook, PARQUET.results, RoundTrip, "file", terms) as this_run,
         servers.running(this_run.settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-") as directory,
         ExitStack() as stack,
     ):
-        this_run.expect(len(trials) * (warmup + passes))
+        this_run.expect(len(trials) * (warmup + rounds))
         path = Path(directory) / "file.parquet"
 
         @cache
@@ -135,11 +135,11 @@ def run(*, rows: int, passes: int, warmup: int, seed: int) -> Anatomy:
         record, finished = this_run.passes(row)
         interruptible(
             lambda stop: in_rounds(
-                trials, rounds, lambda trial, number: measure(trial, number)[0], record, stop=stop,
+                trials, schedule, lambda trial, number: measure(trial, number)[0], record, stop=stop,
                 progress=lambda trial, _: this_run.progress(trial.name), finished=finished, home=Path(directory),
             )
         )  # fmt: skip
-        # What is in the files is looked at apart from the passes, which an interrupted run does not repeat.
+        # What is in the files is looked at apart from the rounds, which an interrupted run does not repeat.
         ended = {trial: attempt(partial(measure, trial)) for trial in trials if trial.by_default}
         chunks = pl.concat(
             one.values[1].select(pl.lit(trial.name).alias("trial"), pl.lit(trial.writer.label).alias("label"), pl.all())

@@ -60,15 +60,15 @@ class Task:
         return f"{self.service.name} {self.test.name}"
 
 
-def measure(*, workload: str, passes: int, seed: int, services: str) -> None:
+def measure(*, workload: str, rounds: int, seed: int, services: str) -> None:
     """Run the tests of a workload on every service, or on those named, and write `results/pgbench.csv`.
 
     Raises ValueError for a parameter that makes no sense, SettingsError for a malformed setting, ServerError when the
     server of other notebooks cannot be had, ResultsError when the file cannot be written.
     """
-    rounds, tests, settings = Rounds(passes, seed=seed), workloads.tests(workload), load_settings()
+    schedule, tests, settings = Rounds(rounds, seed=seed), workloads.tests(workload), load_settings()
     terms = {
-        "workload": workload, "services": services, **vars(rounds),
+        "workload": workload, "services": services, **vars(schedule),
         "pgbench": settings.pgbench,
         "addresses": {name: [one.host, one.port, one.database] for name, one in named(settings).items()},
     }  # fmt: skip
@@ -77,9 +77,9 @@ def measure(*, workload: str, passes: int, seed: int, services: str) -> None:
         recording(PGBENCH.notebook, PGBENCH.results, Result, "run", terms) as recorder,
     ):
         runs = _Runs(recorder, offered, tests)
-        interruptible(lambda stop: runs.all(rounds, stop))
+        interruptible(lambda stop: runs.all(schedule, stop))
         recorder.metadata |= {
-            "what": f"workload {workload}, {len(offered)} services, {passes} passes", "servers": settings.servers,
+            "what": f"workload {workload}, {len(offered)} services, {rounds} passes", "servers": settings.servers,
             "services": runs.metadata, "left": runs.left,
             "unavailable": {f"{name}, scale {scale:,}": one.reason for (name, scale), one in runs.trouble.items()},
         }  # fmt: skip

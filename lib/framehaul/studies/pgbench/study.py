@@ -46,12 +46,12 @@ COLOUR, TPS = "#0072B2", "{:,.0f}"
 PLACE = [words("test", "test", LABELS.__getitem__), words("service", "service")]
 
 
-def run(*, workload: str, passes: int, seed: int, services: str = "") -> Pgbench:
+def run(*, workload: str, rounds: int, seed: int, services: str = "") -> Pgbench:
     """Run the tests of a workload on every service, or on those named, and write `results/pgbench.csv`.
 
     Raises what `runs.measure` raises.
     """
-    measure(workload=workload, passes=passes, seed=seed, services=services)
+    measure(workload=workload, rounds=rounds, seed=seed, services=services)
     return Pgbench.load()
 
 

@@ -112,7 +112,7 @@ class ScaleOut(Shown):
 
 
 def run(
-    *, rows: int, passes: int, warmup: int, seed: int, workers: Sequence[int], partitions: Sequence[int]
+    *, rows: int, rounds: int, warmup: int, seed: int, workers: Sequence[int], partitions: Sequence[int]
 ) -> ScaleOut:
     """Write a data set of partitions and read it back, and write `results/scale_out.csv`.
 
@@ -121,30 +121,30 @@ def run(
     """
     counts = {"WORKERS": workers, "PARTITIONS": partitions}
     check(ROWS=(rows, 1), **{name: (min(each, default=0), 1) for name, each in counts.items()})
-    rounds = Rounds(passes, warmup, seed)
+    schedule = Rounds(rounds, warmup, seed)
     terms = {
-        "rows": rows, **vars(rounds), "workers": [*workers], "partitions": [*partitions],
+        "rows": rows, **vars(schedule), "workers": [*workers], "partitions": [*partitions],
         "scheduler": load_settings().scheduler,
     }  # fmt: skip
     with recording(SCALE_OUT.notebook, SCALE_OUT.results, Pass, "pass", terms) as this_run, ExitStack() as stack:
         both = stack.enter_context(servers.running(this_run.settings))
-        this_run.metadata |= {"what": f"{rows:,} rows, {passes} passes", "servers": both.mode}
+        this_run.metadata |= {"what": f"{rows:,} rows, {rounds} passes", "servers": both.mode}
         try:
             cluster = stack.enter_context(opened(this_run.settings, max(workers)))
         except UnavailableError as error:
             record, _ = this_run.passes(partial(_row, this_run.run_id, rows))
-            in_rounds(tasks(workers, partitions), Rounds(passes), partial(_unavailable, str(error)), record)
+            in_rounds(tasks(workers, partitions), Rounds(rounds), partial(_unavailable, str(error)), record)
         else:
             shared = tempfile.TemporaryDirectory(prefix="framehaul-partitions-", dir=this_run.settings.shared_dir)
             home = Path(stack.enter_context(shared))
             workers = sorted({min(count, len(cluster.addresses)) for count in workers})
             this_run.metadata |= {
-                "what": f"{rows:,} rows, {passes} passes, {', '.join(map(str, workers))} workers",
+                "what": f"{rows:,} rows, {rounds} rounds, {', '.join(map(str, workers))} workers",
                 "server": server_versions(both),
             }  # fmt: skip
             sets = {count: make(home / f"{count}", TABLE, rows, seed, count) for count in {*partitions}}
             work = _Work(cluster, both, home, sets, Expected(TABLE, generator.arrow_table(TABLE, rows, seed)))
-            interruptible(lambda stop: work.all(this_run, rows, rounds, tasks(workers, partitions), stop))
+            interruptible(lambda stop: work.all(this_run, rows, schedule, tasks(workers, partitions), stop))
     return ScaleOut.load(this_run.settings)
 
 

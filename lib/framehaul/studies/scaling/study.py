@@ -157,7 +157,7 @@ class Scaling(Shown):
         return self.saved(growth_figure(medians(self.passes), database, direction), f"{database}_{direction}")
 
 
-def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
+def run(*, rows: int, rounds: int, warmup: int, seed: int, table: Table = ANALYTICS_METRICS) -> Scaling:
     """Measure the compared techniques at every size up to `rows`, and the moves at a tenth of it and at all of it.
 
     Fewer than ten thousand rows say nothing about memory: where a tenth is no more, the moves are made at one size.
@@ -167,19 +167,19 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
     Raises what `transfers.study.run` raises.
     """
     check(ROWS=(rows, 1))
-    rounds = Rounds(passes, warmup, seed)
-    terms = {"rows": rows, **vars(rounds)}
+    schedule = Rounds(rounds, warmup, seed)
+    terms = {"rows": rows, **vars(schedule)}
     with (
         recording(SCALING.notebook, SCALING.results, store.Result, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
         ended_with_the_block(),
     ):
-        of_size = {size: Rounds(passes, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
+        of_size = {size: Rounds(rounds, max(warmup, int(size * 10 <= rows)), seed) for size in sizes(rows)}
         ends = [rows // 10, rows] if rows // 10 >= SMALLEST_ROWS else [rows]
         per_size = sum(
-            1 + len(names) * (passes + one.warmup) for one in of_size.values() for names in COMPARED.values()
+            1 + len(names) * (rounds + one.warmup) for one in of_size.values() for names in COMPARED.values()
         )
-        this_run.expect(per_size + len(ends) * len(MOVES) * (passes + 1))
+        this_run.expect(per_size + len(ends) * len(MOVES) * (rounds + 1))
         versions = "; ".join(server_versions(both).values())
         this_run.metadata |= terms | {"servers": both.mode, "server": {"version": versions}}
 
@@ -193,7 +193,7 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, table: Table = ANALYT
                         this_run, SCALING.notebook, compared, both.of(database), table, content, rounds_of_size, stop
                     )
             for size in ends:
-                _measure_moves(this_run, both, table, size, rounds, stop)
+                _measure_moves(this_run, both, table, size, schedule, stop)
 
         interruptible(work)
     return Scaling.load(this_run.settings)

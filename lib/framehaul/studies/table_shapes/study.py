@@ -64,7 +64,7 @@ LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882
 LABELS = {one.name: one.label for one in SHAPES}
 
 
-def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, seed: int) -> TableShapes:
+def run(*, rows: int, megabytes: float, points: str, rounds: int, warmup: int, seed: int) -> TableShapes:
     """Measure every shape at its numbers of rows, and return the passes.
 
     Raises ValueError, naming the parameter, for one that makes no sense.
@@ -74,15 +74,15 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
         raise ValueError(f"MEGABYTES={megabytes!r}: give a number above 0")
     if points not in POINTS.choices:
         raise ValueError(f"POINTS={points!r}: choose from {', '.join(POINTS.choices)}")
-    rounds = Rounds(passes, warmup, seed)
-    terms = {"rows": rows, "megabytes": megabytes, "points": points, **vars(rounds)}
+    schedule = Rounds(rounds, warmup, seed)
+    terms = {"rows": rows, "megabytes": megabytes, "points": points, **vars(schedule)}
     with (
         recording(TABLE_SHAPES.notebook, TABLE_SHAPES.results, Row, "pass", terms) as this_run,
         servers.running(this_run.settings) as both,
     ):
         this_run.metadata |= terms | {
             "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
-            "what": f"frames of up to {rows:,} rows and {megabytes:g} MB, {passes} passes after {warmup} warm-up",
+            "what": f"frames of up to {rows:,} rows and {megabytes:g} MB, {rounds} rounds after {warmup} warm-up",
         }  # fmt: skip
 
         def work(stop: threading.Event) -> None:
@@ -90,7 +90,7 @@ def run(*, rows: int, megabytes: float, points: str, passes: int, warmup: int, s
                 once = replace(shape, content=functools.cache(shape.content))  # made once for all directions
                 for size in rows_of(shape, points, rows, megabytes, seed):
                     for path in COMPARED:
-                        _measure(this_run, both, once, size, path, rounds, stop)
+                        _measure(this_run, both, once, size, path, schedule, stop)
 
         interruptible(work)
     return TableShapes.load(this_run.settings)

@@ -69,7 +69,7 @@ class Transfers(Shown):
 
 
 def run(
-    database: str, direction: str, *, rows: int, passes: int, warmup: int, seed: int, race: int = 0,
+    database: str, direction: str, *, rows: int, rounds: int, warmup: int, seed: int, race: int = 0,
     profile: int = 0, table: str = "standard",
 ) -> Transfers:  # fmt: skip
     """Measure every technique of a database and direction, in a `race` if that is 1, and write its results.
@@ -83,9 +83,9 @@ def run(
     if table not in TABLES:
         raise ValueError(f"TABLE={table!r}: choose from {', '.join(TABLES)}")
     moved = TABLES[table]
-    rounds, study = Rounds(passes, warmup, seed), study_of(database, direction)
+    schedule, study = Rounds(rounds, warmup, seed), study_of(database, direction)
     chosen = techniques(cast("Database", database), cast("Direction", direction))
-    terms = {"rows": rows, "race": race, "profile": profile, **vars(rounds)}
+    terms = {"rows": rows, "race": race, "profile": profile, **vars(schedule)}
     terms |= {} if table == "standard" else {"table": table}
     with (
         recording(study.notebook, study.results, store.Result, "technique", terms) as this_run,
@@ -105,18 +105,18 @@ def run(
                 )  # fmt: skip
 
             everyday, behind = [one for one in chosen if one.origin == "everyday"], list[Technique]()
-            if everyday and (heat := climb(rows, rounds)):
+            if everyday and (heat := climb(rows, schedule)):
                 measure(everyday, heat)
                 climbing = in_time(everyday, this_run.so_far(), heat, rows, race=bool(race))
                 behind = [one for one in everyday if one not in climbing]
             left = [one for one in chosen if one not in behind]
-            *before, last = heats(rows, rounds, race=bool(race))
+            *before, last = heats(rows, schedule, race=bool(race))
             for heat in before:
                 measure(left, heat)
                 left = leaders(left, this_run.so_far(), heat)
             measure(left, last)
             if behind:
-                measure([*behind, *left], beside(rows, rounds))
+                measure([*behind, *left], beside(rows, schedule))
 
         interruptible(work)
     return load(database, direction, this_run.settings)

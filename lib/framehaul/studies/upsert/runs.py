@@ -69,7 +69,7 @@ class Trial:
 
 
 def run(
-    *, targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int], tried: str, passes: int,
+    *, targets: Sequence[int], incoming: Sequence[int], shares: Sequence[int], tried: str, rounds: int,
     warmup: int, seed: int,
 ) -> Settings:  # fmt: skip
     """Measure every way of an upsert, and write the results.
@@ -80,7 +80,7 @@ def run(
     check_sizes(sizes)
     chosen = {database: chosen_techniques(tried, upserts(database)) for database in BOTH}
     terms: dict[str, Any] = {"tried": [one.key for some in chosen.values() for one in some], **sizes}
-    terms |= vars(Rounds(passes, warmup, seed))
+    terms |= vars(Rounds(rounds, warmup, seed))
     with (
         recording(UPSERT_STUDY.notebook, UPSERT_STUDY.results, Row, "upsert", terms) as this_run,
         servers.running(this_run.settings) as both,
@@ -89,15 +89,15 @@ def run(
         tables = ", ".join(f"{one:,}" for one in sorted(targets))
         this_run.metadata |= terms | {
             "servers": both.mode, "server": {"version": "; ".join(server_versions(both).values())},
-            "what": f"tables of {tables} rows, {passes} passes after {warmup} warm-up",
+            "what": f"tables of {tables} rows, {rounds} rounds after {warmup} warm-up",
         }  # fmt: skip
         every, few = cases(targets, incoming, shares), min(*targets, MOST_ROWS)
         whole, small = (Case(rows, max(1, rows // of), max(shares)) for rows, of in ((min(targets), 1), (few, 10)))
         trials = {
             database: [
-                *(Trial("speed", case, upserts(database), passes_of(case, passes), timed) for case in every),
+                *(Trial("speed", case, upserts(database), passes_of(case, rounds), timed) for case in every),
                 Trial("reader", whole, tried_here, 1, watched),  # all rows are upserted
-                Trial("writers", small, tried_here, passes, together),
+                Trial("writers", small, tried_here, rounds, together),
                 Trial("sent twice", small, tried_here, 1, sent_twice),
                 Trial("client killed", small, tried_here, 1, killed),
             ]
@@ -121,7 +121,7 @@ def patience(values: Mapping[str, Any]) -> int:
     """Return the seconds that all tables may take, beside those of any notebook."""
     ways = sum(len(upserts(database)) for database in BOTH)
     made = sum(
-        (passes_of(case, values["passes"]) + values["warmup"]) * (case.target_rows + case.rows)
+        (passes_of(case, values["rounds"]) + values["warmup"]) * (case.target_rows + case.rows)
         for case in cases(values["targets"], values["incoming"], values["shares"])
     )
     return int(ways * made / LEAST_ROWS_PER_S)

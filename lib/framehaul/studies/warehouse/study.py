@@ -83,23 +83,23 @@ class Result:
     reason: str | None = None
 
 
-def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Transfer:
+def run(*, rows: int, rounds: int, warmup: int, seed: int, parallel: int) -> Transfer:
     """Take the table along every route into every warehouse and write `results/warehouse.csv`.
 
     `parallel` is how many files, connections or loads may run at once. Raises ValueError for a parameter that makes no
     sense, ServerError when a server cannot be had, ResultsError when the file cannot be written.
     """
     check(ROWS=(rows, 1), parallel=(parallel, 1))
-    rounds, settings = Rounds(passes, warmup, seed), load_settings()
+    schedule, settings = Rounds(rounds, warmup, seed), load_settings()
     bigquery = [settings.bigquery_project, settings.bigquery_dataset, settings.bigquery_endpoint]
-    terms = {"rows": rows, "parallel": parallel, "bigquery": bigquery, **vars(rounds)}
+    terms = {"rows": rows, "parallel": parallel, "bigquery": bigquery, **vars(schedule)}
     with (
         recording(WAREHOUSE.notebook, WAREHOUSE.results, Result, "route", terms) as recorder,
         servers.running(settings) as both,
         tempfile.TemporaryDirectory(prefix="framehaul-warehouse-") as name,
     ):
         tasks = [*itertools.product(ROUTES, WAREHOUSES)]
-        recorder.expect(len(tasks) * (warmup + passes))
+        recorder.expect(len(tasks) * (warmup + rounds))
         directory = Path(name) / "files"
 
         def row(task: Task, number: int, ended: Pass[dict[str, Any]]) -> Result:
@@ -114,14 +114,14 @@ def run(*, rows: int, passes: int, warmup: int, seed: int, parallel: int) -> Tra
             try:
                 move = Move(both, settings, parallel, rows, fill(tables, rows, seed), directory)
                 in_rounds(
-                    tasks, rounds, move.along, record, stop=stop, finished=finished, home=directory,
+                    tasks, schedule, move.along, record, stop=stop, finished=finished, home=directory,
                     progress=lambda task, _: recorder.progress(f"{task[0].name} to {task[1].name}"),
                 )  # fmt: skip
             finally:
                 tables.drop(SOURCE)
 
         interruptible(work)
-        what = f"{rows:,} rows, {passes} passes, {parallel} at once"
+        what = f"{rows:,} rows, {rounds} rounds, {parallel} at once"
         recorder.metadata |= {"what": what, "servers": both.mode, "server": server_versions(both)}
     return Transfer.load(settings)
 
