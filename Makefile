@@ -60,8 +60,8 @@ lab: $(ENVIRONMENT) ## JupyterLab with the servers running (until Ctrl-C)
 compare: $(ENVIRONMENT) ## two runs, A=before B=after: what became slower or wrong (TECHNIQUES, FORMAT; 2 s)
 	@$(FRAMEHAUL) compare $(VARIABLES)
 
-report: $(ENVIRONMENT) ## make figures, reports and the writeup of the summary again from the results there are (1 min)
-	@$(FRAMEHAUL) run $(VARIABLES) --notebooks="05 07"
+report: $(ENVIRONMENT) ## make pages and figures again from the results there are, without measuring (2 min)
+	@FRAMEHAUL_REUSE=1 $(FRAMEHAUL) run $(VARIABLES)
 
 tools: $(ENVIRONMENT) ## build what no run waits for: drivers in Go and Node; with cargo ClickHouse's ADBC driver and json2parquet (7 min)
 	@$(FRAMEHAUL) tools

@@ -23,8 +23,8 @@ from framehaul.__main__ import main
 from framehaul.bench import committed
 from framehaul.bench.measure import called, opened
 from framehaul.bench.meter import settle, settled
+from framehaul.bench.study import Study
 from framehaul.errors import UnavailableError
-from framehaul.reporting.study import Study
 from framehaul.servers import Servers, running
 from framehaul.servers.postgres import TEMPLATE
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PROJECT, Settings

@@ -18,7 +18,7 @@ import psutil
 import psycopg
 import pytest
 
-from framehaul.reporting.study import NOTEBOOKS, as_given, imported
+from framehaul.bench.study import NOTEBOOKS, as_given, imported
 from framehaul.servers import Servers
 from framehaul.servers.embedded import is_kept
 from framehaul.settings import PRESETS, PROJECT

@@ -9,13 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from framehaul.bench.study import Study, as_given, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError, UnavailableError
-from framehaul.reporting.study import Study, as_given, imported
 from framehaul.settings import GIVEN_TO_MAKE, PREFIX, PRESETS, PROJECT, Settings, load_settings, nearest
 from framehaul.studies import registry
 
@@ -45,7 +46,31 @@ def main() -> int:
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     given = vars(arguments)
     chosen = [(one, registry.values(one, settings.preset, given)) for one in registry.chosen(arguments.notebooks)]
+    if settings.reuse:
+        chosen = _stored(chosen, settings)
     return _executed(chosen, settings, "index")
+
+
+def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> list[tuple[Study, dict[str, Any]]]:
+    """Return the studies whose results are there, with the parameters that they were measured with."""
+    from framehaul.bench.store import read_metadata
+
+    results = settings.out / "results"
+    runs = read_metadata(results)["runs"]
+    there = [
+        (study, values | _measured_with(runs.get(study.notebook, {}), values))
+        for study, values in chosen
+        if study.only_reads or (not study.shown and study.notebook in runs and (results / study.results).exists())
+    ]
+    if all(study.only_reads for study, _ in there):
+        raise ResultsError(f"{results} holds no results to report; make all OUT=... measures them")
+    return there
+
+
+def _measured_with(run: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a stored run; older runs have them among other things."""
+    known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
+    return {name: known[name] for name in values if known.get(name) is not None}
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -52,7 +52,7 @@ def summary(directory: Path) -> pl.DataFrame:
 
 
 def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
-    figure = charts.bars(summary(tmp_path))
+    figure = charts.technique_bars(summary(tmp_path))
     assert_nothing_is_cut(figure)
     (axes,), (legend,) = figure.axes, figure.legends
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from framehaul.bench import store
+from framehaul.bench.study import Study
 from framehaul.reporting import lanes, progress
-from framehaul.reporting.study import Study
 from framehaul.settings import PRESETS, load_settings
 from framehaul.studies import registry
 

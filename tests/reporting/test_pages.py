@@ -33,11 +33,11 @@ def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> 
         directory=tmp_path,
     )
     summary = statistics.summary(frame)
-    svg = charts.save(charts.bars(summary), tmp_path / "x.svg")
-    assert svg == charts.save(charts.bars(summary), tmp_path / "again.svg")
+    svg = charts.save(charts.technique_bars(summary), tmp_path / "x.svg")
+    assert svg == charts.save(charts.technique_bars(summary), tmp_path / "again.svg")
     assert "FAILED: content differs in metric_1" in svg
     assert "skipped (the table says why)" in svg
-    assert len(charts.bars(summary).axes[0].patches) == 1
+    assert len(charts.technique_bars(summary).axes[0].patches) == 1
     table = of_techniques(summary)._repr_html_()
     assert re.search(r'<tr class="failed">.*failed.*content differs in metric_1</td>', table)
     assert re.search(r'<tr class="skipped">.*skipped.*no extension</td>', table)
@@ -184,7 +184,7 @@ def test_only_exact_techniques_are_counted_as_past_the_published_ones(tmp_path: 
 def test_a_baseline_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
     summary = past_and_baselines(tmp_path)
     assert findings.winners(summary)["technique"].to_list() == ["drifting"]
-    bars = charts.bars(summary).axes[0]
+    bars = charts.technique_bars(summary).axes[0]
     assert bars.get_yticklabels()[0].get_text() == "ALONE"
     assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
 

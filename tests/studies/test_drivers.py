@@ -21,8 +21,8 @@ import pytest
 from framehaul.bench import store
 from framehaul.bench.passes import columns_of
 from framehaul.bench.rounds import Rounds
+from framehaul.bench.study import Study
 from framehaul.errors import ServerError, UnavailableError
-from framehaul.reporting.study import Study
 from framehaul.servers import Servers
 from framehaul.settings import PROJECT, Settings
 from framehaul.studies.drivers import catalog, program, runner

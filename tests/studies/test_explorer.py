@@ -9,8 +9,8 @@ import matplotlib as mpl
 import nbformat
 import pytest
 
+from framehaul.bench.study import NOTEBOOKS
 from framehaul.errors import ResultsError
-from framehaul.reporting.study import NOTEBOOKS
 from tests.conftest import REFERENCE
 
 CELLS = [

@@ -30,7 +30,6 @@ from framehaul.techniques.beyond import clickhouse_read
 from framehaul.techniques.clients import CLIENTS, open_adbc, open_psycopg_adbc
 from framehaul.techniques.registry import DATABASES, Database
 from framehaul.techniques.streaming import MOVES
-from tests.bench.test_store import passes, result
 
 ROWS = 5000
 TABLE = ANALYTICS_METRICS.renamed("framehaul_moved")
@@ -255,16 +254,5 @@ def test_a_move_that_fails_is_told_with_its_reason_and_between_passes_no_connect
     tables.drop(ANALYTICS_METRICS)
 
 
-def test_what_could_not_be_measured_leaves_its_panel_empty_and_what_was_wrong_once_has_no_speed(tmp_path: Path) -> None:
+def test_sizes_end_with_the_largest() -> None:
     assert [scaling.sizes(largest) for largest in (1, 300, 100_000)] == [[1], [30, 90, 300], [10_000, 30_000, 100_000]]
-    name, other = scaling.COMPARED[("clickhouse", "read")]
-    frame = passes(
-        *(result(name, rows=rows, peak_rss_bytes=0, wire_bytes=None) for rows in (10, 100)),
-        result(other, rows=10, peak_rss_bytes=0),
-        result(other, 2, rows=10, peak_rss_bytes=0, status="failed", seconds=None, reason="x"),
-        directory=tmp_path,
-    )
-    medians = scaling.medians(frame)
-    figure = scaling.growth_figure(medians, "clickhouse", "read")
-    assert [bool(axes.lines) for axes in figure.axes] == [True, False, True, False, False]
-    assert medians.select("technique", "rows").rows() == [(name, 10), (name, 100)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from framehaul.bench.ratios import ratio_at_same_rows
+from framehaul.bench.ratios import Ratio, ratio_at_same_rows, ratio_of_rows, tied
 
 NAMES = ["database", "direction", "technique"]
 """What tells the techniques of a run of one size apart."""
@@ -52,6 +52,54 @@ def medians(passes: pl.DataFrame, keys: Sequence[str], *also: pl.Expr, speed: st
         pl.col("reason").drop_nulls().first(),
         *also,
     )
+
+
+def ranked(
+    medians: pl.DataFrame, within: Sequence[str] = (), base: pl.Expr | None = None, speed: str = "rows_per_s"
+) -> pl.DataFrame:
+    """Return `medians` fastest first within each group, compared with others of the group by paired rounds.
+
+    `tied` is true where a row is statistically tied with the fastest. `ratio`, with `ratio_low`, `ratio_high` and
+    `ratio_rounds`, is over the fastest row that `base` selects, which is the fastest of all unless given. Rows without
+    figures come last and have neither.
+    """
+    fastest_first = medians.sort(speed, descending=True, nulls_last=True, maintain_order=True)
+    groups = [group for _, group in fastest_first.group_by(within, maintain_order=True)] if within else []
+    return pl.concat([group.hstack(_compared(group, base, speed)) for group in groups or [fastest_first]])
+
+
+RATIO: dict[str, pl.DataType] = {
+    "ratio": pl.Float64(),
+    "ratio_low": pl.Float64(),
+    "ratio_high": pl.Float64(),
+    "ratio_rounds": pl.Int64(),
+}
+
+
+def _compared(group: pl.DataFrame, base: pl.Expr | None, speed: str) -> pl.DataFrame:
+    timed = group.drop_nulls(speed).to_dicts()
+    among = timed if base is None else group.filter(base).drop_nulls(speed).to_dicts()
+    first = {id(row) for row in [*timed[:1], *tied(timed)]} if timed else set()
+    rows: list[dict[str, Any]] = []
+    for row in timed:
+        over = ratio_of_rows(row, among[0]) if among else Ratio()
+        ends = (over.ratio, over.low, over.high, over.rounds) if over.rounds else (None, None, None, None)
+        rows.append({"tied": id(row) in first, **dict(zip(RATIO, ends, strict=True))})
+    rows += [dict.fromkeys(("tied", *RATIO))] * (len(group) - len(timed))
+    return pl.DataFrame(rows, schema={"tied": pl.Boolean(), **RATIO})
+
+
+def winners(ranked: pl.DataFrame, within: Sequence[str], label: str = "label") -> pl.DataFrame:
+    """Return the fastest row of each group of `ranked`, and in `tied_with` the labels that are tied with it."""
+    tied_with = pl.col(label).filter("tied").slice(1).implode().alias("tied_with")
+    timed = ranked.filter(pl.col("tied").is_not_null())
+    columns = [name for name in timed.columns if name not in within]
+    return timed.group_by(within, maintain_order=True).agg(pl.col(columns).first(), tied_with)
+
+
+def missing(passes: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return what was skipped or failed, with each reason once."""
+    return passes.filter(pl.col("status") != "ok").select(*by, "status", "reason").unique(maintain_order=True)
 
 
 def statistics(passes: pl.DataFrame, names: Sequence[str] = NAMES) -> pl.DataFrame:

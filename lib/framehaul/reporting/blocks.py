@@ -9,8 +9,8 @@ from pathlib import Path
 
 import nbformat
 
+from framehaul.bench.study import Study, imported
 from framehaul.reporting.shown import Shown
-from framehaul.reporting.study import Study, imported
 from framehaul.settings import load_settings
 
 BLOCK = re.compile(

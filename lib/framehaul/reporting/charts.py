@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 import polars as pl
+from IPython.display import SVG
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
@@ -22,7 +23,9 @@ from matplotlib.path import Path as Shape
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
-from framehaul.reporting.tables import Row, passes_text, speed_text, thousands
+from framehaul.reporting.tables import Row, heading_and_form, speed_text, thousands
+from framehaul.reporting.versions import passes_text
+from framehaul.settings import load_settings
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES, DRIVERS
 
@@ -179,7 +182,7 @@ def bar(
         text = "skipped (the table says why)" if skipped else f"FAILED: {_shorten(row.get('reason') or '', 32)}"
         note(axes, 0, at, text, STATUS_INK[row["status"]], size)
         return
-    low, high = row[f"min_{stem}"], row[f"max_{stem}"]
+    low, high = row.get(f"min_{stem}", median), row.get(f"max_{stem}", median)
     axes.barh(at, median, color=colour, edgecolor="white", hatch=hatch, height=height)
     axes.plot([low, high], [at, at], color=INK, linewidth=1.2)
     for end in (low, high):
@@ -198,7 +201,7 @@ def legend(of: Axes | Figure, colours: Mapping[str, str], **where: Any) -> None:
     of.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], frameon=False, **where)
 
 
-def bars(summary: pl.DataFrame) -> Figure:
+def technique_bars(summary: pl.DataFrame) -> Figure:
     """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
 
     Limits come first, hatched; a line parts what is not to be compared: them, and who moved fewer rows than others.
@@ -223,6 +226,184 @@ def bars(summary: pl.DataFrame) -> Figure:
         names = "names in grey: published; purple: called without a choice; black: beyond; hatched: the server alone"
         legend(figure, families(present), loc="outside lower left", ncols=4, title=names, alignment="left")
     return figure
+
+
+def shown(figure: Figure, name: str) -> SVG:
+    """Save a figure as `OUT/figures/<name>.svg` and show it."""
+    text = save(figure, load_settings().out / "figures" / f"{name}.svg")
+    return SVG(text, metadata={"alt": described(figure) or name.replace("_", " "), "figure": f"{name}.svg"})
+
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999")
+"""Colors that readers with any color vision can distinguish, after https://jfly.uni-koeln.de/color/."""
+DASHES = ("-", "--", ":", "-.")
+
+
+def bars(
+    medians: pl.DataFrame, *, name: str, y: str = "label", x: str = "rows_per_s", color: str = "family",
+    panel: str = "", columns: int = 1,
+) -> SVG:  # fmt: skip
+    """Draw medians as horizontal bars, with the slowest and the fastest pass as whiskers, saved as `name`.
+
+    Lines are the values of `y` in order of appearance; several rows of one value stand side by side, told apart by
+    `color`. `panel` is a column with a panel for each value, in so many `columns`. A row that was skipped or failed
+    says so. Names of published techniques are grey where there is a column `origin`.
+    """
+    groups, colors = _panels(medians, panel), _colors(medians, color)
+    lines = [group[y].unique(maintain_order=True).to_list() for _, group in groups]
+    across = -(-len(groups) // columns)
+    height = sum(
+        0.7 + 0.24 * max(1.0, _most(group, y) * 0.6) * len(names)
+        for (_, group), names in zip(groups, lines, strict=True)
+    )
+    with panels(across, columns, height=0.9 + height / columns) as (figure, drawn):
+        for axes in drawn[len(groups) :]:
+            axes.set_axis_off()
+        for axes, (about, group), names in zip(drawn, groups, lines, strict=False):
+            most = _most(group, y)
+            thick = 0.8 / most
+            seen = dict.fromkeys(names, 0)
+            for row in group.to_dicts():
+                at = names.index(row[y]) + (seen[row[y]] - (group[y] == row[y]).sum() / 2 + 0.5) * thick
+                seen[row[y]] += 1
+                bar(axes, at, row, x, colors[row[color]], height=thick * 0.9, text=_number(row, x), size=8)
+            origins = dict(group.select(y, "origin").iter_rows()) if "origin" in group.columns else {}
+            name_lines(axes, names, [origins.get(one, "") for one in names])
+            axes.margins(x=0.16)
+            axes.set_xlim(left=0)
+            quantities(axes.xaxis)
+            title(axes, about, 9)
+        _legend(figure, f"{_axis(x)}, {MEDIANS}", colors)
+    return shown(figure, name)
+
+
+def lines(
+    medians: pl.DataFrame, *, name: str, x: str = "rows", y: str = "rows_per_s", color: str = "technique",
+    panel: str = "", dash: str = "", log: str = "xy", columns: int = 2,
+) -> SVG:  # fmt: skip
+    """Draw `y` against `x`, a line for each value of `color` and `dash`, and save the figure as `name`.
+
+    `panel` is a column with a panel for each value, in so many `columns`; `log` names the logarithmic axes. The slowest
+    and the fastest pass are whiskers where they are known. What is not numeric on x stands in order of appearance.
+    """
+    groups, colors = _panels(medians, panel), _colors(medians, color)
+    dashes = dict(zip(medians[dash].unique(maintain_order=True) if dash else [""], DASHES, strict=False))
+    columns = min(columns, len(groups))
+    across = -(-len(groups) // columns)
+    places = medians[x].unique(maintain_order=True).to_list()
+    with panels(across, columns, height=0.9 + 3.2 * across) as (figure, drawn):
+        for axes in drawn[len(groups) :]:
+            axes.set_axis_off()
+        for axes, (about, group) in zip(drawn, groups, strict=False):
+            for value, line in group.drop_nulls(y).group_by([color, *([dash] if dash else [])], maintain_order=True):
+                numeric = line[x].dtype.is_numeric()
+                line = line.sort(x) if numeric else line  # noqa: PLW2901
+                at = line[x].to_list() if numeric else [places.index(one) for one in line[x]]
+                style = dashes[value[1]] if dash else "-"
+                axes.plot(at, line[y].to_list(), style, color=colors[value[0]], marker="o", markersize=3.5)
+                if f"min_{y}" in line.columns:
+                    axes.vlines(
+                        at, line[f"min_{y}"].to_list(), line[f"max_{y}"].to_list(), colors[value[0]], linewidth=0.8
+                    )
+            quantities(axes.yaxis, logarithmic="y" in log)
+            if not medians[x].dtype.is_numeric():
+                axes.set_xticks(range(len(places)), [str(one).replace(", ", "\n") for one in places], fontsize=8)
+            else:
+                quantities(axes.xaxis, logarithmic="x" in log)
+            if "y" not in log:
+                axes.set_ylim(bottom=0)
+            axes.grid(which="major", color="#eeeeee")
+            axes.set_xlabel(_axis(x), fontsize=8)
+            title(axes, about, 9)
+        styles = [f"{style}: {value}" for value, style in dashes.items()] if dash else []
+        _legend(figure, "; ".join([f"{_axis(y)}, median of passes", *styles]), colors)
+    return shown(figure, name)
+
+
+def intervals(ratios: pl.DataFrame, *, name: str, y: str = "label", x: str = "ratio", color: str = "") -> SVG:
+    """Draw ratios with `x_low` and `x_high` as lines, on a logarithmic axis, and save the figure as `name`."""
+    rows, colors = ratios.drop_nulls(x).to_dicts(), _colors(ratios, color)
+    with panels(1, height=1.2 + 0.3 * len(rows)) as (figure, [axes]):
+        for at, row in enumerate(rows):
+            ink = colors[row[color]] if color else PALETTE[0]
+            axes.plot([row[f"{x}_low"], row[f"{x}_high"]], [at, at], color=ink, linewidth=2)
+            axes.scatter(row[x], at, color=ink, s=36, zorder=3)
+        axes.set_xscale("log", base=2)
+        axes.axvline(1, color=INK, linewidth=0.8)
+        name_lines(axes, [row[y] for row in rows])
+        quantities(axes.xaxis, "{:g}x".format)
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_xlabel(f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval")
+        _legend(figure, color, colors)
+    return shown(figure, name)
+
+
+def points(
+    frame: pl.DataFrame, *, name: str, x: str, y: str, color: str, label: str = "", panel: str = "", log: str = ""
+) -> SVG:
+    """Draw rows as points, told apart by `color` and named by `label`, and save the figure as `name`."""
+    groups, colors = _panels(frame, panel), _colors(frame, color)
+    with panels(1, len(groups), height=5) as (figure, drawn):
+        for axes, (about, group) in zip(drawn, groups, strict=True):
+            for row in group.drop_nulls([x, y]).to_dicts():
+                axes.scatter(row[x], row[y], color=colors[row[color]], s=34, zorder=3)
+                if label and row[label]:
+                    axes.annotate(row[label], (row[x], row[y]), xytext=(5, 3), textcoords="offset points", fontsize=8)
+            quantities(axes.xaxis, logarithmic="x" in log)
+            quantities(axes.yaxis, logarithmic="y" in log)
+            axes.grid(color="#eeeeee")
+            axes.set(xlabel=_axis(x), ylabel=_axis(y))
+            title(axes, about, 9)
+        _legend(figure, color.replace("_", " "), colors)
+    return shown(figure, name)
+
+
+def _panels(frame: pl.DataFrame, panel: str) -> list[tuple[str, pl.DataFrame]]:
+    """Return the parts of a frame that have a panel each, with what each is called."""
+    if not panel:
+        return [("", frame)]
+    return [(str(DATABASES.get(about, about)), part) for (about,), part in frame.group_by(panel, maintain_order=True)]
+
+
+def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
+    """Return the color of each value of a column: families have fixed ones."""
+    values = frame[column].unique(maintain_order=True).to_list() if column else []
+    if column == "family":
+        return {value: FAMILY_COLOURS[value] for value in FAMILIES if value in values}
+    return {value: PALETTE[at % len(PALETTE)] for at, value in enumerate(values)}
+
+
+def _legend(figure: Figure, about: str, colors: Mapping[Any, str]) -> None:
+    """Say below the panels what is drawn and, where there are several colors, what each means."""
+    if len(colors) > 1:
+        names = {str({**FAMILIES, **DATABASES}.get(value, value)): ink for value, ink in colors.items()}
+        columns = max(1, int(LEGEND_CHARACTERS / (6 + max(map(len, names)))))
+        legend(figure, names, loc="outside lower left", ncols=columns, fontsize=8, title=about, alignment="left")
+    else:
+        footnote(figure, about)
+
+
+LEGEND_CHARACTERS = 150
+"""How many characters stand in a line of a legend."""
+
+
+def _most(group: pl.DataFrame, y: str) -> int:
+    """Return how many rows a line has at most."""
+    return int(group.group_by(y).len()["len"].max() or 1)  # type: ignore[arg-type]
+
+
+def _axis(column: str) -> str:
+    """Return what a column is called on an axis."""
+    return heading_and_form(column)[0]
+
+
+def _number(row: Row, column: str) -> str | None:
+    """Return a median as it stands behind its bar; None where there is none."""
+    form = heading_and_form(column)[1]
+    value = row[column]
+    if value is None:
+        return None
+    return f"{form.format(value) if isinstance(form, str) else form(value)}{' ±' if row.get('unstable') else ''}"
 
 
 def families(present: Collection[str]) -> dict[str, str]:

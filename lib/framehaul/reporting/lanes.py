@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
+from framehaul.bench.study import Study
 from framehaul.reporting.progress import Lines
-from framehaul.reporting.study import Study
 from framehaul.settings import Preset
 
 LANES = 3

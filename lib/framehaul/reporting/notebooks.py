@@ -23,9 +23,9 @@ from traitlets.config import Config
 
 from framehaul import servers
 from framehaul.bench import store
+from framehaul.bench.study import NOTEBOOKS, Study, imported
 from framehaul.errors import ResultsError, ServerError, SettingsError
 from framehaul.reporting import blocks, index, lanes, pages, progress
-from framehaul.reporting.study import NOTEBOOKS, Study, imported
 from framehaul.servers.embedded import LOCK_OF_A_RUN
 from framehaul.settings import PROJECT, Settings
 
@@ -61,6 +61,7 @@ def run(
     os.environ["FRAMEHAUL_STATE_DIR"] = str(settings.state_dir)
     if settings.data is not None:
         os.environ["FRAMEHAUL_DATA"] = str(settings.data)
+    os.environ["FRAMEHAUL_REUSE"] = str(int(settings.reuse))
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the user's of the same name
 
     with (
@@ -75,7 +76,7 @@ def run(
                 return _execute(study, values, reports, output, own)
 
         of_each: list[lanes.Servers] = []
-        if not all(study.only_reads for study, _ in plan.left):
+        if not settings.reuse and not all(study.only_reads for study, _ in plan.left):
             with plan.preparing("starting the servers"):
                 stack.enter_context(servers.running(settings))
                 stack.enter_context(_alone(settings.state_dir))
@@ -243,6 +244,8 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
     if problem is None:
         for path in (notebook, page):
             path.replace(reports / path.name)
+        if reports.parent == PROJECT and not study.shown and not study.on_demand:
+            pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
 
 
 def _unfinished(study: Study, reports: Path, ending: str) -> Path:

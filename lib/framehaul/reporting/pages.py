@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 
 import nbformat
-from nbconvert import HTMLExporter
+from nbconvert import HTMLExporter, MarkdownExporter
 from traitlets.config import Config
 
 from framehaul.errors import ReportError
@@ -40,7 +40,7 @@ def export(notebook: Path, page: Path) -> None:
         config=config, template_name="report_template", extra_template_basedirs=[str(TEMPLATES)],
         embed_images=True,
     )  # fmt: skip
-    content = nbformat.read(notebook, as_version=4)
+    content = answer_first(nbformat.read(notebook, as_version=4))
     ready = _taken_out(content)
     body, _ = exporter.from_notebook_node(content, resources={"metadata": {"name": title_of(content)}})
     body = PLACE.sub(lambda place: ready[int(place[1])], body)
@@ -52,6 +52,33 @@ def export(notebook: Path, page: Path) -> None:
     # Notebooks lead to each other; who reads a page means the other page.
     body = re.sub(r'(<a [^>]*href="(?!https?:)[^":]*\d\d_\w+)\.ipynb(#[^"]*)?"', r'\1.html\2"', body)
     page.write_text(with_sortable_tables(with_contents(body)), encoding="utf8")
+
+
+def export_markdown(notebook: Path, page: Path) -> None:
+    """Convert an executed notebook into a Markdown page: code is folded, figures are linked."""
+    config = Config()
+    config.MarkdownExporter.preprocessors = ["nbconvert.preprocessors.coalescestreams.CoalesceStreamsPreprocessor"]
+    config.NbConvertBase.display_data_priority = ["text/markdown", "image/svg+xml", "text/plain"]
+    exporter = MarkdownExporter(
+        config=config, template_name="docs_template", extra_template_basedirs=[str(TEMPLATES)],
+    )  # fmt: skip
+    content = answer_first(nbformat.read(notebook, as_version=4))
+    body, _ = exporter.from_notebook_node(content)
+    body = re.sub(r"\]\((\d\d_\w+)\.ipynb(#[^)]*)?\)", r"](\1.md\2)", body)
+    page.write_text(re.sub(r"\n{3,}", "\n\n", body).strip() + "\n", encoding="utf8")
+
+
+def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a notebook with the cells tagged `answer` behind its question, which is its first cell.
+
+    Where papermill has written parameters, the cell with their defaults is left out.
+    """
+    tags = [cell.metadata.get("tags", []) for cell in content.cells]
+    left_out = "parameters" if any("injected-parameters" in one for one in tags) else None
+    first, *others = (cell for cell, one in zip(content.cells, tags, strict=True) if left_out not in one)
+    answers = [cell for cell in others if "answer" in cell.metadata.get("tags", [])]
+    content.cells = [first, *answers, *(cell for cell in others if cell not in answers)]
+    return content
 
 
 def _taken_out(content: nbformat.NotebookNode) -> list[str]:

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from framehaul.bench import environment, store
+from framehaul.bench.study import NOTEBOOKS, START_SECONDS, Study
 from framehaul.errors import ResultsError
-from framehaul.reporting.study import NOTEBOOKS, Study
 from framehaul.settings import PROJECT, Settings
 
 MINUTE, HOUR = 60, 3600
@@ -30,7 +30,8 @@ class Plan:
     def __init__(self, chosen: Sequence[tuple[Study, dict[str, Any]]], settings: Settings) -> None:
         self._all, self._settings = list(chosen), settings
         results = settings.out / "results"
-        self._file, self._timing, self._results = results / "run.partial.json", results / "timing.csv", results
+        name = "report" if settings.reuse else "run"  # a report does not end what an interrupted run can go on from
+        self._file, self._timing, self._results = results / f"{name}.partial.json", results / "timing.csv", results
         self._terms = _digest(chosen, settings)
         self._done = [] if settings.fresh else self._finished_before()
         self.left = [(study, values) for study, values in chosen if study.notebook not in self._done]
@@ -70,7 +71,8 @@ class Plan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write_times()
+        if not self._settings.reuse:
+            self._write_times()
 
     @contextmanager
     def running(self, study: Study, values: dict[str, Any]) -> Iterator[None]:
@@ -121,6 +123,8 @@ class Plan:
         return self._took / self._expected_of_done if self._expected_of_done else 1.0
 
     def _expected(self, studies: Sequence[tuple[Study, dict[str, Any]]]) -> float:
+        if self._settings.reuse:
+            return float(START_SECONDS * len(studies))
         return sum(study.expected_seconds(values, self._settings.preset) for study, values in studies)
 
     @contextmanager

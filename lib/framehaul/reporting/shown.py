@@ -11,8 +11,8 @@ from IPython.display import SVG, Markdown
 from matplotlib.figure import Figure
 
 from framehaul.bench import store
+from framehaul.bench.study import Study, imported
 from framehaul.reporting import charts
-from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import Listing
 from framehaul.reporting.versions import size_text, versions_text
 from framehaul.settings import Settings, load_settings

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+from IPython.display import Markdown
 
-from framehaul.bench import ratios
+from framehaul.bench import ratios, store
+from framehaul.reporting.versions import machine_text, size_text, versions_text
+from framehaul.settings import load_settings
 from framehaul.techniques.registry import CONNECT_IN_CALL, DATABASES, DRIVERS
 
 type Row = Mapping[str, Any]
@@ -149,6 +153,93 @@ TABLE_CSS = """
 """
 
 
+def show(
+    frame: pl.DataFrame, caption: str = "", titles: Mapping[str, str] | None = None, *, empty: str = "Nothing.",
+) -> Listing | Markdown:  # fmt: skip
+    """Show a frame as a table: the names of its columns give their units, formats and headings.
+
+    - `rows`, `*_per_s`, `*_bytes`, `seconds`, `*_s`, `ratio*`, `share*` are written with units: 1.35M, 12 MB.
+    - `x_low`, `x_high` and `x_rounds` are shown within the column `x`, as `1.23x (95%: 1.10 to 1.31)`.
+    - `unstable` marks the first speed of a row with ±; `status` and `reason` take the place of missing numbers.
+    - `titles` gives other headings; a list is joined by `; `; `database` is written as a name.
+
+    A frame without rows is shown as the sentence `empty`.
+    """
+    if frame.is_empty():
+        return Markdown(empty)
+    titles, names = titles or {}, frame.columns
+    hidden = {f"{name}_{end}" for name in names for end in ("low", "high", "rounds") if f"{name}_{end}" in names}
+    fast = next((name for name in names if name.endswith("_per_s") or name == "tps"), "") if "unstable" in names else ""
+    hidden |= {"unstable"} if fast else set()
+    if "status" in names and set(frame["status"]) <= {"ok"}:
+        hidden |= {"status", "reason"}
+    columns = [
+        _column(name, frame.schema[name], titles.get(name), fast == name, f"{name}_low" in names)
+        for name in names if name not in hidden
+    ]  # fmt: skip
+    return Listing(columns, frame, caption)
+
+
+def caption(study: str) -> str:
+    """Return what the passes of a study's last run were measured on: rows, rounds, date and machine."""
+    metadata = store.read_metadata(load_settings().out / "results")
+    run = next(run for notebook, run in metadata["runs"].items() if notebook.partition("_")[2] == study)
+    return f"{size_text(run)}; {run['started'].split()[0]}; {machine_text(metadata['machine'])}"
+
+
+def versions(study: str) -> Markdown:
+    """Show what the last run of a study was made with: machine, servers, settings, libraries."""
+    metadata = store.read_metadata(load_settings().out / "results")
+    notebook = next(one for one in metadata["runs"] if one.partition("_")[2] == study)
+    return Markdown(versions_text(metadata, notebook))
+
+
+def _column(name: str, kind: pl.DataType, title: str | None, marked: bool, ends: bool) -> Column:
+    """Return the column of a table for one of a frame."""
+    heading, form = heading_and_form(name, "{:,}" if kind.is_integer() else "{:,.3g}" if kind.is_float() else "{}")
+    if isinstance(kind, pl.List):
+        form = _joined
+    elif kind == pl.Boolean:
+        form = _yes
+    text = Column(title or heading, name, form, numeric=kind.is_numeric())
+    if ends:
+        return Column(text.title, lambda row: _with_ends(row, name, text))
+    if marked:
+        return Column(text.title, lambda row: f"{text.text(row[name])}{' ±' if row['unstable'] else ''}" or None)
+    return text
+
+
+def heading_and_form(name: str, otherwise: str = "{:,.3g}") -> tuple[str, str | Callable[[Any], str]]:
+    """Return the heading of a column of this name, and how its values are written."""
+    for pattern, unit, form in UNITS:
+        if found := pattern.search(name):
+            rest = name if found.lastindex else f"{name[: found.start()]} {name[found.end() :]}"
+            return _spelled(f"{rest} {unit}"), form
+    return _spelled(name), otherwise
+
+
+def _spelled(name: str) -> str:
+    """Return a column's name in words."""
+    return " ".join({"rss": "RSS", "cpu": "CPU"}.get(word, word) for word in name.replace("_", " ").split())
+
+
+def _joined(values: Iterable[object]) -> str:
+    return "; ".join(map(str, values))
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else ""
+
+
+def _with_ends(row: Row, name: str, text: Column) -> str | None:
+    """Return a number with its range or interval, where there is one."""
+    value, low, high, rounds = (row.get(part) for part in (name, f"{name}_low", f"{name}_high", f"{name}_rounds"))
+    if value is None or low is None or high is None:
+        return None if value is None else text.text(value)
+    ends = ratios.interval_text(low, high, rounds) if rounds else f"{text.text(low)} to {text.text(high)}"
+    return f"{text.text(value)} ({ends})"
+
+
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
     """A Markdown table whose numbers are set to the right."""
     lines = [header, ["---:" if number else "---" for number in numeric], *rows]
@@ -178,9 +269,13 @@ def thousands(value: float) -> str:
     return f"{value / THOUSAND:.0f}k" if abs(value) >= THOUSAND else f"{value:.0f}"
 
 
-def passes_text(count: int) -> str:
-    """`1 pass`, `6 passes`."""
-    return f"{count} pass{'es' if count != 1 else ''}"
+def seconds_text(value: float) -> str:
+    """A time as a reader says it: 850 µs, 12.3 ms, 4.56 s, 12 min."""
+    if value >= 600:  # noqa: PLR2004
+        return f"{value / 60:,.0f} min"
+    if value >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} µs"  # noqa: PLR2004
 
 
 def megabytes(value: float) -> str:
@@ -289,3 +384,22 @@ def spread_text(row: Row, of: str = "rows_per_s", form: Callable[[float], str] =
     """From the slowest to the fastest pass."""
     low, high = row[f"min_{of}"], row[f"max_{of}"]
     return None if low is None else f"{form(low)} to {form(high)}"
+
+
+UNITS: list[tuple[re.Pattern[str], str, str | Callable[[Any], str]]] = [
+    (re.compile(pattern), unit, form)
+    for pattern, unit, form in (
+        ("(database)", "", DATABASES.__getitem__),
+        ("(contract)", "", CLASSES.__getitem__),
+        ("rows_per_s", "rows/s", thousands),
+        ("bytes_per_row", "bytes/row", "{:,.0f}"),
+        ("^tps$", "transactions/s", thousands),
+        ("_?per_s$", "per s", thousands),
+        ("(bytes)", "", megabytes),
+        ("^(rows)|(_rows)$", "", "{:,.0f}"),
+        ("_s$|^(seconds)", "", seconds_text),
+        ("^(ratio)|^(gain)|^(over_)", "", "{:.2f}x"),
+        ("^(share)|(share)$", "", "{:.0%}"),
+    )
+]
+"""For the names of columns: what they hold, the unit that a heading has in its place, and how a number is written."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from framehaul.reporting.tables import passes_text
-
 
 def versions_text(metadata: dict[str, Any], notebook: str) -> str:
     """Machine, versions, run, server settings that matter, and what could not run, as Markdown."""
@@ -60,3 +58,8 @@ def size_text(run: dict[str, Any]) -> str:
     if what := run.get("what"):
         return str(what)
     return f"{run['rows']:,} rows{race}, {passes_text(run['passes'])} after {run['warmup']} warm-up, seed {run['seed']}"
+
+
+def passes_text(count: int) -> str:
+    """`1 pass`, `6 passes`."""
+    return f"{count} pass{'es' if count != 1 else ''}"

@@ -11,8 +11,8 @@ import polars as pl
 
 from framehaul.bench import committed, store
 from framehaul.bench.measured import PLACE, STANDARD, in_places
+from framehaul.bench.study import Study, imported
 from framehaul.errors import ResultsError
-from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import CLASSES, dtypes_text, ratio_text
 from framehaul.reporting.versions import machine_text
 from framehaul.studies import registry

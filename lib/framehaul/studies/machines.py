@@ -14,8 +14,8 @@ import polars as pl
 from framehaul.bench import committed, store
 from framehaul.bench.environment import git
 from framehaul.bench.ratios import LEAST_ROUNDS
+from framehaul.bench.study import SEED, imported
 from framehaul.errors import ResultsError, SettingsError
-from framehaul.reporting.study import SEED, imported
 from framehaul.studies.registry import TRANSFERS, studies
 from framehaul.techniques import techniques
 

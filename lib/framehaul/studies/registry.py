@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framehaul.errors import SettingsError
-from framehaul.reporting.study import (
+from framehaul.bench.study import (
     RACE,
     ROUNDS,
     ROWS,
@@ -18,6 +17,7 @@ from framehaul.reporting.study import (
     Parameter,
     Study,
 )  # fmt: skip
+from framehaul.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +70,6 @@ SCALING = Study(
     "How does the cost of a path grow with rows?",
     (ROWS.at(30_000, reference=2_000_000), ROUNDS.at(2, reference=1), WARMUP.at(1, smoke=1), SEED),
     TECHNIQUE_PASSES,
-    blocks="framehaul.studies.scaling.study:writeup_blocks",
-    shown="framehaul.studies.scaling.study:Scaling",
     seconds=(10, 28, 450),
 )
 

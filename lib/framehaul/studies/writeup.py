@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from framehaul.bench import committed
+from framehaul.bench.study import NOTEBOOKS, imported
 from framehaul.reporting.blocks import answers, refresh_page
-from framehaul.reporting.study import NOTEBOOKS, imported
 from framehaul.settings import PROJECT
 from framehaul.studies.registry import studies
 

@@ -277,4 +277,4 @@ class Mine(Shown):
     def chart(self, database: str, direction: str) -> SVG:
         """The bars of one path, also saved as a figure."""
         summary = statistics.summary(self.passes.filter(database=database, direction=direction))
-        return self.saved(charts.bars(summary), f"{database}_{direction}")
+        return self.saved(charts.technique_bars(summary), f"{database}_{direction}")

@@ -1,1 +1,5 @@
-"""Scaling: cost against rows."""
+"""Scaling: the same techniques on frames of growing size, and moves in bounded memory."""
+
+from framehaul.studies.scaling.study import run
+
+__all__ = ["run"]

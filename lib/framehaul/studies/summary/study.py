@@ -18,13 +18,13 @@ from framehaul.reporting.tables import (
     Column,
     Listing,
     Row,
-    passes_text,
     ratio_text,
     thousands,
     where,
     where_and_class,
     words,
 )
+from framehaul.reporting.versions import passes_text
 from framehaul.settings import Settings, load_settings
 from framehaul.studies.fidelity import counts
 from framehaul.studies.registry import FIDELITY, SUMMARY

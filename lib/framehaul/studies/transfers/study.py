@@ -14,11 +14,11 @@ from framehaul.bench.measure import record_passes
 from framehaul.bench.race import Heat, beside, climb, heats, in_time, leaders
 from framehaul.bench.recording import recording
 from framehaul.bench.rounds import Rounds, check, interruptible
+from framehaul.bench.study import Study, imported
 from framehaul.data import generator
 from framehaul.data.schema import TABLES
 from framehaul.reporting import charts, tables
 from framehaul.reporting.shown import Shown, chart, view
-from framehaul.reporting.study import Study, imported
 from framehaul.reporting.tables import Listing, words
 from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
@@ -56,7 +56,7 @@ class Transfers(Shown):
     terms = view(terms)
 
     table = view(lambda passes: tables.of_techniques(statistics.summary(passes)))
-    chart = chart(lambda passes: charts.bars(statistics.summary(passes)))
+    chart = chart(lambda passes: charts.technique_bars(statistics.summary(passes)))
 
     def answer(self) -> Listing:
         """The fastest of each class, over the best published, and against the bound of these cores."""

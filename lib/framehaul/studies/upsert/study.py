@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from IPython.display import HTML, SVG
+from IPython.display import SVG
 from matplotlib.figure import Figure
 
 from framehaul.bench import statistics, store
 from framehaul.bench.ratios import tied
-from framehaul.reporting import charts
+from framehaul.reporting import charts, sources
 from framehaul.reporting.charts import FAMILY_COLOURS
 from framehaul.reporting.shown import Shown, view
-from framehaul.reporting.sources import show_source
 from framehaul.reporting.tables import Column, Listing, Row, bullets, milliseconds, words
 from framehaul.studies.registry import UPSERT_STUDY
 from framehaul.studies.upsert import runs
@@ -292,9 +291,9 @@ class Upsert(Shown):
         return self.saved(speed_figure(self.passes, database), database)
 
 
-def code(database: Database, *names: str) -> HTML:
+def code(database: Database, *names: str) -> sources.Listing:
     """Show the code of these ways, or of all of a server."""
-    return show_source(database, "write", *(names or [one.name for one in upserts(database)]))
+    return sources.show_source(database, "write", *(names or [one.name for one in upserts(database)]))
 
 
 def run(**parameters: Any) -> Upsert:
