@@ -272,8 +272,6 @@ NETWORK = Study(
     (ROWS.at(8_000, reference=50_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.network.catalog:Result",
     "task",
-    "framehaul.studies.network.study:writeup_blocks",
-    shown="framehaul.studies.network.study:Network",
     measured="framehaul.studies.network.catalog:placed",
     seconds=(10, 30, 210),
 )
