@@ -261,8 +261,7 @@ PARTITIONS = Parameter(
 SCALE_OUT = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
     (ROWS.at(30_000, reference=200_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
-    "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
-    shown="framehaul.studies.scale_out.study:ScaleOut",
+    "framehaul.studies.scale_out.study:Result", "label",
     seconds=(10, 25, 270),
 )  # fmt: skip
 
@@ -272,8 +271,6 @@ NETWORK = Study(
     (ROWS.at(8_000, reference=50_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.network.catalog:Result",
     "task",
-    "framehaul.studies.network.study:writeup_blocks",
-    shown="framehaul.studies.network.study:Network",
     measured="framehaul.studies.network.catalog:placed",
     seconds=(10, 30, 210),
 )
