@@ -22,7 +22,6 @@ from framehaul.reporting import pages
 from framehaul.reporting.blocks import BLOCK, refreshed_page
 from framehaul.settings import PROJECT, load_settings
 from framehaul.studies import writeup
-from framehaul.studies.ablations import study as ablations
 from framehaul.studies.registry import studies
 from framehaul.studies.summary import front_page
 from framehaul.studies.summary.study import Summary
@@ -177,16 +176,15 @@ def test_committed_figures_of_techniques_are_those_of_their_run(tmp_path: Path) 
         directory.mkdir()
     (out / "results").symlink_to(committed.RUN)
     settings = replace(load_settings(), out=out)
-    summary, compared = Summary.of(committed.RUN), ablations.load(settings)
-    summary.figures = compared.figures = tmp_path
+    summary = Summary.of(committed.RUN)
+    summary.figures = tmp_path
     summary.at_a_glance()
     summary.chart()
-    compared.chart()
     for database, direction in itertools.product(get_args(Database), get_args(Direction)):
         shown = transfers.load(database, direction, settings)
         shown.figures = tmp_path
         shown.chart()
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     stale = [name for name, text in drawn.items() if (PROJECT / "figures" / name).read_text() != text]
-    assert len(drawn) == 7
+    assert len(drawn) == 6
     assert not stale, "their handles draw them again, from committed results"

@@ -75,8 +75,7 @@ SCALING = Study(
 
 ABLATIONS = Study(
     "07_ablations", "Which single change gives how much, and what to change first?",
-    blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
-    shown="framehaul.studies.ablations.study:Ablations", seconds=(2, 5, 5),
+    only_reads=True, seconds=(2, 5, 5),
 )  # fmt: skip
 
 FIDELITY = Study(
