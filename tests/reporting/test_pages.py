@@ -16,7 +16,6 @@ from framehaul.bench.store import Result
 from framehaul.errors import ReportError
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, of_techniques, words
-from framehaul.studies.summary import published
 from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
@@ -52,16 +51,6 @@ def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
     assert findings.winners(statistics.summary(frame))["tied"].to_list() == [["SECOND"]]
 
 
-def test_published_figures_join_by_label_not_by_position(tmp_path: Path) -> None:
-    label = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe"
-    frame = passes(result("other", label="not published"), result("polars_urllib_csv", label=label), directory=tmp_path)
-    joined = published.beside(statistics.summary(frame))
-    assert dict(joined.select("technique", "published_rows_per_s").rows()) == {
-        "other": None,
-        "polars_urllib_csv": 1283592.69,
-    }
-
-
 def page_of(path: Path, *cells: Any) -> str:
     """What a notebook of these cells is exported as, at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +72,15 @@ def links_of(page: Path) -> dict[str, str]:
     head, foot = re.findall(r'<nav [^>]*class="pages"[^>]*>(.*?)</nav>', page.read_text("utf8"), re.DOTALL)
     assert head == foot
     return dict(re.findall(r'<a (?:rel="(\w+)" )?href="([^"]+)"', head))
+
+
+def test_the_tables_of_tagged_cells_make_the_blocks_of_the_front_page(tmp_path: Path) -> None:
+    cell = nbformat.v4.new_code_cell("show", metadata={"tags": ["readme-answer"]})
+    cell.outputs = [nbformat.v4.new_output("display_data", {"text/markdown": "| 1 |", "text/html": "<td>1</td>"})]
+    nbformat.write(nbformat.v4.new_notebook(cells=[markdown("# x"), cell]), tmp_path / "x.ipynb")
+    assert pages.readme_blocks(tmp_path / "x.ipynb") == {"answer": "| 1 |"}
+    assert pages.shown_by(tmp_path / "x.ipynb", "readme-answer", "text/html") == "<td>1</td>"
+    assert pages.shown_by(tmp_path / "gone.ipynb", "readme-answer", "text/html") == ""
 
 
 def test_anchors_are_unique_and_the_contents_lead_to_each_heading(tmp_path: Path) -> None:

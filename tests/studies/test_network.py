@@ -26,7 +26,6 @@ from framehaul.studies.network import catalog, report, study
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
 from framehaul.studies.network.study import Roads
 from framehaul.studies.registry import NETWORK
-from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
 from tests.conftest import WHOLE, numbers_of
@@ -197,20 +196,6 @@ def test_codecs_and_tls_are_compared_with_the_same_without() -> None:
     (tls,) = report.compared(passes)
     assert (tls["technique"], tls["ratio"].ratio, tls["said"]) == (READ.technique, pytest.approx(0.5), "slower")
     assert "| TLS |" in str(report.compared_table(passes))
-
-
-def test_who_is_advised_across_a_network_gave_back_what_was_sent_there() -> None:
-    wrong = replace(READ, technique="polars_psycopg_copy_text")
-    passes = of((READ, 100), (wrong, 300), (replace(READ, network=LOOPBACK.name), 900), (arrow("zstd", FAR.name), 50))
-    exact = passes.with_columns(
-        dtypes=pl.when(technique=wrong.technique).then(pl.lit("x:String")).otherwise(pl.lit("exact"))
-    )
-    rows = [*best_across(exact)]
-    assert [(row["technique"], row["case"], row["median_rows_per_s"]) for row in rows] == [
-        (READ.technique, f"network: {NEAR.name}", 100),
-        ("polars_http_client_arrow_dictionary", f"network: {FAR.name}", 50),
-    ]
-    assert rows[1]["label"].endswith(", zstd")
 
 
 def test_a_network_that_was_never_right_has_no_speed() -> None:

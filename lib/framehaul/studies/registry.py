@@ -58,10 +58,8 @@ TRANSFERS = (
 SUMMARY = Study(
     "05_summary",
     "Which technique to use, in which direction, for which frame?",
-    blocks="framehaul.studies.summary.study:writeup_blocks",
-    headline="framehaul.studies.summary.study:headline_html",
+    headline="readme-answer",
     only_reads=True,
-    shown="framehaul.studies.summary.study:Summary",
     seconds=(3, 6, 8),
 )
 
