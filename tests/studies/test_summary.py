@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from framehaul.bench import statistics
 from framehaul.errors import ResultsError
 from framehaul.studies import summary
 from framehaul.studies.summary.study import NEEDS
@@ -57,3 +58,18 @@ def test_the_matrix_has_the_published_figures_by_label() -> None:
     label = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe"
     assert len(summary.matrix()) == 56
     assert summary.matrix().filter(pl.col("label") == label)["published_rows_per_s"].to_list() == [1283592.69]
+
+
+def test_overlapping_passes_are_tied_and_bulk_loads_compete_with_bulk_loads_alone(tmp_path: Path) -> None:
+    write: dict[str, Any] = {"database": "postgres", "direction": "write", "contract": "append"}
+    frame = passes(
+        *(result("first", n, s, **write) for n, s in ((1, 0.50), (2, 0.60))),
+        *(result("second", n, s, **write) for n, s in ((1, 0.55), (2, 0.62))),
+        *(result("index_last", n, 0.2, **write | {"contract": "bulk_load"}) for n in (1, 2)),
+        directory=tmp_path,
+    )
+    medians = statistics.medians(frame, ["contract", "technique", "label"])
+    best = statistics.winners(statistics.ranked(medians, ["contract"]), ["contract"]).sort("contract")
+    assert best.select("contract", "technique", "tied_with").rows() == [
+        ("append", "first", ["SECOND"]), ("bulk_load", "index_last", []),
+    ]  # fmt: skip

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import os
 import re
 import string
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import nbformat
 import pytest
@@ -20,19 +17,15 @@ from framehaul.bench import committed
 from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
 from framehaul.reporting.blocks import BLOCK, refreshed_page
-from framehaul.settings import PROJECT, load_settings
+from framehaul.settings import PROJECT
 from framehaul.studies import writeup
 from framehaul.studies.registry import studies
-from framehaul.studies.transfers import study as transfers
-from framehaul.techniques.registry import Database, Direction
 
 PAGES = writeup.pages()
 EXPORTED = [one for one in studies() if not one.shown and not one.on_demand]
 DOCS = [page for page in PAGES[1:] if page.suffix == ".md"]
 LONGEST = 200
 """The lines that a front page may have."""
-OF_RESULTS = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read", "explorer"}
-"""Studies without a page of their own: they only show results of others."""
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 
 names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
@@ -95,7 +88,7 @@ def test_the_front_page_is_short() -> None:
 
 def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
     written = {page.stem for page in DOCS}
-    assert {study.notebook for study in studies() if study.name not in OF_RESULTS} <= written
+    assert {study.notebook for study in studies() if study.name != "explorer"} <= written
     index = (PROJECT / "docs" / "README.md").read_text("utf8")
     assert {page.name for page in DOCS} - {"README.md"} <= set(LINK.findall(index))
 
@@ -167,19 +160,3 @@ def test_the_front_page_takes_its_figures_from_the_committed_run() -> None:
     figures = [link for link in LINK.findall(text) if link.endswith(".svg")]
     assert figures
     assert all(link.startswith("figures/") for link in figures)
-
-
-def test_committed_figures_of_techniques_are_those_of_their_run(tmp_path: Path) -> None:
-    out, tmp_path = tmp_path / "out", tmp_path / "figures"
-    for directory in (out, tmp_path):
-        directory.mkdir()
-    (out / "results").symlink_to(committed.RUN)
-    settings = replace(load_settings(), out=out)
-    for database, direction in itertools.product(get_args(Database), get_args(Direction)):
-        shown = transfers.load(database, direction, settings)
-        shown.figures = tmp_path
-        shown.chart()
-    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    stale = [name for name, text in drawn.items() if (PROJECT / "figures" / name).read_text() != text]
-    assert len(drawn) == 4
-    assert not stale, "their handles draw them again, from committed results"

@@ -253,11 +253,12 @@ def bars(
     groups, colors = _panels(medians, panel), _colors(medians, color)
     lines = [group[y].unique(maintain_order=True).to_list() for _, group in groups]
     across = -(-len(groups) // columns)
-    height = sum(
+    heights = [
         0.7 + 0.24 * max(1.0, _most(group, y) * 0.6) * len(names)
         for (_, group), names in zip(groups, lines, strict=True)
-    )
-    with panels(across, columns, height=0.9 + height / columns) as (figure, drawn):
+    ]
+    each = heights if columns == 1 else None
+    with panels(across, columns, height=0.9 + sum(heights) / columns, heights=each) as (figure, drawn):
         for axes in drawn[len(groups) :]:
             axes.set_axis_off()
         for axes, (about, group), names in zip(drawn, groups, lines, strict=False):

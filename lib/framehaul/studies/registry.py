@@ -41,9 +41,8 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
     parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
-    shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(
-        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds,
+        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, seconds=seconds,
         holds=(name.partition("_")[0],),
     )  # fmt: skip
 
