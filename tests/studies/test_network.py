@@ -24,10 +24,8 @@ from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
 from framehaul.studies.network import catalog, study
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
-from framehaul.studies.network.report import fastest
 from framehaul.studies.network.study import Measurement, Proxies
 from framehaul.studies.registry import NETWORK
-from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
 from tests.conftest import WHOLE, numbers_of
@@ -186,22 +184,3 @@ def of(*speeds: tuple[Task, float], status: str = "ok", rounds: int = 3) -> pl.D
 
 def arrow(codec: str, network: str) -> Task:
     return Task("clickhouse", "read", "polars_http_client_arrow_dictionary", codec, network)
-
-
-def test_who_is_advised_across_a_network_gave_back_what_was_sent_there() -> None:
-    wrong = replace(READ, technique="polars_psycopg_copy_text")
-    passes = of((READ, 100), (wrong, 300), (replace(READ, network=LOOPBACK.name), 900), (arrow("zstd", FAR.name), 50))
-    exact = passes.with_columns(
-        dtypes=pl.when(technique=wrong.technique).then(pl.lit("x:String")).otherwise(pl.lit("exact"))
-    )
-    rows = [*best_across(exact)]
-    assert [(row["technique"], row["case"], row["median_rows_per_s"]) for row in rows] == [
-        (READ.technique, f"network: {NEAR.name}", 100),
-        ("polars_http_client_arrow_dictionary", f"network: {FAR.name}", 50),
-    ]
-    assert rows[1]["label"].endswith(", zstd")
-
-
-def test_a_network_that_was_never_right_has_no_speed() -> None:
-    passes = pl.concat([of((READ, 100)), of((replace(READ, network=FAR.name), 1), status="failed")])
-    assert [row["network"] for row in fastest(passes)] == [NEAR.name]

@@ -41,9 +41,8 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
     parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
-    shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(
-        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds,
+        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, seconds=seconds,
         holds=(name.partition("_")[0],),
     )  # fmt: skip
 
@@ -58,10 +57,8 @@ TRANSFERS = (
 SUMMARY = Study(
     "05_summary",
     "Which technique to use, in which direction, for which frame?",
-    blocks="framehaul.studies.summary.study:writeup_blocks",
-    headline="framehaul.studies.summary.study:headline_html",
+    headline="readme-answer",
     only_reads=True,
-    shown="framehaul.studies.summary.study:Summary",
     seconds=(3, 6, 8),
 )
 
@@ -75,8 +72,7 @@ SCALING = Study(
 
 ABLATIONS = Study(
     "07_ablations", "Which single change gives how much, and what to change first?",
-    blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
-    shown="framehaul.studies.ablations.study:Ablations", seconds=(2, 5, 5),
+    only_reads=True, seconds=(2, 5, 5),
 )  # fmt: skip
 
 FIDELITY = Study(
