@@ -18,9 +18,9 @@ import psycopg
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import docker
 from framehaul.servers.address import PostgresServer
+from framehaul.servers.files import write_private
 from framehaul.servers.ports import choose_port
 from framehaul.servers.postgres import ACCOUNT_FOR_ROOT
-from framehaul.servers.secret import write_private
 from framehaul.settings import Settings
 
 START_SECONDS = 20
