@@ -23,6 +23,7 @@ CONNECT_SECONDS = 10
 """Time that a target may take to accept a connection."""
 GRACE_SECONDS = 1
 """Time to pass on what has arrived when the relay ends."""
+POLL_SECONDS = 0.05
 
 
 class Relay:
@@ -83,9 +84,10 @@ class Relay:
             # Closing it now would fail in asyncio for a connection that was accepted in the same iteration of the loop.
             for sock in listener.sockets:
                 self._loop.remove_reader(sock)
-        if serving := asyncio.all_tasks() - {asyncio.current_task()}:
-            self._shut(socket.SHUT_RD)
-            await asyncio.wait(serving, timeout=GRACE_SECONDS)
+        deadline = self._loop.time() + GRACE_SECONDS
+        while (serving := asyncio.all_tasks() - {asyncio.current_task()}) and self._loop.time() < deadline:
+            self._shut(socket.SHUT_RD)  # repeated for connections that were accepted just now
+            await asyncio.wait(serving, timeout=POLL_SECONDS)
         for task in serving:  # still running if its other side reads nothing any more
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
