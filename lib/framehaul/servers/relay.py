@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from framehaul.servers import ClickHouseServer, PostgresServer
@@ -51,9 +50,7 @@ class Relay:
         self._run(self.listen())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
