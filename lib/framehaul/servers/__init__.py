@@ -9,15 +9,13 @@ from pathlib import Path
 
 from framehaul.errors import ServerError
 from framehaul.servers import docker, embedded, external
-from framehaul.servers.address import ClickHouseServer, Exchange, PostgresServer, Server, Servers
+from framehaul.servers.address import ClickHouseServer, PostgresServer, Server, Servers
 from framehaul.settings import Settings
 
 __all__ = [
     "ClickHouseServer",
-    "Exchange",
     "PostgresServer",
     "Server",
-    "ServerError",
     "Servers",
     "reach_loopback_directly",
     "running",
@@ -56,13 +54,13 @@ def running(settings: Settings) -> Iterator[Servers]:
 
 
 @contextmanager
-def running_apart(settings: Settings, kind: str) -> Iterator[tuple[Servers, Path]]:
-    """Yield embedded servers that this process alone uses, and their directory, while the block lasts.
+def running_apart(settings: Settings, kind: str) -> Iterator[Path]:
+    """Run embedded servers that this process alone uses, and yield their state directory, while the block lasts.
 
     Raises ServerError when a server cannot be started.
     """
-    with embedded.home_of_a_run(settings.state_dir, kind) as home, running(embedded.moved(settings, home)) as servers:
-        yield servers, home
+    with embedded.home_of_a_run(settings.state_dir, kind) as home, running(embedded.moved(settings, home)):
+        yield home
 
 
 def start(settings: Settings) -> Servers:

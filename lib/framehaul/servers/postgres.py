@@ -137,7 +137,10 @@ class EmbeddedPostgres:
         with self._connect_when_ready(server) as connection:
             for control in self.extensions.rglob("*.control") if self.extensions else []:
                 name = sql.Identifier(control.stem)
-                connection.execute(sql.SQL("CREATE EXTENSION IF NOT EXISTS {}").format(name))
+                try:
+                    connection.execute(sql.SQL("CREATE EXTENSION IF NOT EXISTS {}").format(name))
+                except psycopg.Error as error:
+                    raise ServerError(f"extension {control.stem}: {error}") from error
         return server
 
     @property

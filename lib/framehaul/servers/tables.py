@@ -55,14 +55,25 @@ class Tables(ABC):
     """Manage our tables on one server."""
 
     product: ClassVar[str]
+    _kept: Any = None
 
     @abstractmethod
     def run(self, query: str) -> Any:
         """Run a statement and return its answer; raises ServerError."""
 
     @abstractmethod
-    def kept(self) -> AbstractContextManager[None]:
+    def _connection(self) -> AbstractContextManager[Any]:
+        """Return a connection for one operation: the kept connection, or a new one that is closed afterwards."""
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
         """Use one connection for all that one thread does in the block: connecting is most of a small operation."""
+        with self._connection() as connection:
+            self._kept = connection
+            try:
+                yield
+            finally:
+                self._kept = None
 
     def ping(self) -> None:
         """Run a trivial query; raises ServerError when the server does not answer."""
@@ -133,16 +144,6 @@ class PostgresTables(Tables):
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        self._kept: psycopg.Connection[Any] | None = None
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        with self._connection() as connection:
-            self._kept = connection
-            try:
-                yield
-            finally:
-                self._kept = None
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -269,10 +270,6 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-def _client() -> httpx.Client:
-    return httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=_tls())
-
-
 class ClickHouseTables(Tables):
     """Manage our tables on ClickHouse."""
 
@@ -280,21 +277,16 @@ class ClickHouseTables(Tables):
 
     def __init__(self, server: ClickHouseServer) -> None:
         self._server = server
-        self._kept: httpx.Client | None = None
 
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        with _client() as client:
-            self._kept = client
-            try:
-                yield
-            finally:
-                self._kept = None
+    def _connection(self) -> AbstractContextManager[httpx.Client]:
+        if self._kept is not None:
+            return contextlib.nullcontext(self._kept)
+        return httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=_tls())
 
     def run(self, query: str, body: bytes = b"", **settings: str | int) -> bytes:
         where = f"{self._server.host}:{self._server.http_port}"
         try:
-            with contextlib.nullcontext(self._kept) if self._kept else _client() as client:
+            with self._connection() as client:
                 response = client.post(
                     self._server.url,
                     auth=(self._server.user, self._server.password),
@@ -312,8 +304,7 @@ class ClickHouseTables(Tables):
     def rows(self, query: str, **parameters: str) -> list[list[Any]]:
         """Return the rows of a query, its `{name:Type}` parameters bound; raises ServerError."""
         bound: dict[str, str | int] = {f"param_{key}": value for key, value in parameters.items()}
-        answer = self.run(f"{query} FORMAT JSONCompact", **bound)  # type: ignore[arg-type]
-        rows: list[list[Any]] = json.loads(answer)["data"]
+        rows: list[list[Any]] = json.loads(self.run(f"{query} FORMAT JSONCompact", b"", **bound))["data"]
         return rows
 
     def create(self, table: Table) -> None:
