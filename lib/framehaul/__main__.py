@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,20 +58,16 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
 
     results = settings.out / "results"
     runs = read_metadata(results)["runs"]
-    stored = [
-        (study, values | _parameters_of(runs.get(study.notebook, {}), values))
-        for study, values in chosen
-        if study.only_reads or (not study.shown and study.notebook in runs and (results / study.results).exists())
-    ]
+    stored = []
+    for study, values in chosen:
+        run = runs.get(study.notebook, {})
+        if study.only_reads or (not study.shown and run and (results / study.results).exists()):
+            # Older runs do not keep parameters apart from other metadata.
+            known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
+            stored.append((study, values | {name: known[name] for name in values if known.get(name) is not None}))
     if not runs or not stored:
         raise ResultsError(f"{results} holds no results to report; make all OUT=... measures them")
     return stored
-
-
-def _parameters_of(run: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a stored run; older runs do not keep them apart from other metadata."""
-    known = {**run, "rounds": run.get("passes"), **run.get("parameters", {})}
-    return {name: known[name] for name in values if known.get(name) is not None}
 
 
 def _mine(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -254,20 +250,8 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
 
 PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
 """Names of the files of a run in `reports`."""
-COMMANDS = {
-    "run": _run,
-    "mine": _mine,
-    "tools": _tools,
-    "servers": _servers,
-    "stop": _stop,
-    "lab": _lab,
-    "explore": _explore,
-    "compare": _compare,
-    "submit": _submit,
-    "submitted": _submitted,
-    "variables": _variables,
-    "clean": _clean,
-}
+ALL = (_run, _mine, _tools, _servers, _stop, _lab, _explore, _compare, _submit, _submitted, _variables, _clean)
+COMMANDS = {function.__name__.removeprefix("_"): function for function in ALL}
 OPTIONS = {
     "notebooks": "numbers or names of the notebooks to run; empty: all but those on demand",
     "preset": "effort of all studies: smoke, quick or reference; their own variables take precedence",
