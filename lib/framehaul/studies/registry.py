@@ -190,8 +190,6 @@ TABLE_SHAPES = Study(
     "Do the same techniques win on tables of other shapes, and with fewer rows?",
     (ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED),
     "framehaul.studies.table_shapes.passes:Row",
-    blocks="framehaul.studies.table_shapes.study:writeup_blocks",
-    shown="framehaul.studies.table_shapes.study:TableShapes",
     measured="framehaul.studies.table_shapes.passes:placed",
     seconds=(5, 38, 350),
 )
