@@ -200,8 +200,6 @@ EVERYDAY_API = Study(
     (ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
-    blocks="framehaul.studies.everyday_api.study:writeup_blocks",
-    shown="framehaul.studies.everyday_api.study:EverydayApi",
     seconds=(5, 45, 200),
 )
 
