@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from framehaul.bench.verify import Expected
@@ -93,7 +92,6 @@ class Bench:
         self.come = incoming(self.there, case, seed)
         self.expected = updated(self.there, self.come)
         self.tables = tables_of(server)
-        self._stack = contextlib.ExitStack()
         self._source, self._reference = (TABLE.renamed(f"{TABLE.name}_{name}") for name in ("before", "after"))
         self._right = Expected(TABLE, from_polars(self.expected, TABLE))
 
@@ -105,11 +103,11 @@ class Bench:
             self.tables.create(self._source)
             self.tables.load(self._source, from_polars(self.there, TABLE))
             self._right.keep_reference(self.tables, self._reference)
-            self._stack = stack.pop_all()  # from here on it is for the end of the block
+            self._close = stack.pop_all().close  # from here on it is for the end of the block
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._close()
 
     def _drop(self) -> None:
         # When the server is gone for good, the next run drops our tables.
@@ -140,10 +138,8 @@ def upsert(technique: Technique, server: Server, table: Table, *frames: Any) -> 
         return time.perf_counter() - begin
 
 
-@contextmanager
-def opened(technique: Technique, server: Server) -> Iterator[Any]:
-    """Yield an open client of a technique."""
-    opening = CLIENTS[technique.client](server)
-    assert isinstance(opening, AbstractContextManager)  # none of them is asynchronous
-    with opening as client:
-        yield client
+def opened(technique: Technique, server: Server) -> AbstractContextManager[Any]:
+    """Return the client of a technique, which is open as long as the block lasts."""
+    client = CLIENTS[technique.client](server)
+    assert isinstance(client, AbstractContextManager)  # none of them is asynchronous
+    return client

@@ -41,24 +41,17 @@ class Trial:
     passes: int
     measure: Callable[[Bench, Technique, int], dict[str, Any]]
 
-    def row(self, run_id: str, technique: Technique, number: int, ended: Mapping[str, Any]) -> Row:
-        """Return a pass as a row of results."""
-        case, database = self.case, technique.database
-        return Row(
-            run_id, self.part, database, technique.name, technique.label, case.target_rows, case.rows, case.share,
-            number, **ended,
-        )  # fmt: skip
-
     def run(self, this_run: Recording, server: Server, warmup: int, seed: int, stop: threading.Event) -> bool:
         """Measure what an interrupted run has not finished; return whether anything was left."""
-        numbers = range(1, self.passes + 1)
-        if all(this_run.finished(self.row("", one, at, {})) for one in self.upserts for at in numbers):
-            return False
+        where = self.case.target_rows, self.case.rows, self.case.share
 
-        def row(technique: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
-            return self.row(this_run.run_id, technique, number, columns_of(outcome))
+        def row(one: Technique, number: int, outcome: Pass[dict[str, Any]]) -> Row:
+            named = this_run.run_id, self.part, one.database, one.name, one.label
+            return Row(*named, *where, number, **columns_of(outcome))
 
         record, finished = this_run.passes(row)
+        if all(finished(one, number) for one in self.upserts for number in range(1, self.passes + 1)):
+            return False
         with Bench(server, self.case, seed) as bench:
             in_rounds(
                 self.upserts, Rounds(self.passes, warmup, seed), lambda one, number: self.measure(bench, one, number),
