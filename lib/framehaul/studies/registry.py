@@ -106,18 +106,17 @@ CONCURRENCY = Parameter(
     "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
     reference=[1, 4],
 )  # fmt: skip
-_ROWS = "framehaul.studies.drivers.runner:Measurement"
+_ROWS = "framehaul.studies.drivers.study:Measurement"
 POSTGRES_DRIVERS = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
-    patience="framehaul.studies.drivers.study:patience", shown="framehaul.studies.drivers.study:PostgresDrivers",
-    alone=True, seconds=(40, 45, 500),
+    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver",
+    patience="framehaul.studies.drivers.study:patience", alone=True, seconds=(40, 45, 500),
 )  # fmt: skip
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
     (ROWS.at(10_000, reference=100_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
-    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 40, 650),
+    holds=(), seconds=(30, 40, 650),
 )  # fmt: skip
 
 PARALLEL = Parameter(
@@ -126,9 +125,7 @@ PARALLEL = Parameter(
 WAREHOUSE = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
     (ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL),
-    "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:writeup_blocks",
-    shown="framehaul.studies.warehouse.study:Transfer",
-    holds=("buildings",), seconds=(3, 35, 90),
+    "framehaul.studies.warehouse.study:Result", "route", holds=("buildings",), seconds=(3, 35, 90),
 )  # fmt: skip
 
 PARQUET = Study(
