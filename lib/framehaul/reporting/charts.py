@@ -234,7 +234,10 @@ def shown(figure: Figure, name: str) -> SVG:
     return SVG(text, metadata={"alt": described(figure) or name.replace("_", " "), "figure": f"{name}.svg"})
 
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999")
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
+    "#332288", "#44AA99", "#661100",
+)  # fmt: skip
 """Colors that readers with any color vision can distinguish, after https://jfly.uni-koeln.de/color/."""
 DASHES = ("-", "--", ":", "-.")
 VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}

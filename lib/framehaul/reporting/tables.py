@@ -405,7 +405,7 @@ UNITS: list[tuple[re.Pattern[str], str, str | Callable[[Any], str]]] = [
         ("(bytes)", "", megabytes),
         ("^(rows)|(_rows)$", "", "{:,.0f}"),
         ("_s$|^(seconds)", "", seconds_text),
-        ("^(ratio)|^(gain)|^(over_)", "", "{:.2f}x"),
+        ("^(ratio)|(gain)|^(over_)", "", "{:.2f}x"),
         ("^(share)|(share)$", "", "{:.0%}"),
     )
 ]

@@ -187,8 +187,6 @@ TABLE_SHAPES = Study(
     "Do the same techniques win on tables of other shapes, and with fewer rows?",
     (ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED),
     "framehaul.studies.table_shapes.passes:Row",
-    blocks="framehaul.studies.table_shapes.study:writeup_blocks",
-    shown="framehaul.studies.table_shapes.study:TableShapes",
     measured="framehaul.studies.table_shapes.passes:placed",
     seconds=(5, 38, 350),
 )
@@ -199,8 +197,6 @@ EVERYDAY_API = Study(
     (ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
-    blocks="framehaul.studies.everyday_api.study:writeup_blocks",
-    shown="framehaul.studies.everyday_api.study:EverydayApi",
     seconds=(5, 45, 200),
 )
 
