@@ -525,6 +525,25 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
         )  # fmt: skip
 
 
+def outcomes(
+    cells: pl.DataFrame, *, name: str, heading: str, x: str, outcome: str, outcomes: dict[str, Outcome],
+    empty: str = "not tried", group: str = "", panel: str = "",
+) -> SVG:  # fmt: skip
+    """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
+
+    Cells have the columns `label` and `origin`; `outcome` is the column with a key of `outcomes`. Values of `x` stand
+    in order of appearance, those of one `group` together, with a line between groups. `panel` is a column with a map
+    for each value. `heading` is the title, and `empty` says what a place without a cell means.
+    """
+    about = dict(cells.select(x, group).iter_rows()) if group else {}
+    values = cells[x].unique(maintain_order=True).to_list()
+    order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
+    if panel:
+        parts = dict(_panels(cells, panel))
+        return shown(outcome_maps(parts, heading, x, order, outcome, outcomes, empty), name)
+    return shown(outcome_map(cells, heading, x, order, outcome, outcomes, empty, about), name)
+
+
 DARK = 1.1
 """Of red, green and blue together: a colour with less is dark."""
 

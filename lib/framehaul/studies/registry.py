@@ -79,9 +79,7 @@ FIDELITY = Study(
     "08_fidelity",
     "Which values does a path change?",
     (TRIED,),
-    blocks="framehaul.studies.fidelity.study:writeup_blocks",
     patience="framehaul.studies.fidelity.study:patience",
-    shown="framehaul.studies.fidelity.study:Matrix",
     untimed=True,
     holds=(),
     seconds=(16, 45, 900),
@@ -92,9 +90,7 @@ HOLD = Parameter(
 )
 FAULTS_STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
-    blocks="framehaul.studies.faults.study:writeup_blocks", patience="framehaul.studies.faults.study:patience",
-    shown="framehaul.studies.faults.study:Report",
-    untimed=True, holds=(), seconds=(19, 60, 900),
+    patience="framehaul.studies.faults.study:patience", untimed=True, holds=(), seconds=(19, 60, 900),
 )  # fmt: skip
 
 LOAD = (
