@@ -336,7 +336,8 @@ def intervals(ratios: pl.DataFrame, *, name: str, y: str = "label", x: str = "ra
         axes.set_xscale("log", base=2)
         axes.axvline(1, color=INK, linewidth=0.8)
         name_lines(axes, [row[y] for row in rows])
-        quantities(axes.xaxis, "{:g}x".format)
+        low, high = axes.get_xlim()
+        quantities(axes.xaxis, "{:g}x".format, logarithmic=high < SHORT * low)  # few powers of two are on a short axis
         axes.grid(axis="x", color="#eeeeee")
         about = f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval"
         axes.set_xlabel(about, loc="right")

@@ -136,8 +136,6 @@ JSON_PARQUET = Study(
     "14_json_parquet", "Which converter makes Parquet of JSON lines fastest?",
     (ROWS.at(15_000, reference=200_000), ROUNDS.at(1, reference=3), WARMUP, SEED),
     "framehaul.studies.json_parquet.study:Conversion", "converter",
-    "framehaul.studies.json_parquet.study:writeup_blocks",
-    shown="framehaul.studies.json_parquet.study:JsonToParquet",
     holds=(), seconds=(6, 20, 80),
 )  # fmt: skip
 
@@ -164,8 +162,6 @@ NOISE = Study(
     (ROWS.at(40_000, reference=300_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.noise.study:Result",
     "variant",
-    "framehaul.studies.noise.study:writeup_blocks",
-    shown="framehaul.studies.noise.study:Noise",
     seconds=(4, 45, 140),
 )
 

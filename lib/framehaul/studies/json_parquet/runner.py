@@ -1,4 +1,4 @@
-"""Conversions of JSON lines to Parquet, each in a process of its own and compared with the table it came from."""
+"""Conversions of JSON lines to Parquet, each in a process of its own and compared with the original table."""
 
 from __future__ import annotations
 
@@ -25,24 +25,16 @@ from framehaul.studies.json_parquet.catalog import Converter
 from framehaul.studies.warehouse import buildings
 
 FEW_ROWS = 10
-"""A tool for Python converts as many lines before it is measured."""
+"""The lines that a Python library converts before the measurement."""
 START_SECONDS = 120
-"""How long a process may take to start, on top of its conversion."""
+"""Time that a process may take to start, on top of its conversion."""
 SLOWEST_ROWS_PER_S = 1_000
-"""A tool that is slower is given up."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A tool and a codec."""
-
-    converter: Converter
-    codec: str
+"""A slower converter is stopped and counts as failed."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """The lines that are converted, the first few of them, and the table that must come out."""
+    """The lines to convert, the first few of them, and the table that must result."""
 
     directory: Path
     lines: Path
@@ -52,9 +44,9 @@ class Files:
 
 @contextmanager
 def written(rows: int, seed: int) -> Iterator[Files]:
-    """Write the table as JSON lines into a temporary directory, for as long as the block lasts.
+    """Write the table as JSON lines into a temporary directory, which is removed at the end of the block.
 
-    A line is one object: dates as `2026-11-21`, what is missing as null.
+    A line is one object, with dates as `2026-11-21` and NULL as null.
     """
     with tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name:
         directory, expected = Path(name).resolve(), buildings.table(rows, seed)
@@ -65,32 +57,32 @@ def written(rows: int, seed: int) -> Iterator[Files]:
         yield files
 
 
-def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
-    """Convert all lines in a fresh process, and compare what came out.
+def measured(converter: Converter, codec: str, command: list[str], files: Files) -> dict[str, Any]:
+    """Convert all lines in a fresh process, compare the result, and return the figures of the pass.
 
-    A tool for Python prints what its conversion took, a program is timed from its start to its end. Raises
-    WrongResultError when the tool fails or takes too long, and when what came out is wrong.
+    A Python library prints the cost of its conversion; a program is timed from its start to its end. Raises
+    WrongResultError if the converter fails, takes too long or writes a wrong file.
     """
     target = files.directory / "out.parquet"
     paths, rows = [str(files.lines), str(target)], files.expected.num_rows
-    if task.converter.program:
-        command = [*command, "--compression", task.codec, *paths]
+    if converter.program:
+        command = [*command, "--compression", codec, *paths]
     else:
-        command = [*command, *paths, task.codec, str(files.few_lines)]
+        command = [*command, *paths, codec, str(files.few_lines)]
     patience = START_SECONDS + rows / SLOWEST_ROWS_PER_S
     before, start = children_cpu_s(), time.perf_counter()
     try:
         done = subprocess.run(
             command, cwd=PROJECT, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patience,
-            env=os.environ | {"TMPDIR": str(files.directory)},  # chDB keeps files where temporary ones go
+            env=os.environ | {"TMPDIR": str(files.directory)},  # chDB writes temporary files
         )  # fmt: skip
         taken = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
         if done.returncode:
             silent = f"it ended with status {done.returncode} without a word"
             raise WrongResultError(last_line(done.stderr.decode(errors="replace"), silent)[:400])
-        if not task.converter.program:
+        if not converter.program:
             taken = json.loads(done.stdout.splitlines()[-1])
-        wrong, types, row_order = difference(target, files.expected, task.codec)
+        wrong, types, row_order = difference(target, files.expected, codec)
         if wrong:
             raise WrongResultError(wrong)
         return taken | {
@@ -106,9 +98,9 @@ def measured(task: Task, command: list[str], files: Files) -> dict[str, Any]:
 
 
 def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str, str]:
-    """Return what is wrong with a Parquet file, if anything, its types and its order, as `buildings.difference`.
+    """Return the first error of a Parquet file, if any, its types and its order, as `buildings.difference` does.
 
-    Another type is no difference as long as it holds the same values: a date as text or as a time, a wider integer.
+    Another type that holds the same values is no error: a date as text or as a time, a wider integer.
     """
     if not path.exists():
         return "no file was written", "", ""
