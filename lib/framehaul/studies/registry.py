@@ -230,7 +230,7 @@ OWN_DATA = Study(
                   choices=("append", "replace", "upsert")),
         ROUNDS.at(5), WARMUP, SEED, RACE,
     ),
-    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
+    TECHNIQUE_PASSES, seconds=(30, 180, 600), on_demand=True,
 )  # fmt: skip
 
 WORKERS = Parameter(
