@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from framehaul.settings import PROJECT
-from framehaul.studies.json_parquet import runner
+from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.own_data import files
 from framehaul.studies.own_data.derive import derive
 from framehaul.studies.own_data.files import DataError
@@ -248,7 +248,7 @@ def test_a_damaged_file_of_a_converter_is_a_difference(tmp_path: Path) -> None:
     path, good = tmp_path / "x.parquet", parquet(TEXTS, compression="snappy")
     for seed in range(100):
         path.write_bytes(damaged(good, random.Random(seed)))
-        assert runner.difference(path, TEXTS, "snappy")
+        assert json_parquet.difference(path, TEXTS, "snappy")
 
 
 if __name__ == "__main__":

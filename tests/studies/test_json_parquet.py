@@ -17,10 +17,10 @@ import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import Settings
-from framehaul.studies.json_parquet import catalog, runner
+from framehaul.studies.json_parquet import catalog
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
-from framehaul.studies.json_parquet.runner import Files
+from framehaul.studies.json_parquet.study import Files
 from framehaul.studies.warehouse import buildings
 from tests.conftest import mostly_slow
 
@@ -33,7 +33,7 @@ DRIFT = {
 
 @pytest.fixture(scope="module")
 def files() -> Iterator[Files]:
-    with runner.written(ROWS, SEED) as made:
+    with json_parquet.written(ROWS, SEED) as made:
         yield made
     assert not made.directory.exists()
 
@@ -45,7 +45,7 @@ def test_lines_say_what_the_table_says(files: Files) -> None:
                     for row in table.to_pylist()]  # fmt: skip
     assert any(row["from_date"] is None for row in rows)
     assert files.expected.equals(table)
-    assert files.few_lines.read_text().splitlines() == files.lines.read_text().splitlines()[: runner.FEW_ROWS]
+    assert files.few_lines.read_text().splitlines() == files.lines.read_text().splitlines()[: json_parquet.FEW_ROWS]
 
 
 @pytest.mark.parametrize("codec", mostly_slow(CODECS, lambda codec: codec == CODECS[0], str))
@@ -67,7 +67,7 @@ def test_json2parquet_writes_the_table(files: Files, settings: Settings, monkeyp
 
 
 def check_tool(converter: Converter, codec: str, files: Files, settings: Settings) -> None:
-    found = runner.measured(converter, codec, converter.command(settings), files)
+    found = json_parquet.measured(converter, codec, converter.command(settings), files)
     assert found["types"] == DRIFT.get(converter.name, "exact")
     assert found["rows_per_s"] == pytest.approx(ROWS / found["seconds"])
     assert found["client_cpu_s"] > 0
@@ -109,7 +109,7 @@ def test_other_types_and_another_order_are_said_and_are_not_wrong(table: pa.Tabl
     for at, order in ((0, "kept"), (40, "changed")):
         moved = pa.concat_tables([table.slice(at), table.slice(0, at)])
         pq.write_table(moved, path, compression="zstd", row_group_size=20)
-        assert runner.difference(path, TABLE, "zstd") == (None, types, order)
+        assert json_parquet.difference(path, TABLE, "zstd") == (None, types, order)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_other_types_and_another_order_are_said_and_are_not_wrong(table: pa.Tabl
 def test_a_difference_is_found(table: pa.Table, said: str, tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pq.write_table(table, path, compression="zstd", row_group_size=20)
-    found, _, row_order = runner.difference(path, TABLE, "zstd")
+    found, _, row_order = json_parquet.difference(path, TABLE, "zstd")
     assert said in (found or "")
     assert row_order == ""
 
@@ -138,9 +138,9 @@ def test_a_difference_is_found(table: pa.Table, said: str, tmp_path: Path) -> No
 def test_another_codec_and_what_is_no_file_are_wrong(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     path.write_text("this is no Parquet")
-    assert str(runner.difference(path, TABLE, "zstd")[0]).startswith("the file cannot be read: ")
+    assert str(json_parquet.difference(path, TABLE, "zstd")[0]).startswith("the file cannot be read: ")
     pq.write_table(TABLE, path, compression="snappy")
-    assert runner.difference(path, TABLE, "zstd")[0] == "compressed with SNAPPY instead of ZSTD"
+    assert json_parquet.difference(path, TABLE, "zstd")[0] == "compressed with SNAPPY instead of ZSTD"
 
 
 # Tools that fail
@@ -180,10 +180,10 @@ def test_a_tool_that_is_wrong_or_dies_or_never_ends_has_failed(
     converter: Converter, reason: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason.endswith(" s"):
-        monkeypatch.setattr(runner, "START_SECONDS", 1)
-    with runner.written(50, SEED) as few:
+        monkeypatch.setattr(json_parquet, "START_SECONDS", 1)
+    with json_parquet.written(50, SEED) as few:
         with pytest.raises(WrongResultError, match=f"^{reason}$"):
-            runner.measured(converter, "snappy", converter.command(settings), few)
+            json_parquet.measured(converter, "snappy", converter.command(settings), few)
         assert not list(few.directory.glob("*.parquet"))
 
 

@@ -127,8 +127,7 @@ WAREHOUSE = Study(
 PARQUET = Study(
     "13_parquet", "What is inside a Parquet file, and what does a codec cost?",
     (ROWS.at(30_000, reference=300_000), ROUNDS.at(2, reference=3), WARMUP, SEED),
-    "framehaul.studies.parquet.study:RoundTrip", "trial", "framehaul.studies.parquet.study:writeup_blocks",
-    shown="framehaul.studies.parquet.study:Anatomy",
+    "framehaul.studies.parquet.study:RoundTrip", "trial",
     holds=("buildings",), seconds=(2, 22, 180),
 )  # fmt: skip
 

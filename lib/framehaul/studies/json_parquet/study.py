@@ -1,19 +1,39 @@
-"""The study of JSON lines and Parquet: every converter with every codec, in rounds."""
+"""The study of JSON lines and Parquet: every converter with every codec, each conversion in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from framehaul.bench import recording
-from framehaul.bench.passes import Pass, columns_of
+from framehaul.bench.meter import children_cpu_s
+from framehaul.bench.passes import Pass, columns_of, last_line
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.bench.store import Status
+from framehaul.errors import WrongResultError
+from framehaul.settings import PROJECT
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
-from framehaul.studies.json_parquet.runner import measured, written
 from framehaul.studies.registry import JSON_PARQUET
+from framehaul.studies.warehouse import buildings
 
+FEW_ROWS = 10
+"""The lines that a Python library converts before the measurement."""
+START_SECONDS = 120
+"""Time that a process may take to start, on top of its conversion."""
+SLOWEST_ROWS_PER_S = 1_000
+"""A slower converter is stopped and counts as failed."""
 PUBLISHED = {
     "clickhouse": 1.0, "json2parquet": 32.0 / 43.8, "pyarrow": 1 / 1.38, "awkward": 1 / 1.5, "fastparquet": 1 / 3.3,
 }  # fmt: skip
@@ -46,6 +66,16 @@ class Conversion:
     row_order: str | None = None
     status: Status = "ok"
     reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Files:
+    """The lines to convert, the first few of them, and the table that must result."""
+
+    directory: Path
+    lines: Path
+    few_lines: Path
+    expected: pa.Table
 
 
 @recording.study(JSON_PARQUET.notebook, Conversion)
@@ -88,3 +118,78 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, converters: Sequence[
             f"seed {seed}",
             "toolchains": {"json2parquet": JSON2PARQUET_VERSION} if "json2parquet" in right["converter"] else {},
         }
+
+
+@contextmanager
+def written(rows: int, seed: int) -> Iterator[Files]:
+    """Write the table as JSON lines into a temporary directory, which is removed at the end of the block.
+
+    A line is one object, with dates as `2026-11-21` and NULL as null.
+    """
+    with tempfile.TemporaryDirectory(prefix="framehaul-json-", ignore_cleanup_errors=True) as name:
+        directory, expected = Path(name).resolve(), buildings.table(rows, seed)
+        files = Files(directory, directory / "lines.jsonl", directory / "few.jsonl", expected)
+        frame = pl.DataFrame(expected)
+        frame.write_ndjson(files.lines)
+        frame.head(FEW_ROWS).write_ndjson(files.few_lines)
+        yield files
+
+
+def measured(converter: Converter, codec: str, command: list[str], files: Files) -> dict[str, Any]:
+    """Convert all lines in a fresh process, compare the result, and return the figures of the pass.
+
+    A Python library prints the cost of its conversion; a program is timed from its start to its end. Raises
+    WrongResultError if the converter fails, takes too long or writes a wrong file.
+    """
+    target = files.directory / "out.parquet"
+    paths, rows = [str(files.lines), str(target)], files.expected.num_rows
+    if converter.program:
+        command = [*command, "--compression", codec, *paths]
+    else:
+        command = [*command, *paths, codec, str(files.few_lines)]
+    patience = START_SECONDS + rows / SLOWEST_ROWS_PER_S
+    before, start = children_cpu_s(), time.perf_counter()
+    try:
+        done = subprocess.run(
+            command, cwd=PROJECT, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patience,
+            env=os.environ | {"TMPDIR": str(files.directory)},  # chDB writes temporary files
+        )  # fmt: skip
+        taken = {"seconds": time.perf_counter() - start, "client_cpu_s": children_cpu_s() - before}
+        if done.returncode:
+            silent = f"it ended with status {done.returncode} without a word"
+            raise WrongResultError(last_line(done.stderr.decode(errors="replace"), silent)[:400])
+        if not converter.program:
+            taken = json.loads(done.stdout.splitlines()[-1])
+        wrong, types, row_order = difference(target, files.expected, codec)
+        if wrong:
+            raise WrongResultError(wrong)
+        return taken | {
+            "rows_per_s": rows / taken["seconds"], "output_bytes": target.stat().st_size,
+            "row_groups": pq.read_metadata(target).num_row_groups, "types": types, "row_order": row_order,
+        }  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise WrongResultError(f"it did not end within {patience:.0f} s") from None
+    except (IndexError, json.JSONDecodeError):
+        raise WrongResultError("it did not print what the conversion took") from None
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def difference(path: Path, expected: pa.Table, codec: str) -> tuple[str | None, str, str]:
+    """Return the first error of a Parquet file, if any, its types and its order, as `buildings.difference` does.
+
+    Another type that holds the same values is no error: a date as text or as a time, a wider integer.
+    """
+    if not path.exists():
+        return "no file was written", "", ""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            metadata, received = file.metadata, file.read()
+            received.validate(full=True)
+    except Exception as error:  # noqa: BLE001  of damaged bytes also UnicodeDecodeError, MemoryError, KeyError ...
+        return f"the file cannot be read: {' '.join(str(error).split())[:300] or type(error).__name__}", "", ""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    codecs = {group.column(at).compression for group in groups for at in range(metadata.num_columns)}
+    if codecs != {codec.upper()}:
+        return f"compressed with {', '.join(sorted(codecs))} instead of {codec.upper()}", "", ""
+    return buildings.difference(received, expected)
