@@ -209,11 +209,9 @@ UPSERT_STUDY = Study(
     "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
     (TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(2, reference=3), WARMUP, SEED),
     "framehaul.studies.upsert.passes:Row",
-    blocks="framehaul.studies.upsert.study:writeup_blocks",
     measured="framehaul.studies.upsert.passes:placed",
-    shown="framehaul.studies.upsert.study:Upsert",
     check="framehaul.studies.upsert.frames:check_sizes",
-    patience="framehaul.studies.upsert.runs:patience",
+    patience="framehaul.studies.upsert.study:patience",
     holds=(),
     seconds=(8, 60, 400),
 )
