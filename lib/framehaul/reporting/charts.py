@@ -336,7 +336,8 @@ def intervals(ratios: pl.DataFrame, *, name: str, y: str = "label", x: str = "ra
         axes.set_xscale("log", base=2)
         axes.axvline(1, color=INK, linewidth=0.8)
         name_lines(axes, [row[y] for row in rows])
-        quantities(axes.xaxis, "{:g}x".format)
+        low, high = axes.get_xlim()
+        quantities(axes.xaxis, "{:g}x".format, logarithmic=high < SHORT * low)  # few powers of two are on a short axis
         axes.grid(axis="x", color="#eeeeee")
         about = f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval"
         axes.set_xlabel(about, loc="right")
@@ -523,6 +524,25 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
             (row["median_rows_per_s"], at + (-0.19 if above else 0.2)), va="bottom" if above else "top",
             ha=sides.get(kind, "center"), fontsize=9, color=GLANCE_INK if above else GLANCE[kind][1],
         )  # fmt: skip
+
+
+def outcomes(
+    cells: pl.DataFrame, *, name: str, heading: str, x: str, outcome: str, outcomes: dict[str, Outcome],
+    empty: str = "not tried", group: str = "", panel: str = "",
+) -> SVG:  # fmt: skip
+    """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
+
+    Cells have the columns `label` and `origin`; `outcome` is the column with a key of `outcomes`. Values of `x` stand
+    in order of appearance, those of one `group` together, with a line between groups. `panel` is a column with a map
+    for each value. `heading` is the title, and `empty` says what a place without a cell means.
+    """
+    about = dict(cells.select(x, group).iter_rows()) if group else {}
+    values = cells[x].unique(maintain_order=True).to_list()
+    order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
+    if panel:
+        parts = dict(_panels(cells, panel))
+        return shown(outcome_maps(parts, heading, x, order, outcome, outcomes, empty), name)
+    return shown(outcome_map(cells, heading, x, order, outcome, outcomes, empty, about), name)
 
 
 DARK = 1.1
