@@ -1,5 +1,6 @@
-"""Everyday calls, what to change, and whether batches keep memory bounded."""
+"""Everyday calls: the one line to change, its gain, and whether reads in batches keep memory bounded."""
 
-from framehaul.studies.everyday_api.study import changes, growth, run
+from framehaul.studies.everyday_api.one_line import changes
+from framehaul.studies.everyday_api.study import run
 
-__all__ = ["changes", "growth", "run"]
+__all__ = ["changes", "run"]
