@@ -234,9 +234,13 @@ def shown(figure: Figure, name: str) -> SVG:
     return SVG(text, metadata={"alt": described(figure) or name.replace("_", " "), "figure": f"{name}.svg"})
 
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999")
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999",
+    "#332288", "#44AA99", "#661100",
+)  # fmt: skip
 """Colors that readers with any color vision can distinguish, after https://jfly.uni-koeln.de/color/."""
 DASHES = ("-", "--", ":", "-.")
+VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}
 
 
 def bars(
@@ -252,11 +256,12 @@ def bars(
     groups, colors = _panels(medians, panel), _colors(medians, color)
     lines = [group[y].unique(maintain_order=True).to_list() for _, group in groups]
     across = -(-len(groups) // columns)
-    height = sum(
+    heights = [
         0.7 + 0.24 * max(1.0, _most(group, y) * 0.6) * len(names)
         for (_, group), names in zip(groups, lines, strict=True)
-    )
-    with panels(across, columns, height=0.9 + height / columns) as (figure, drawn):
+    ]
+    each = heights if columns == 1 else None
+    with panels(across, columns, height=0.9 + sum(heights) / columns, heights=each) as (figure, drawn):
         for axes in drawn[len(groups) :]:
             axes.set_axis_off()
         for axes, (about, group), names in zip(drawn, groups, lines, strict=False):
@@ -334,7 +339,8 @@ def intervals(ratios: pl.DataFrame, *, name: str, y: str = "label", x: str = "ra
         low, high = axes.get_xlim()
         quantities(axes.xaxis, "{:g}x".format, logarithmic=high < SHORT * low)  # few powers of two are on a short axis
         axes.grid(axis="x", color="#eeeeee")
-        axes.set_xlabel(f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval")
+        about = f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval"
+        axes.set_xlabel(about, loc="right")
         _legend(figure, color, colors)
     return shown(figure, name)
 
@@ -367,10 +373,12 @@ def _panels(frame: pl.DataFrame, panel: str) -> list[tuple[str, pl.DataFrame]]:
 
 
 def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
-    """Return the color of each value of a column: families have fixed ones."""
+    """Return the color of each value of a column: families and verdicts have fixed ones."""
     values = frame[column].unique(maintain_order=True).to_list() if column else []
     if column == "family":
         return {value: FAMILY_COLOURS[value] for value in FAMILIES if value in values}
+    if column == "verdict":
+        return {value: VERDICT_COLORS[value] for value in VERDICT_COLORS if value in values}
     return {value: PALETTE[at % len(PALETTE)] for at, value in enumerate(values)}
 
 
@@ -516,6 +524,25 @@ def _strip(axes: Axes, at: int, group: pl.DataFrame) -> None:
             (row["median_rows_per_s"], at + (-0.19 if above else 0.2)), va="bottom" if above else "top",
             ha=sides.get(kind, "center"), fontsize=9, color=GLANCE_INK if above else GLANCE[kind][1],
         )  # fmt: skip
+
+
+def outcomes(
+    cells: pl.DataFrame, *, name: str, heading: str, x: str, outcome: str, outcomes: dict[str, Outcome],
+    empty: str = "not tried", group: str = "", panel: str = "",
+) -> SVG:  # fmt: skip
+    """Draw the outcome of each technique with each value of `x` as colored cells, and save the figure as `name`.
+
+    Cells have the columns `label` and `origin`; `outcome` is the column with a key of `outcomes`. Values of `x` stand
+    in order of appearance, those of one `group` together, with a line between groups. `panel` is a column with a map
+    for each value. `heading` is the title, and `empty` says what a place without a cell means.
+    """
+    about = dict(cells.select(x, group).iter_rows()) if group else {}
+    values = cells[x].unique(maintain_order=True).to_list()
+    order = [value for each in dict.fromkeys(about.values()) for value in values if about[value] == each] or values
+    if panel:
+        parts = dict(_panels(cells, panel))
+        return shown(outcome_maps(parts, heading, x, order, outcome, outcomes, empty), name)
+    return shown(outcome_map(cells, heading, x, order, outcome, outcomes, empty, about), name)
 
 
 DARK = 1.1

@@ -41,9 +41,8 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
     parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
-    shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(
-        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds,
+        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, seconds=seconds,
         holds=(name.partition("_")[0],),
     )  # fmt: skip
 
@@ -58,10 +57,8 @@ TRANSFERS = (
 SUMMARY = Study(
     "05_summary",
     "Which technique to use, in which direction, for which frame?",
-    blocks="framehaul.studies.summary.study:writeup_blocks",
-    headline="framehaul.studies.summary.study:headline_html",
+    headline="readme-answer",
     only_reads=True,
-    shown="framehaul.studies.summary.study:Summary",
     seconds=(3, 6, 8),
 )
 
@@ -75,17 +72,14 @@ SCALING = Study(
 
 ABLATIONS = Study(
     "07_ablations", "Which single change gives how much, and what to change first?",
-    blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
-    shown="framehaul.studies.ablations.study:Ablations", seconds=(2, 5, 5),
+    only_reads=True, seconds=(2, 5, 5),
 )  # fmt: skip
 
 FIDELITY = Study(
     "08_fidelity",
     "Which values does a path change?",
     (TRIED,),
-    blocks="framehaul.studies.fidelity.study:writeup_blocks",
     patience="framehaul.studies.fidelity.study:patience",
-    shown="framehaul.studies.fidelity.study:Matrix",
     untimed=True,
     holds=(),
     seconds=(16, 45, 900),
@@ -96,9 +90,7 @@ HOLD = Parameter(
 )
 FAULTS_STUDY = Study(
     "09_faults", "What is left when something breaks on the way?", (TRIED, HOLD),
-    blocks="framehaul.studies.faults.study:writeup_blocks", patience="framehaul.studies.faults.study:patience",
-    shown="framehaul.studies.faults.study:Report",
-    untimed=True, holds=(), seconds=(19, 60, 900),
+    patience="framehaul.studies.faults.study:patience", untimed=True, holds=(), seconds=(19, 60, 900),
 )  # fmt: skip
 
 LOAD = (
@@ -110,18 +102,17 @@ CONCURRENCY = Parameter(
     "concurrency", [1, 4], "queries at once, the first of them for all tables", least=1, smoke=[1, 2],
     reference=[1, 4],
 )  # fmt: skip
-_ROWS = "framehaul.studies.drivers.runner:Measurement"
+_ROWS = "framehaul.studies.drivers.study:Measurement"
 POSTGRES_DRIVERS = Study(
     "10_postgres_drivers", "Which driver of PostgreSQL, in which language, is fast at which shape of query?",
-    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver", blocks="framehaul.studies.drivers.study:writeup_blocks",
-    patience="framehaul.studies.drivers.study:patience", shown="framehaul.studies.drivers.study:PostgresDrivers",
-    alone=True, seconds=(40, 45, 500),
+    (ROUNDS.at(1, reference=3), SEED, *LOAD), _ROWS, "driver",
+    patience="framehaul.studies.drivers.study:patience", alone=True, seconds=(40, 45, 500),
 )  # fmt: skip
 CLICKHOUSE_CLIENTS = Study(
     "11_clickhouse_clients", "Which client fetches rows from ClickHouse fastest, in which language?",
     # Its values are checked before each pass: so every client has fetched them already.
     (ROWS.at(10_000, reference=100_000), ROUNDS.at(2, reference=3), WARMUP.at(0), SEED, CONCURRENCY), _ROWS, "driver",
-    shown="framehaul.studies.drivers.study:ClickHouseClients", holds=(), seconds=(30, 40, 650),
+    holds=(), seconds=(30, 40, 650),
 )  # fmt: skip
 
 PARALLEL = Parameter(
@@ -130,9 +121,7 @@ PARALLEL = Parameter(
 WAREHOUSE = Study(
     "12_warehouse", "Which route from PostgreSQL to a warehouse is fastest?",
     (ROWS.at(20_000, reference=200_000), ROUNDS.at(2, reference=3), WARMUP, SEED, PARALLEL),
-    "framehaul.studies.warehouse.study:Result", "route", "framehaul.studies.warehouse.study:writeup_blocks",
-    shown="framehaul.studies.warehouse.study:Transfer",
-    holds=("buildings",), seconds=(3, 35, 90),
+    "framehaul.studies.warehouse.study:Result", "route", holds=("buildings",), seconds=(3, 35, 90),
 )  # fmt: skip
 
 PARQUET = Study(
@@ -187,8 +176,6 @@ TABLE_SHAPES = Study(
     "Do the same techniques win on tables of other shapes, and with fewer rows?",
     (ROWS.at(10_000), MEGABYTES, POINTS, ROUNDS.at(3, reference=3), WARMUP, SEED),
     "framehaul.studies.table_shapes.passes:Row",
-    blocks="framehaul.studies.table_shapes.study:writeup_blocks",
-    shown="framehaul.studies.table_shapes.study:TableShapes",
     measured="framehaul.studies.table_shapes.passes:placed",
     seconds=(5, 38, 350),
 )
@@ -199,8 +186,6 @@ EVERYDAY_API = Study(
     (ROWS.at(100_000, reference=1_000_000), ROUNDS.at(1, reference=1), SEED),
     "framehaul.studies.everyday_api.study:BatchedRead",
     "way",
-    blocks="framehaul.studies.everyday_api.study:writeup_blocks",
-    shown="framehaul.studies.everyday_api.study:EverydayApi",
     seconds=(5, 45, 200),
 )
 
@@ -222,11 +207,9 @@ UPSERT_STUDY = Study(
     "Rows of a dataframe may be in the table already: which upsert is fast, and what does it ask of others?",
     (TARGETS, INCOMING, SHARES, TRIED.at("all"), ROUNDS.at(2, reference=3), WARMUP, SEED),
     "framehaul.studies.upsert.passes:Row",
-    blocks="framehaul.studies.upsert.study:writeup_blocks",
     measured="framehaul.studies.upsert.passes:placed",
-    shown="framehaul.studies.upsert.study:Upsert",
     check="framehaul.studies.upsert.frames:check_sizes",
-    patience="framehaul.studies.upsert.runs:patience",
+    patience="framehaul.studies.upsert.study:patience",
     holds=(),
     seconds=(8, 60, 400),
 )
@@ -242,7 +225,7 @@ OWN_DATA = Study(
                   choices=("append", "replace", "upsert")),
         ROUNDS.at(5), WARMUP, SEED, RACE,
     ),
-    TECHNIQUE_PASSES, shown="framehaul.studies.own_data.study:Mine", seconds=(30, 180, 600), on_demand=True,
+    TECHNIQUE_PASSES, seconds=(30, 180, 600), on_demand=True,
 )  # fmt: skip
 
 WORKERS = Parameter(
@@ -254,8 +237,7 @@ PARTITIONS = Parameter(
 SCALE_OUT = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
     (ROWS.at(30_000, reference=200_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
-    "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
-    shown="framehaul.studies.scale_out.study:ScaleOut",
+    "framehaul.studies.scale_out.study:Result", "label",
     seconds=(10, 25, 270),
 )  # fmt: skip
 
@@ -265,8 +247,6 @@ NETWORK = Study(
     (ROWS.at(8_000, reference=50_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.network.catalog:Result",
     "task",
-    "framehaul.studies.network.study:writeup_blocks",
-    shown="framehaul.studies.network.study:Network",
     measured="framehaul.studies.network.catalog:placed",
     seconds=(10, 30, 210),
 )
