@@ -359,7 +359,7 @@ UNITS: list[tuple[re.Pattern[str], str, str | Callable[[Any], str]]] = [
         ("(contract)", "", CLASSES.__getitem__),
         ("rows_per_s", "rows/s", thousands),
         ("bytes_per_row", "bytes/row", "{:,.0f}"),
-        ("^tps$", "transactions/s", thousands),
+        ("^tps$", "transactions/s", "{:,.0f}"),
         ("_?per_s$", "per s", thousands),
         ("(bytes)", "", megabytes),
         ("^(rows)|(_rows)$", "", "{:,.0f}"),

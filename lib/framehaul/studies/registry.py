@@ -149,10 +149,8 @@ SERVICES = Parameter(
 )  # fmt: skip
 PGBENCH = Study(
     "15_pgbench", "Which service of PostgreSQL, or configuration, carries how many transactions?",
-    (WORKLOAD, ROUNDS.at(1), SEED, SERVICES), "framehaul.studies.pgbench.runs:Result", "service",
-    "framehaul.studies.pgbench.study:writeup_blocks", patience="framehaul.studies.pgbench.study:patience",
-    shown="framehaul.studies.pgbench.study:Pgbench",
-    holds=(), seconds=(6, 28, 130),
+    (WORKLOAD, ROUNDS.at(1), SEED, SERVICES), "framehaul.studies.pgbench.study:Result", "service",
+    patience="framehaul.studies.pgbench.study:patience", holds=(), seconds=(6, 28, 130),
 )  # fmt: skip
 
 NOISE = Study(
