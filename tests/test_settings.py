@@ -32,10 +32,11 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         "pgbench_services": "a=postgresql://h", "data": str(tmp_path / "file"),
         "scheduler": "tls://h:1", "shared_dir": str(tmp_path),
         "state_dir": str(tmp_path / "new"),
-        "out": str(tmp_path / "out"), "python": "/bin/python", "fresh": "1", "preset": "smoke",
+        "out": str(tmp_path / "out"), "python": "/bin/python", "fresh": "1", "reuse": "1", "preset": "smoke",
     }  # fmt: skip
     found = load_settings({f"FRAMEHAUL_{name.upper()}": value for name, value in given.items()}, None)
-    assert {name: str(getattr(found, name)) for name in Settings.__dataclass_fields__} == given | {"fresh": "True"}
+    yes = {"fresh": "True", "reuse": "True"}
+    assert {name: str(getattr(found, name)) for name in Settings.__dataclass_fields__} == given | yes
 
 
 @pytest.mark.parametrize("in_file", [True, False])

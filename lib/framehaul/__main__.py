@@ -62,7 +62,7 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
         for study, values in chosen
         if study.only_reads or (not study.shown and study.notebook in runs and (results / study.results).exists())
     ]
-    if all(study.only_reads for study, _ in there):
+    if not runs or not there:
         raise ResultsError(f"{results} holds no results to report; make all OUT=... measures them")
     return there
 

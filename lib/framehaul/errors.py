@@ -33,3 +33,11 @@ class ReportError(RuntimeError):
 
 class WrongResultError(Exception):
     """What came back, or was stored, is not what was sent, or nothing came; the message alone says what is wrong."""
+
+
+class FrameError(ValueError):
+    """A frame holds what its table cannot; the message names column, row where it can, and the remedy."""
+
+
+class TableError(ValueError):
+    """A table, or a query, is not one that can be used so; the message says why and what to do."""

@@ -174,7 +174,7 @@ def _directory(text: str) -> Path:
 
 READERS: dict[str, Callable[[str], Any]] = {
     "servers": _one_of(ServerMode), "transport": _one_of(Transport), "preset": _one_of(Preset), "fresh": _yes,
-    "scheduler": _scheduler, "bigquery_endpoint": _url,
+    "reuse": _yes, "scheduler": _scheduler, "bigquery_endpoint": _url,
     "clickhouse_native_port": _port, "postgres_port": _port, "clickhouse_http_port": _port,
     "postgres_extensions": _directory, "exchange_dir": _directory, "shared_dir": _directory,
     "pgbench": _program, "data": _path, "state_dir": _path,

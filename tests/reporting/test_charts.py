@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from framehaul.bench import statistics
 from framehaul.reporting import charts
-from framehaul.studies.summary import published
+from framehaul.studies import summary as summary_study
 from framehaul.techniques import FAMILIES
 from tests.bench.test_store import passes, result
 
@@ -62,7 +62,9 @@ def test_no_text_of_bars_is_cut_or_under_the_legend(tmp_path: Path) -> None:
 def test_published_and_measured_are_both_seen_and_colours_explained(tmp_path: Path) -> None:
     label, family = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe", "http_csv"
     as_published = passes(result(label=label, seconds=1000 / 1283592.69, family=family), directory=tmp_path)
-    figure = charts.published_against_measured(published.beside(statistics.summary(as_published)))
+    figure = charts.published_against_measured(
+        statistics.summary(as_published).join(summary_study.matrix(), on=["database", "direction", "label"])
+    )
     assert_nothing_is_cut(figure)
     sizes = [
         marks.get_sizes()[0] for marks in figure.axes[0].findobj(PathCollection)

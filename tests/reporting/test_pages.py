@@ -16,8 +16,6 @@ from framehaul.bench.store import Result
 from framehaul.errors import ReportError
 from framehaul.reporting import charts, index, pages
 from framehaul.reporting.tables import SORTABLE_ROWS, Listing, of_techniques, words
-from framehaul.studies.summary import published
-from framehaul.studies.transfers import findings
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import named
@@ -43,25 +41,6 @@ def test_a_failed_or_skipped_technique_has_no_bar_but_a_line(tmp_path: Path) -> 
     assert re.search(r'<tr class="skipped">.*skipped.*no extension</td>', table)
 
 
-def test_overlapping_passes_are_not_called_a_win(tmp_path: Path) -> None:
-    frame = passes(
-        *(result("first", n, s) for n, s in ((1, 0.50), (2, 0.60))),
-        *(result("second", n, s) for n, s in ((1, 0.55), (2, 0.62))),
-        directory=tmp_path,
-    )
-    assert findings.winners(statistics.summary(frame))["tied"].to_list() == [["SECOND"]]
-
-
-def test_published_figures_join_by_label_not_by_position(tmp_path: Path) -> None:
-    label = "urllib HTTP SELECT ... FORMAT CSV -> Polars dataframe"
-    frame = passes(result("other", label="not published"), result("polars_urllib_csv", label=label), directory=tmp_path)
-    joined = published.beside(statistics.summary(frame))
-    assert dict(joined.select("technique", "published_rows_per_s").rows()) == {
-        "other": None,
-        "polars_urllib_csv": 1283592.69,
-    }
-
-
 def page_of(path: Path, *cells: Any) -> str:
     """What a notebook of these cells is exported as, at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +62,15 @@ def links_of(page: Path) -> dict[str, str]:
     head, foot = re.findall(r'<nav [^>]*class="pages"[^>]*>(.*?)</nav>', page.read_text("utf8"), re.DOTALL)
     assert head == foot
     return dict(re.findall(r'<a (?:rel="(\w+)" )?href="([^"]+)"', head))
+
+
+def test_the_tables_of_tagged_cells_make_the_blocks_of_the_front_page(tmp_path: Path) -> None:
+    cell = nbformat.v4.new_code_cell("show", metadata={"tags": ["readme-answer"]})
+    cell.outputs = [nbformat.v4.new_output("display_data", {"text/markdown": "| 1 |", "text/html": "<td>1</td>"})]
+    nbformat.write(nbformat.v4.new_notebook(cells=[markdown("# x"), cell]), tmp_path / "x.ipynb")
+    assert pages.readme_blocks(tmp_path / "x.ipynb") == {"answer": "| 1 |"}
+    assert pages.shown_by(tmp_path / "x.ipynb", "readme-answer", "text/html") == "<td>1</td>"
+    assert pages.shown_by(tmp_path / "gone.ipynb", "readme-answer", "text/html") == ""
 
 
 def test_anchors_are_unique_and_the_contents_lead_to_each_heading(tmp_path: Path) -> None:
@@ -191,57 +179,8 @@ def past_and_baselines(tmp_path: Path) -> pl.DataFrame:
     return statistics.summary(made)
 
 
-def test_only_exact_techniques_are_counted_as_past_the_published_ones(tmp_path: Path) -> None:
-    (past,) = findings.past_published(past_and_baselines(tmp_path))
-    assert (past.published["technique"], past.beyond["technique"]) == ("old", "new_two_connections")
-    assert past.beyond["ratio"] == pytest.approx(4)
-    assert past.single_connection is not None
-    assert past.single_connection["technique"] == "new"
-    assert [row["technique"] for row in past.baselines] == ["alone"]
-
-
-def test_a_baseline_never_wins_and_is_drawn_apart(tmp_path: Path) -> None:
+def test_a_baseline_is_drawn_apart(tmp_path: Path) -> None:
     summary = past_and_baselines(tmp_path)
-    assert findings.winners(summary)["technique"].to_list() == ["drifting"]
     bars = charts.technique_bars(summary).axes[0]
     assert bars.get_yticklabels()[0].get_text() == "ALONE"
     assert [bool(patch.get_hatch()) for patch in bars.patches] == [True, False, False, False, False]
-
-
-def writes_of_both_classes(tmp_path: Path) -> pl.DataFrame:
-    write: dict[str, Any] = {"database": "postgres", "direction": "write", "contract": "append"}
-    beyond = write | {"origin": "beyond"}
-    made = passes(
-        *rounds("old", 1, server_cpu_s=0.5, client_cpu_s=0.4, **write),
-        *rounds("new", 0.5, server_cpu_s=0.6, client_cpu_s=0.2, **beyond),
-        *rounds("index_last", 0.2, server_cpu_s=0.3, client_cpu_s=0.3, **beyond | {"contract": "bulk_load"}),
-        directory=tmp_path,
-    )
-    return statistics.summary(made)
-
-
-def test_who_loads_in_bulk_is_no_answer_for_who_appends(tmp_path: Path) -> None:
-    summary = writes_of_both_classes(tmp_path)
-    assert dict(findings.winners(summary).select("contract", "technique").rows()) == {
-        "append": "new", "bulk_load": "index_last"
-    }  # fmt: skip
-    append, bulk = findings.past_published(summary)
-    assert (append.beyond["technique"], bulk.beyond["technique"]) == ("new", "index_last")
-    assert append.published["technique"] == bulk.published["technique"] == "old"
-    table = str(findings.winners_table(summary))
-    assert "PostgreSQL write, append" in table
-    assert "PostgreSQL write, bulk load" in table
-
-
-def test_the_bound_is_the_least_of_both_sides_on_all_cores(tmp_path: Path) -> None:
-    summary = writes_of_both_classes(tmp_path)
-    bound = findings.bound(summary, 2)
-    assert bound is not None
-    assert (bound.server, bound.client, bound.both) == pytest.approx((2 * 1000 / 0.3, 2 * 1000 / 0.2, 2 * 1000 / 0.5))
-    assert findings.bound(summary, None) is None
-    assert findings.bound(past_and_baselines(tmp_path / "no server's time"), 2) is None
-
-
-def test_nothing_is_past_the_published_that_moved_fewer_rows(tmp_path: Path) -> None:
-    old, new = (result("old", n, 1, rows=4000) for n in range(1, 10)), result("new", 1, 0.1, origin="beyond")
-    assert findings.past_published(statistics.summary(passes(*old, new, directory=tmp_path))) == []

@@ -1,41 +1,41 @@
-"""The ablations: which techniques they compare, and that they claim nothing inside the interval."""
+"""The ablations: which techniques they compare, and that a gain is claimed only outside its interval."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from framehaul.studies.ablations import study as ablations
-from framehaul.studies.ablations.study import PAIRS, Ablation
+from framehaul.errors import ResultsError
+from framehaul.studies import ablations
 from framehaul.techniques import techniques
+from framehaul.techniques.registry import named
 from tests.bench.test_store import passes, result
 
-
-@pytest.mark.parametrize("ablation", PAIRS, ids=lambda ablation: f"{ablation.base}-{ablation.changed}")
-def test_ablations_name_techniques_that_exist(ablation: Ablation) -> None:
-    names = {found.name for found in techniques(ablation.database, ablation.direction)}  # type: ignore[arg-type]
-    assert {ablation.base, ablation.changed} <= names
-    assert ablation.base != ablation.changed
+[ONE, *_] = ablations.PAIRS.filter(database="clickhouse", direction="read").to_dicts()
 
 
-def test_an_ablation_is_claimed_only_outside_its_interval(tmp_path: Path) -> None:
-    one = next(one for one in PAIRS if (one.database, one.direction) == ("clickhouse", "read"))
-    same = (1.0, 1.1, 0.9)
-    for changed, said, first in (
-        ((1.05, 1.0, 0.95), "inconclusive", "no change stands out"),
-        ((0.5, 0.55, 0.45), "2.00x", f"{one.change} (2.00x)"),
-    ):
-        rows = [(one.base, *row) for row in enumerate(same, 1)] + [(one.changed, *row) for row in enumerate(changed, 1)]
-        found = ablations.ratios(passes(*(result(*row) for row in rows), directory=tmp_path))
-        assert found["change"].to_list() == [one.change]
-        assert said in str(ablations.ablations_table(found))
-        assert first in ablations.first_to_change(found)
+def test_pairs_name_two_techniques_that_exist() -> None:
+    registered = {*techniques()}
+    for pair in ablations.PAIRS.to_dicts():
+        assert pair["base"] != pair["changed"]
+        assert {named(pair["database"], pair["direction"], pair[of]) for of in ("base", "changed")} <= registered
 
 
-def test_an_ablation_of_a_technique_that_did_not_run_is_left_out(tmp_path: Path) -> None:
-    ablation = next(ablation for ablation in PAIRS if (ablation.database, ablation.direction) == ("clickhouse", "read"))
-    frame = passes(
-        result(ablation.base), result(ablation.changed, seconds=None, status="failed", reason="x"), directory=tmp_path
-    )
-    assert ablations.ratios(frame).is_empty()
+@pytest.mark.parametrize(("changed", "verdict"), [((1.05, 1.0, 0.95), "inconclusive"), ((0.5, 0.55, 0.45), "faster")])
+def test_a_change_is_faster_only_outside_its_interval(changed: tuple[float, ...], verdict: str, tmp_path: Path) -> None:
+    rows = [(ONE["base"], *row) for row in enumerate((1.0, 1.1, 0.9), 1)]
+    rows += [(ONE["changed"], *row) for row in enumerate(changed, 1)]
+    ratios = ablations.ratios(passes(*(result(*row) for row in rows), directory=tmp_path))
+    assert ratios.select("change", "verdict").rows() == [(ONE["change"], verdict)]
+
+
+def test_a_pair_of_a_technique_that_failed_is_left_out(tmp_path: Path) -> None:
+    failed = result(ONE["changed"], seconds=None, status="failed", reason="x")
+    assert ablations.ratios(passes(result(ONE["base"]), failed, directory=tmp_path)).is_empty()
+
+
+def test_without_passes_the_remedy_is_named() -> None:
+    with pytest.raises(ResultsError, match="run the notebooks"):
+        ablations.ratios(pl.DataFrame())

@@ -22,11 +22,10 @@ from framehaul.errors import UnavailableError
 from framehaul.servers import PostgresServer, Servers, pgbouncer
 from framehaul.servers.relay import Relay, relayed
 from framehaul.settings import Settings
-from framehaul.studies.network import catalog, report, study
+from framehaul.studies.network import catalog, study
 from framehaul.studies.network.catalog import LINKS, LOOPBACK, Result, Task, placed
-from framehaul.studies.network.study import Roads
+from framehaul.studies.network.study import Measurement, Proxies
 from framehaul.studies.registry import NETWORK
-from framehaul.studies.summary.across_networks import best_across
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import Direction
 from tests.conftest import WHOLE, numbers_of
@@ -38,14 +37,14 @@ PGBOUNCER = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="the pa
 
 
 @pytest.fixture(scope="module")
-def roads(settings: Settings, servers: Servers) -> Iterator[Roads]:
+def proxies(settings: Settings, servers: Servers) -> Iterator[Proxies]:
     with study.opened(settings, servers) as there:
         yield there
 
 
 @pytest.fixture(scope="module")
-def moves(roads: Roads) -> Iterator[study.Moves]:
-    with study.moving(roads, 300, 1) as there:
+def measurement(proxies: Proxies) -> Iterator[Measurement]:
+    with study.measuring(proxies, 300, 1) as there:
         yield there
 
 
@@ -54,8 +53,8 @@ def test_passes_are_measured_over_what_was_asked_for(out: Path) -> None:
     passes = store.read(out / "results" / NETWORK.results, Result)
     bad = passes.filter(pl.col("status") != "ok", via="direct")
     assert bad.is_empty() or not bad.filter(status="failed").height, bad["reason"].to_list()
-    expected = {(task.words, at) for task in catalog.tasks() for at in numbers_of(out)}
-    assert set(passes.select("task", "pass").rows()) == expected | {(task.words, 1) for task in catalog.pooled()}
+    expected = {(task.text, at) for task in catalog.tasks() for at in numbers_of(out)}
+    assert set(passes.select("task", "pass").rows()) == expected | {(task.text, 1) for task in catalog.pooled()}
     for link in LINKS[1:]:
         assert (passes.filter(network=link.name, status="ok")["seconds"] >= link.rtt_ms / 1e3).all()
 
@@ -64,8 +63,8 @@ def test_passes_are_measured_over_what_was_asked_for(out: Path) -> None:
     "task", [READ, WRITE, replace(WRITE, codec="none"), replace(READ, encryption="tls"),
              replace(WRITE, codec="none", encryption="tls"), replace(WRITE, network=LOOPBACK.name, encryption="tls")],
 )  # fmt: skip
-def test_what_came_is_what_was_sent_over_the_network(moves: study.Moves, task: Task) -> None:
-    values = moves.measured(task, 1)
+def test_what_came_is_what_was_sent_over_the_network(measurement: Measurement, task: Task) -> None:
+    values = measurement.make_pass(task, 1)
     assert values["dtypes"] == "exact"
     assert values["rows_per_s"] == pytest.approx(300 / values["seconds"])
     assert task.network == LOOPBACK.name or values["seconds"] >= NEAR.rtt_ms / 1e3
@@ -84,32 +83,32 @@ def test_the_codec_compresses(servers: Servers, direction: Direction) -> None:
             ) as passes,
         ):
             way = measure.Way(through, Meter(None))
-            asyncio.run(passes.one(task.of, 1, lambda way=way: nullcontext(way)))  # type: ignore[misc]
+            asyncio.run(passes.one(task.measured, 1, lambda way=way: nullcontext(way)))  # type: ignore[misc]
         assert relay is not None
         sizes.append(relay.total_bytes)
     assert sizes[1] < 0.8 * sizes[0]
 
 
-def test_clients_over_tls_trust_the_authority_of_the_run_alone(roads: Roads) -> None:
-    postgres = roads.server(replace(READ, encryption="tls"))
+def test_clients_over_tls_trust_the_authority_of_the_run_alone(proxies: Proxies) -> None:
+    postgres = proxies.server(replace(READ, encryption="tls"))
     assert isinstance(postgres, PostgresServer)
-    assert not isinstance(roads.tls, str)
-    assert dict(postgres.options) == {"sslmode": "verify-full", "sslrootcert": str(roads.tls[1].authority)}
-    clickhouse = roads.server(replace(WRITE, encryption="tls"))
+    assert not isinstance(proxies.tls, str)
+    assert dict(postgres.options) == {"sslmode": "verify-full", "sslrootcert": str(proxies.tls[1].authority)}
+    clickhouse = proxies.server(replace(WRITE, encryption="tls"))
     assert not isinstance(clickhouse, PostgresServer)
     assert clickhouse.secure
 
 
 @PGBOUNCER
-def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(moves: study.Moves) -> None:
+def test_what_is_prepared_in_one_transaction_is_not_there_in_the_next(measurement: Measurement) -> None:
     pooled = Task("postgres", "read", "polars_connectorx_read", "none", LOOPBACK.name, via="pgbouncer")
     with pytest.raises(UnavailableError, match=r"does not work through PgBouncer.*prepared statement"):
-        moves.measured(pooled, 1)
-    assert moves.measured(replace(pooled, technique="polars_psycopg_copy_text"), 1)["rows_per_s"] > 0
+        measurement.make_pass(pooled, 1)
+    assert measurement.make_pass(replace(pooled, technique="polars_psycopg_copy_text"), 1)["rows_per_s"] > 0
     # Without a pool that forgets, some would find a statement of their name, prepared by others.
     for name in ("polars_asyncpg_row_fetch", "polars_psycopg_row_fetch", "polars_psycopg_copy_decoded"):
         with pytest.raises(UnavailableError, match=r"works once, but does not .* used again.*prepared statement"):
-            moves.measured(replace(pooled, technique=name), 1)
+            measurement.make_pass(replace(pooled, technique=name), 1)
 
 
 @PGBOUNCER
@@ -128,8 +127,8 @@ def test_without_pgbouncer_it_is_said_what_to_install(monkeypatch: pytest.Monkey
         pass
 
 
-def test_what_cannot_be_had_is_said_by_the_passes_that_need_it(roads: Roads) -> None:
-    without = replace(roads, tls="trustme is not installed", pooler="PgBouncer is not there")
+def test_what_cannot_be_had_is_said_by_the_passes_that_need_it(proxies: Proxies) -> None:
+    without = replace(proxies, tls="trustme is not installed", pooler="PgBouncer is not there")
     with pytest.raises(UnavailableError, match="trustme"):
         without.server(replace(READ, encryption="tls"))
     with pytest.raises(UnavailableError, match="PgBouncer"):
@@ -138,14 +137,14 @@ def test_what_cannot_be_had_is_said_by_the_passes_that_need_it(roads: Roads) -> 
 
 def test_every_task_is_of_a_technique_and_there_is_one_of_each_kind() -> None:
     planned = catalog.tasks() + catalog.pooled()
-    assert len(planned) == len(set(planned)) == len({task.words for task in planned})
+    assert len(planned) == len(set(planned)) == len({task.text for task in planned})
     assert {(task.database, task.direction, task.technique) for task in planned} <= {one.key for one in techniques()}
     assert {task.encryption for task in planned} == {"none", "tls"}
     assert {task.via for task in planned} == {"direct", "pgbouncer"}
     assert {task.network for task in planned} == {link.name for link in LINKS}
     assert {task.codec for task in planned} == {"none", catalog.CODEC}
-    assert all(task.of.name == task.technique for task in planned)
-    kinds = {task.of.contract.kind for task in planned if task.of.contract}
+    assert all(task.measured.name == task.technique for task in planned)
+    kinds = {task.measured.contract.kind for task in planned if task.measured.contract}
     assert kinds == {"append"}  # bulk loads do not compare with them, nor can they be called again
 
 
@@ -166,13 +165,13 @@ def of(*speeds: tuple[Task, float], status: str = "ok", rounds: int = 3) -> pl.D
     """Passes of tasks at these rows/s, a little apart."""
     rows = []
     for task, rows_per_s in speeds:
-        one = task.of
+        one = task.measured
         rows += [
             asdict(Result(
                 run_id="r", notebook="n", database=task.database, direction=task.direction, technique=task.technique,
                 label=one.label, contract=one.contract.kind if one.contract else None,
                 origin=one.origin, family=one.family, driver=one.driver, frame=one.frame, connections=one.connections,
-                codec=task.codec, network=task.network, encryption=task.encryption, via=task.via, task=task.words,
+                codec=task.codec, network=task.network, encryption=task.encryption, via=task.via, task=task.text,
                 rows=1000, pass_=number, rows_per_s=rows_per_s,
                 seconds=1000 / rows_per_s * (1 + number / 1000), client_cpu_s=0.1, server_cpu_s=0.2, wire_bytes=10_000,
                 status=status,  # type: ignore[arg-type]
@@ -185,51 +184,3 @@ def of(*speeds: tuple[Task, float], status: str = "ok", rounds: int = 3) -> pl.D
 
 def arrow(codec: str, network: str) -> Task:
     return Task("clickhouse", "read", "polars_http_client_arrow_dictionary", codec, network)
-
-
-def test_codecs_and_tls_are_compared_with_the_same_without() -> None:
-    speeds = {("none", NEAR.name): 400, ("zstd", NEAR.name): 200, ("none", FAR.name): 50, ("zstd", FAR.name): 90}
-    passes = of(*((arrow(*which), speed) for which, speed in speeds.items()))
-    found = [(row["network"], row["said"]) for row in report.compared(passes)]
-    assert found == [(NEAR.name, "slower"), (FAR.name, "faster")]
-    third = replace(READ, technique="polars_psycopg_copy_text")
-    passes = of((READ, 100), (replace(READ, encryption="tls"), 50), (third, 60))
-    (tls,) = report.compared(passes)
-    assert (tls["technique"], tls["ratio"].ratio, tls["said"]) == (READ.technique, pytest.approx(0.5), "slower")
-    assert "| TLS |" in str(report.compared_table(passes))
-
-
-def test_who_is_advised_across_a_network_gave_back_what_was_sent_there() -> None:
-    wrong = replace(READ, technique="polars_psycopg_copy_text")
-    passes = of((READ, 100), (wrong, 300), (replace(READ, network=LOOPBACK.name), 900), (arrow("zstd", FAR.name), 50))
-    exact = passes.with_columns(
-        dtypes=pl.when(technique=wrong.technique).then(pl.lit("x:String")).otherwise(pl.lit("exact"))
-    )
-    rows = [*best_across(exact)]
-    assert [(row["technique"], row["case"], row["median_rows_per_s"]) for row in rows] == [
-        (READ.technique, f"network: {NEAR.name}", 100),
-        ("polars_http_client_arrow_dictionary", f"network: {FAR.name}", 50),
-    ]
-    assert rows[1]["label"].endswith(", zstd")
-
-
-def test_a_network_that_was_never_right_has_no_speed() -> None:
-    passes = pl.concat([of((READ, 100)), of((replace(READ, network=FAR.name), 1), status="failed")])
-    assert [row["network"] for row in report.fastest(passes)] == [NEAR.name]
-    assert "why" in str(report.missing_table(passes))
-
-
-def test_what_a_pooler_does_is_a_finding() -> None:
-    pooled = replace(READ, network=LOOPBACK.name, via="pgbouncer")
-    works, fails = of((pooled, 100)), of((replace(pooled, technique="polars_adbc_fetch"), 50), status="skipped")
-    table = str(report.pooler_table(pl.concat([works, fails])))
-    assert "| works |" in table
-    assert "| why |" in table
-    assert "Everything ran" in str(report.missing_table(fails)) or not report.missing_table(fails)
-
-
-def test_a_figure_has_a_line_for_each_technique_and_codec() -> None:
-    drawn = report.figure(of((arrow("none", NEAR.name), 400), (arrow("zstd", NEAR.name), 200), (READ, 50)))
-    points = [[point for line in axes.lines for point in line.get_ydata()] for axes in drawn.axes]  # type: ignore[union-attr]
-    assert [len(each) for each in points] == [0, 1, 0, 2]
-    report.figure(of((READ, 1), status="failed"))

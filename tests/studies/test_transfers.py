@@ -1,11 +1,13 @@
-"""A direction's run."""
+"""The run of one database and direction."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from framehaul.bench import store
 from framehaul.reporting.versions import size_text
 from framehaul.servers import Servers
 from framehaul.settings import Settings
@@ -25,8 +27,8 @@ def few(settings: Settings, servers: Servers, tmp_path: Path, monkeypatch: pytes
     return servers
 
 
-def rounds_of(found: study.Transfers) -> dict[str, int]:
-    return dict(found.passes.group_by("technique").len().rows())
+def rounds_of(passes: pl.DataFrame) -> dict[str, int]:
+    return dict(passes.group_by("technique").len().rows())
 
 
 def test_without_a_race_nobody_falls_behind(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,16 +38,17 @@ def test_without_a_race_nobody_falls_behind(few: Servers, monkeypatch: pytest.Mo
     assert rounds_of(found) == dict.fromkeys(CHOSEN, 2)
 
 
-def test_another_table_is_another_run(few: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_table_is_another_run(few: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {one.name: one for one in techniques("postgres", "read")}
     chosen = [known["polars_adbc_fetch"], known["polars_psycopg_copy_text_typed"]]
     monkeypatch.setattr(study, "techniques", lambda *_: chosen)
     assert few
     found = study.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="nested")
-    outcomes = dict(found.passes.select("technique", "status").iter_rows())
+    outcomes = dict(found.select("technique", "status").iter_rows())
     assert outcomes == {"polars_adbc_fetch": "ok", "polars_psycopg_copy_text_typed": "failed"}
-    assert "numbers is bigint[], which is not parsed" in " ".join(found.passes["reason"].drop_nulls())
-    assert found.run_metadata["table"] == "nested"
-    assert "of the table 'nested'" in size_text(found.run_metadata)
+    assert "numbers is bigint[], which is not parsed" in " ".join(found["reason"].drop_nulls())
+    run = store.read_metadata(tmp_path / "results")["runs"]["02_postgres_read"]
+    assert run["table"] == run["parameters"]["table"] == "nested"
+    assert "of the table 'nested'" in size_text(run)
     with pytest.raises(ValueError, match="TABLE='other': choose from standard, nested"):
         study.run("postgres", "read", rows=30, rounds=1, warmup=0, seed=1, table="other")

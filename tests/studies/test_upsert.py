@@ -19,7 +19,6 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies import registry
 from framehaul.studies.registry import UPSERT_STUDY
-from framehaul.studies.summary.there_already import best_on_terms
 from framehaul.studies.upsert import measure, runs, study
 from framehaul.studies.upsert.frames import KEY, Case, base, cases, incoming, updated
 from framehaul.studies.upsert.passes import BOTH, Row, placed
@@ -231,13 +230,6 @@ def test_what_is_recommended_kept_its_terms(wrong: dict[str, Any], whole: bool, 
         assert first == [FAST, FAST if whole else SAFE, FAST if shared else SAFE]
     text = study.answer_text(passes)
     assert (("; all or nothing: " in text), ("; for several writers: " in text)) == (not whole, not shared)
-    # Beside other writes it is shown on the terms that it kept.
-    passes = passes_of(*good(SAFE, 0.2), *good(REPLACING, 0.2, **wrong), *good(EXCHANGED, 0.1, **wrong))
-    rows = {row["case"].partition(", ")[2].partition(" (")[0]: row["technique"] for row in best_on_terms(passes)}
-    assert rows == {
-        "all at once or none, and several may write": SAFE,
-        **({"several may write": REPLACING} if shared else {}), **({"all at once or none": EXCHANGED} if whole else {}),
-    }  # fmt: skip
 
 
 def test_what_nobody_saw_in_a_few_reads_is_not_all_or_nothing_against_its_terms() -> None:

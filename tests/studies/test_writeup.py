@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import os
 import re
 import string
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import nbformat
 import pytest
 
-from framehaul.bench import committed, statistics
+from framehaul.bench import committed
 from framehaul.bench.study import NOTEBOOKS, Study
 from framehaul.reporting import pages
 from framehaul.reporting.blocks import BLOCK, refreshed_page
-from framehaul.settings import PROJECT, load_settings
+from framehaul.settings import PROJECT
 from framehaul.studies import writeup
-from framehaul.studies.ablations import study as ablations
 from framehaul.studies.registry import studies
-from framehaul.studies.summary import front_page
-from framehaul.studies.summary.study import Summary
-from framehaul.studies.transfers import study as transfers
-from framehaul.studies.transfers.study import read_all
-from framehaul.techniques.registry import Database, Direction
-from tests.conftest import REFERENCE
 
 PAGES = writeup.pages()
 EXPORTED = [one for one in studies() if not one.shown and not one.on_demand]
 DOCS = [page for page in PAGES[1:] if page.suffix == ".md"]
 LONGEST = 200
 """The lines that a front page may have."""
-OF_RESULTS = {"postgres_write", "postgres_read", "clickhouse_write", "clickhouse_read", "summary", "explorer"}
-"""Studies without a page of their own: theirs are in docs/results.md, or they only show others' results."""
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 
 names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
@@ -71,7 +59,7 @@ def test_no_block_is_stale(blocks: dict[str, str]) -> None:
 def test_every_block_is_on_one_page_and_none_is_empty(blocks: dict[str, str]) -> None:
     found = [match for page in PAGES for text in texts(page) for match in BLOCK.finditer(text)]
     count = collections.Counter(match["name"] for match in found)
-    assert set(count) == {*blocks, "answer-own_data"}  # nobody's frame is committed
+    assert set(count) == {*blocks, "answer-own_data", "answer", "which"}  # nobody's frame is committed
     assert set(count.values()) == {1}
     assert all(match["content"].strip() for match in found)
     assert sum(page.read_text("utf8").count("(generated) -->") for page in PAGES) == len(found)
@@ -100,7 +88,7 @@ def test_the_front_page_is_short() -> None:
 
 def test_every_study_has_a_page_and_the_index_leads_to_all() -> None:
     written = {page.stem for page in DOCS}
-    assert {study.notebook for study in studies() if study.name not in OF_RESULTS} <= written
+    assert {study.notebook for study in studies() if study.name != "explorer"} <= written
     index = (PROJECT / "docs" / "README.md").read_text("utf8")
     assert {page.name for page in DOCS} - {"README.md"} <= set(LINK.findall(index))
 
@@ -135,58 +123,40 @@ def test_a_page_has_all_that_stands_in_its_notebook(study: Study) -> None:
             assert re.sub(r"\((\d\d_\w+)\.ipynb", r"(\1.md", cell.source) in page
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("study", EXPORTED, ids=lambda study: study.name)
-def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def blocks_of(page: Path) -> dict[str, str]:
+    """Return the generated blocks of a page."""
+    return {match["name"]: match["content"].strip() for match in BLOCK.finditer(page.read_text("utf8"))}
+
+
+def test_the_front_page_has_the_tables_of_the_summary() -> None:
+    summary = (PROJECT / "docs" / "05_summary.md").read_text("utf8")
+    made = blocks_of(PROJECT / "README.md")
+    assert {*made} == {"answer", "which"}
+    assert not [name for name, content in made.items() if content not in summary], "make report makes them again"
+
+
+@pytest.mark.parametrize(
+    "study",
+    [pytest.param(one, id=one.name, marks=() if one.only_reads else pytest.mark.slow) for one in EXPORTED],
+)
+def test_a_page_is_the_export_of_its_notebook_with_the_committed_results(study: Study, tmp_path: Path) -> None:
     (tmp_path / "results").symlink_to(committed.RUN)
     command = [sys.executable, "-m", "framehaul", "run", f"--notebooks={study.number}", f"--out={tmp_path}"]
     done = subprocess.run(
         command, env={**os.environ, "FRAMEHAUL_REUSE": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    pages.export_markdown(tmp_path / "reports" / f"{study.notebook}.ipynb", tmp_path / "page.md")
+    executed = tmp_path / "reports" / f"{study.notebook}.ipynb"
+    pages.export_markdown(executed, tmp_path / "page.md")
     assert (tmp_path / "page.md").read_text("utf8") == (PROJECT / "docs" / f"{study.notebook}.md").read_text("utf8")
     for figure in (tmp_path / "figures").iterdir():
         assert figure.read_text("utf8") == (PROJECT / "figures" / figure.name).read_text("utf8"), figure.name
+    for name, content in pages.readme_blocks(executed).items():
+        assert blocks_of(PROJECT / "README.md")[name] == content.strip()
 
 
 def test_the_front_page_takes_its_figures_from_the_committed_run() -> None:
     text = PAGES[0].read_text("utf8")
-    assert {match["name"] for match in BLOCK.finditer(text)} == {"answer", "which"}
     figures = [link for link in LINK.findall(text) if link.endswith(".svg")]
     assert figures
     assert all(link.startswith("figures/") for link in figures)
-
-
-def test_who_is_recommended_keeps_the_terms_that_were_asked_for() -> None:
-    table = front_page.which_table(statistics.summary(read_all(REFERENCE)))
-    rows = {row["case"]: front_page.terms_of(row) for row in table.rows}
-    assert len(rows) == len(front_page.CASES)
-    assert rows["PostgreSQL write: append, all rows at once or none"]["after_failure"] == "nothing"
-    again = rows["ClickHouse write: append, safe to send again after a failure"]
-    assert "each of them once" in again["after_failure"]
-    assert all("bulk load" in case or "replace" in case for case, terms in rows.items()
-               if terms.get("kind") == "bulk_load")  # fmt: skip
-
-
-def test_committed_figures_of_techniques_are_those_of_their_run(tmp_path: Path) -> None:
-    out, tmp_path = tmp_path / "out", tmp_path / "figures"
-    for directory in (out, tmp_path):
-        directory.mkdir()
-    (out / "results").symlink_to(committed.RUN)
-    settings = replace(load_settings(), out=out)
-    summary, compared = Summary.of(committed.RUN), ablations.load(settings)
-    summary.figures = compared.figures = tmp_path
-    summary.at_a_glance()
-    summary.chart()
-    compared.chart()
-    for database, direction in itertools.product(get_args(Database), get_args(Direction)):
-        shown = transfers.load(database, direction, settings)
-        shown.figures = tmp_path
-        shown.chart()
-    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    stale = [name for name, text in drawn.items() if (PROJECT / "figures" / name).read_text() != text]
-    assert len(drawn) == 7
-    assert not stale, "their handles draw them again, from committed results"

@@ -116,7 +116,7 @@ class Study:
     """`module:name` of a function that gives its passes of techniques, of a results directory and with columns of
     `bench.measured.PLACE`; empty where they are all in the usual place, or there are none."""
     headline: str = ""
-    """`module:name` of what the index page begins with, HTML made from a results directory."""
+    """The tag of the cell whose table the index page begins with."""
     seconds: tuple[int, int, int] = (3, 30, 600)
     """About how long it takes on two cores by each preset; what is done so far corrects it. Of a smoke run, where
     several run at once, what it adds to the time that all of them take."""

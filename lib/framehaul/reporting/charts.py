@@ -237,6 +237,7 @@ def shown(figure: Figure, name: str) -> SVG:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#117733", "#999999")
 """Colors that readers with any color vision can distinguish, after https://jfly.uni-koeln.de/color/."""
 DASHES = ("-", "--", ":", "-.")
+VERDICT_COLORS = {"faster": PALETTE[0], "slower": PALETTE[1], "inconclusive": FAINT, "not measured": FAINT}
 
 
 def bars(
@@ -252,11 +253,12 @@ def bars(
     groups, colors = _panels(medians, panel), _colors(medians, color)
     lines = [group[y].unique(maintain_order=True).to_list() for _, group in groups]
     across = -(-len(groups) // columns)
-    height = sum(
+    heights = [
         0.7 + 0.24 * max(1.0, _most(group, y) * 0.6) * len(names)
         for (_, group), names in zip(groups, lines, strict=True)
-    )
-    with panels(across, columns, height=0.9 + height / columns) as (figure, drawn):
+    ]
+    each = heights if columns == 1 else None
+    with panels(across, columns, height=0.9 + sum(heights) / columns, heights=each) as (figure, drawn):
         for axes in drawn[len(groups) :]:
             axes.set_axis_off()
         for axes, (about, group), names in zip(drawn, groups, lines, strict=False):
@@ -333,7 +335,8 @@ def intervals(ratios: pl.DataFrame, *, name: str, y: str = "label", x: str = "ra
         name_lines(axes, [row[y] for row in rows])
         quantities(axes.xaxis, "{:g}x".format)
         axes.grid(axis="x", color="#eeeeee")
-        axes.set_xlabel(f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval")
+        about = f"{_axis(x)}, logarithmic; line: range of rounds, from six rounds on a 95% interval"
+        axes.set_xlabel(about, loc="right")
         _legend(figure, color, colors)
     return shown(figure, name)
 
@@ -366,10 +369,12 @@ def _panels(frame: pl.DataFrame, panel: str) -> list[tuple[str, pl.DataFrame]]:
 
 
 def _colors(frame: pl.DataFrame, column: str) -> dict[Any, str]:
-    """Return the color of each value of a column: families have fixed ones."""
+    """Return the color of each value of a column: families and verdicts have fixed ones."""
     values = frame[column].unique(maintain_order=True).to_list() if column else []
     if column == "family":
         return {value: FAMILY_COLOURS[value] for value in FAMILIES if value in values}
+    if column == "verdict":
+        return {value: VERDICT_COLORS[value] for value in VERDICT_COLORS if value in values}
     return {value: PALETTE[at % len(PALETTE)] for at, value in enumerate(values)}
 
 

@@ -208,7 +208,7 @@ class _Pages:
                 link = link if there else ""
                 entries.append(index.Entry(name, title, study.question, link, self.problems.get(name), when))
             if study.headline:
-                headlines.append(imported(study.headline)(results))
+                headlines.append(pages.shown_by(self._reports / f"{name}.ipynb", study.headline, "text/html"))
         # What has something to say at the top comes first below it as well.
         first = {study.notebook for study in self._known if study.headline}
         entries.sort(key=lambda entry: entry.name not in first)
@@ -246,6 +246,7 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
         notebook.replace(reports / notebook.name)
         if reports.parent == PROJECT and not study.shown and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
+            blocks.refresh_page(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
 
 
 def _unfinished(study: Study, reports: Path, ending: str) -> Path:

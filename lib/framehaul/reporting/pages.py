@@ -80,6 +80,29 @@ def export_markdown(notebook: Path, page: Path) -> None:
     page.write_text(re.sub(r"\n{3,}", "\n\n", body).strip() + "\n", encoding="utf8")
 
 
+def shown_by(notebook: Path, tag: str, kind: str) -> str:
+    """Return what the cells with a tag show in an executed notebook, as `text/markdown` or `text/html`.
+
+    Empty where there is no such notebook or cell.
+    """
+    if not notebook.exists():
+        return ""
+    cells = [cell for cell in nbformat.read(notebook, 4).cells if tag in cell.metadata.get("tags", [])]
+    outputs = chain.from_iterable(cell.get("outputs", []) for cell in cells)
+    texts = [output["data"][kind] for output in outputs if kind in output.get("data", {})]
+    return "\n\n".join("".join(text) for text in texts)
+
+
+def readme_blocks(notebook: Path) -> dict[str, str]:
+    """Return the generated blocks of README.md that an executed notebook makes: the cells tagged `readme-<block>`."""
+    tags = {tag for cell in nbformat.read(notebook, 4).cells for tag in cell.metadata.get("tags", [])}
+    made = sorted(tag for tag in tags if tag.startswith(README))
+    return {tag.removeprefix(README): shown_by(notebook, tag, "text/markdown") for tag in made}
+
+
+README = "readme-"
+
+
 def answer_first(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return a notebook with the cells tagged `answer` moved behind its first cell, which asks the question.
 

@@ -180,18 +180,25 @@ def show(
     return Listing(columns, frame, caption)
 
 
-def caption(study: str) -> str:
-    """Return what the passes of a study's last run were measured on: rows, rounds, date and machine."""
-    metadata = store.read_metadata(load_settings().out / "results")
-    run = next(run for notebook, run in metadata["runs"].items() if notebook.partition("_")[2] == study)
+def caption(study: str = "") -> str:
+    """Return what the passes of a study's last run were measured on: rows, rounds, date and machine.
+
+    Without a study it is the first of the runs, for notebooks that read what others have measured.
+    """
+    metadata, notebook = _last_run(study)
+    run = metadata["runs"][notebook]
     return f"{size_text(run)}; {run['started'].split()[0]}; {machine_text(metadata['machine'])}"
 
 
-def versions(study: str) -> Markdown:
-    """Show what the last run of a study was made with: machine, servers, settings, libraries."""
+def versions(study: str = "") -> Markdown:
+    """Show what the last run of a study, or the first of the runs, was made with: machine, servers, libraries."""
+    return Markdown(versions_text(*_last_run(study)))
+
+
+def _last_run(study: str) -> tuple[dict[str, Any], str]:
+    """Return what is known of all runs, and the notebook of a study's run."""
     metadata = store.read_metadata(load_settings().out / "results")
-    notebook = next(one for one in metadata["runs"] if one.partition("_")[2] == study)
-    return Markdown(versions_text(metadata, notebook))
+    return metadata, next(one for one in sorted(metadata["runs"]) if one.partition("_")[2] == study or not study)
 
 
 def _column(name: str, kind: pl.DataType, title: str | None, marked: bool, ends: bool) -> Column:

@@ -41,9 +41,8 @@ def _study(number: int, name: str, question: str, rows: int, seconds: tuple[int,
     """`rows` are so many that the fastest take 0.1 to 0.3 s on two cores, where a look is to be quick."""
     parameters = [ROWS.at(rows), ROUNDS, WARMUP.at(1, smoke=1), SEED, RACE, TABLE]
     parameters += [PROFILE] if name.startswith("clickhouse") else []
-    shown = f"framehaul.studies.transfers.study:{name.upper()}"
     return Study(
-        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, shown=shown, seconds=seconds,
+        f"{number:02}_{name}", question, tuple(parameters), TECHNIQUE_PASSES, seconds=seconds,
         holds=(name.partition("_")[0],),
     )  # fmt: skip
 
@@ -58,10 +57,8 @@ TRANSFERS = (
 SUMMARY = Study(
     "05_summary",
     "Which technique to use, in which direction, for which frame?",
-    blocks="framehaul.studies.summary.study:writeup_blocks",
-    headline="framehaul.studies.summary.study:headline_html",
+    headline="readme-answer",
     only_reads=True,
-    shown="framehaul.studies.summary.study:Summary",
     seconds=(3, 6, 8),
 )
 
@@ -75,8 +72,7 @@ SCALING = Study(
 
 ABLATIONS = Study(
     "07_ablations", "Which single change gives how much, and what to change first?",
-    blocks="framehaul.studies.ablations.study:writeup_blocks", only_reads=True,
-    shown="framehaul.studies.ablations.study:Ablations", seconds=(2, 5, 5),
+    only_reads=True, seconds=(2, 5, 5),
 )  # fmt: skip
 
 FIDELITY = Study(
@@ -261,8 +257,7 @@ PARTITIONS = Parameter(
 SCALE_OUT = Study(
     "21_scale_out", "When one machine is not enough: how much do more workers help?",
     (ROWS.at(30_000, reference=200_000), ROUNDS.at(2), WARMUP.at(1, smoke=1), SEED, WORKERS, PARTITIONS),
-    "framehaul.studies.scale_out.study:Pass", "label", "framehaul.studies.scale_out.study:writeup_blocks",
-    shown="framehaul.studies.scale_out.study:ScaleOut",
+    "framehaul.studies.scale_out.study:Result", "label",
     seconds=(10, 25, 270),
 )  # fmt: skip
 
@@ -272,8 +267,6 @@ NETWORK = Study(
     (ROWS.at(8_000, reference=50_000), ROUNDS, WARMUP, SEED),
     "framehaul.studies.network.catalog:Result",
     "task",
-    "framehaul.studies.network.study:writeup_blocks",
-    shown="framehaul.studies.network.study:Network",
     measured="framehaul.studies.network.catalog:placed",
     seconds=(10, 30, 210),
 )

@@ -34,7 +34,10 @@ HALVES = replace(
 )
 LOCKED = replace(POSTGRES_APPEND, kind="bulk_load", locks="the table, against readers and writers")
 REPLACED = Contract("bulk_load", "nothing", "the table as it was, until all of it is replaced at once", "nothing")
-IDEMPOTENT = replace(CLICKHOUSE_APPEND, after_failure="the blocks written before; tried again, each of them once")
+IDEMPOTENT = replace(
+    CLICKHOUSE_APPEND, locks="nothing; it changes a setting of the table, which stays changed",
+    after_failure="the blocks written before; tried again, each of them once",
+)  # fmt: skip
 
 REPLACED_IN_TRANSACTION = Contract(
     "replace",

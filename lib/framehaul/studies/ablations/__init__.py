@@ -1,1 +1,5 @@
-"""One change at a time: pairs of techniques that differ in nothing else."""
+"""Ablations: pairs of techniques that differ in one thing."""
+
+from framehaul.studies.ablations.study import PAIRS, ratios
+
+__all__ = ["PAIRS", "ratios"]

@@ -1,1 +1,6 @@
-"""What the road between client and server changes: distance, bandwidth, encryption, and a pooler."""
+"""Network effects: techniques over slower and longer networks, with compression, with TLS, and through PgBouncer."""
+
+from framehaul.studies.network.catalog import with_codec
+from framehaul.studies.network.study import run
+
+__all__ = ["run", "with_codec"]

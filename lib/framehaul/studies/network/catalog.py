@@ -1,4 +1,4 @@
-"""What is compared: networks, techniques, codecs, encryption, and PgBouncer; and the rows of its results."""
+"""The tasks that the network study compares, and the rows of its results."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 
 from framehaul.bench import measured, store
-from framehaul.data.frames import BATCH_ROWS, encode_stream, to_pandas, to_polars
+from framehaul.data.frames import BATCH_ROWS, encode_stream, to_polars
 from framehaul.data.schema import Table
 from framehaul.servers.network import Link
 from framehaul.studies.registry import NETWORK
@@ -23,102 +22,109 @@ from framehaul.techniques.registry import DATABASES, Database, Direction, named
 
 LOOPBACK, NEAR = Link(measured.LOOPBACK), Link("1 Gbit/s, 1 ms", 1, 1000)
 LINKS = LOOPBACK, NEAR, Link("1 Gbit/s, 10 ms", 10, 1000), Link("100 Mbit/s, 30 ms", 30, 100)
-"""From one process to the other, within a zone, a region, and from an office."""
-type Encryption = Literal["none", "tls"]
-type Via = Literal["direct", "pgbouncer"]
+"""One machine, one availability zone, one region, and an office; times are round trips."""
 
 COMPARED: dict[tuple[Database, Direction], tuple[str, ...]] = {
     ("postgres", "write"): (
-        "polars_asyncpg_copy_binary", "polars_pgpq_presorted", "polars_pgpq_presorted_two_connections",
+        "polars_asyncpg_copy_binary",
+        "polars_pgpq_presorted",
+        "polars_pgpq_presorted_two_connections",
     ),
     ("postgres", "read"): (
-        "polars_psycopg_copy_text", "polars_asyncpg_copy_decoded", "polars_asyncpg_copy_decoded_two_connections",
+        "polars_psycopg_copy_text",
+        "polars_asyncpg_copy_decoded",
+        "polars_asyncpg_copy_decoded_two_connections",
     ),
     ("clickhouse", "write"): (
-        "polars_urllib_parquet", "polars_http_client_arrow_stream", "polars_http_client_native_presorted",
+        "polars_urllib_parquet",
+        "polars_http_client_arrow_stream",
+        "polars_http_client_native_presorted",
     ),
     ("clickhouse", "read"): (
-        "polars_urllib_csv", "polars_http_client_arrow_dictionary", "polars_http_client_native_decoded",
+        "polars_urllib_csv",
+        "polars_http_client_arrow_dictionary",
+        "polars_http_client_native_decoded",
     ),
-}  # fmt: skip
-"""Of each direction the best published technique and two of the best others: for PostgreSQL over one connection and
-over two, for ClickHouse as Arrow, which a codec can compress, and as Native. All writes append."""
+}
+"""For each direction, the best published technique and two fast ones: PostgreSQL over one and over two connections,
+ClickHouse as Arrow, which a codec can compress, and as Native. All writes append."""
 ENCRYPTED = (
-    "polars_asyncpg_copy_binary", "polars_pgpq_presorted", "polars_psycopg_copy_text", "polars_asyncpg_copy_decoded",
-    "polars_http_client_arrow_stream", "polars_http_client_native_decoded",
-)  # fmt: skip
-"""Measured with TLS as well, on `NEAR`. Their clients verify the certificate by its authority and its host name."""
+    "polars_asyncpg_copy_binary",
+    "polars_pgpq_presorted",
+    "polars_psycopg_copy_text",
+    "polars_asyncpg_copy_decoded",
+    "polars_http_client_arrow_stream",
+    "polars_http_client_native_decoded",
+)
+"""Measured with TLS as well, on `NEAR`. Their clients verify the authority and the host name of the certificate."""
 CODEC = "zstd"
-"""What the buffers of an Arrow stream are compressed with."""
 WITH_CODEC = {"write": "polars_http_client_arrow_stream", "read": "polars_http_client_arrow_dictionary"}
-"""The technique of each direction of ClickHouse that is measured with the codec as well."""
+"""The ClickHouse technique of each direction that is measured with `CODEC` as well."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a pass does."""
+    """One technique on one network, with or without a codec, TLS and PgBouncer."""
 
     database: Database
     direction: Direction
     technique: str
     codec: str
     network: str
-    encryption: Encryption = "none"
-    via: Via = "direct"
+    encryption: Literal["none", "tls"] = "none"
+    via: Literal["direct", "pgbouncer"] = "direct"
 
     @property
-    def of(self) -> Technique:
+    def measured(self) -> Technique:
         """The technique, with its codec."""
-        known = named(self.database, self.direction, self.technique)
-        return known if self.codec == "none" else with_codec(known)
+        plain = named(self.database, self.direction, self.technique)
+        return plain if self.codec == "none" else with_codec(plain)
 
     @property
-    def words(self) -> str:
-        """The task in words."""
+    def text(self) -> str:
+        """The task in words, which identifies its rows."""
         parts = [f"{DATABASES[self.database]} {self.direction}", self.technique]
         parts += [self.codec] if self.codec != "none" else []
         parts += [self.network] + (["TLS"] if self.encryption == "tls" else [])
         return ", ".join(parts + (["PgBouncer"] if self.via == "pgbouncer" else []))
 
 
-def with_codec(one: Technique) -> Technique:
-    """A technique of Arrow streams, of ClickHouse, whose buffers are compressed."""
+def with_codec(technique: Technique) -> Technique:
+    """Return a technique that moves Arrow streams between Polars and ClickHouse, with compressed buffers."""
 
-    def write(connection: HttpConnection, table: Table, frame: pl.DataFrame | pd.DataFrame) -> None:
+    def write(connection: HttpConnection, table: Table, frame: pl.DataFrame) -> None:
         query = f"INSERT INTO {table.clickhouse_name} ({table.clickhouse_columns}) FORMAT ArrowStream"
         content, options = to_arrow(frame, table), pa.ipc.IpcWriteOptions(compression=CODEC)
         batches = content.to_batches(max_chunksize=BATCH_ROWS)
         connection.post(query, body=encode_stream(content.schema, batches, options), settings=ARROW).read()
 
-    def read(connection: HttpConnection, table: Table) -> pl.DataFrame | pd.DataFrame:
+    def read(connection: HttpConnection, table: Table) -> pl.DataFrame:
         query = f"SELECT {table.clickhouse_columns_as_in_frames} FROM {table.clickhouse_name} FORMAT ArrowStream"
         compressed = ARROW_DICTIONARY | {"output_format_arrow_compression_method": CODEC}
-        content = read_arrow(connection.post(query, settings=compressed))
-        return to_polars(content, table) if one.frame == "polars" else to_pandas(content, table)
+        return to_polars(read_arrow(connection.post(query, settings=compressed)), table)
 
-    function = write if one.direction == "write" else read
-    function.__name__ = one.name
-    return replace(one, function=function, label=f"{one.label}, {CODEC}")
+    function = write if technique.direction == "write" else read
+    function.__name__ = technique.name
+    return replace(technique, function=function, label=f"{technique.label}, {CODEC}")
 
 
 def tasks() -> list[Task]:
-    """Everything that is measured in rounds."""
+    """Return the tasks that are measured in rounds."""
     planned = []
     for (database, direction), names in COMPARED.items():
         for name in names:
-            planned += [Task(database, direction, name, "none", link.name) for link in LINKS]
-            if database == "clickhouse" and name == WITH_CODEC[direction]:
-                planned += [Task(database, direction, name, CODEC, link.name) for link in LINKS]
+            codecs = ["none", CODEC] if database == "clickhouse" and name == WITH_CODEC[direction] else ["none"]
+            planned += [Task(database, direction, name, codec, link.name) for codec in codecs for link in LINKS]
             if name in ENCRYPTED:
                 planned.append(Task(database, direction, name, "none", NEAR.name, "tls"))
     return planned
 
 
 def pooled() -> list[Task]:
-    """What is tried through PgBouncer: the first technique of Polars of each direction, driver, family, connections.
+    """Return the tasks through PgBouncer: the first Polars technique of each direction, driver, family, connections.
 
-    A technique that wants an empty table cannot be called again over its connection, and one of pg_parquet leaves a
-    file: what they do says nothing of the pooler.
+    Left out are techniques that need an empty table, because they cannot be called again over their connection, and
+    those that use pg_parquet.
     """
     chosen: dict[tuple[str, ...], Technique] = {}
     for one in techniques("postgres"):
@@ -139,14 +145,15 @@ class Result(store.Result):
     encryption: str
     via: str
     task: str
-    """The whole task in words."""
+    """`Task.text`"""
 
 
 def placed(directory: Path) -> pl.DataFrame:
-    """The passes of a results directory, with the road and the codec of each as `bench.measured.PLACE` has them."""
+    """Return the passes of a results directory with the columns of `bench.measured.PLACE`: network and codec."""
     tls = pl.when(encryption="tls").then(pl.lit(", TLS")).otherwise(pl.lit(""))
-    pooled = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
+    pooler = pl.when(via="pgbouncer").then(pl.lit(", PgBouncer")).otherwise(pl.lit(""))
     return store.read(directory / NETWORK.results, Result).with_columns(
-        road=pl.concat_str("network", tls, pooled), variant=pl.col("codec").replace("none", ""),
+        road=pl.concat_str("network", tls, pooler),
+        variant=pl.col("codec").replace("none", ""),
         label=pl.col("label").str.strip_suffix(pl.concat_str(pl.lit(", "), "codec")),
-    )  # fmt: skip
+    )

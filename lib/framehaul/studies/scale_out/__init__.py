@@ -1,5 +1,5 @@
-"""The same techniques on partitions, over several workers: every partition arrives exactly once, or nothing does.
+"""Scaling out: the same techniques on partitions over several workers, each partition exactly once, or nothing.
 
-A partition is written into a staging table of its own, and one statement or transaction puts all of them in the place
-of the table. `moves` has what a worker does with one partition, `cluster` the workers.
+`study.run` measures, `moves` holds the work of a worker on one partition, `cluster` opens the workers. Nothing is
+imported here, because workers import this package and need no more than the extra `scale-out`.
 """

@@ -1,8 +1,8 @@
-"""Partitions in ClickHouse: parts that change tables without a copy, and views to read."""
+"""Partitions in ClickHouse: parts are linked from table to table without a copy, and read through views."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,13 +13,13 @@ from framehaul.data.schema import COMMENT, quote_clickhouse, quote_clickhouse_te
 from framehaul.errors import ServerError
 from framehaul.servers import ClickHouseServer
 from framehaul.servers.tables import ClickHouseTables
-from framehaul.studies.scale_out.partitions import Partition, Staged, Target, date_of, ranges
+from framehaul.studies.scale_out.partitions import Partition, Target, date_of, ranges
 from framehaul.techniques import Technique
 
 
 @dataclass(frozen=True)
 class ClickHouseTarget(Target):
-    """A target on ClickHouse: what readers see changes by one EXCHANGE TABLES."""
+    """A table on ClickHouse, which one EXCHANGE TABLES replaces for readers."""
 
     server: ClickHouseServer = field(repr=False)
 
@@ -35,21 +35,21 @@ class ClickHouseTarget(Target):
     def begin(self) -> None:
         self._tables.create_as(self.new.name, self.new.clickhouse_ddl)
 
-    def stage(self, partition: Partition, name: str) -> None:  # noqa: ARG002  parts change tables whatever they hold
-        # AS fails when the table of the run is gone, and with it the run: a worker that comes too late makes nothing.
+    def stage(self, partition: Partition, name: str) -> None:  # noqa: ARG002  ATTACH takes parts of any range
+        # AS fails without the table of the run: then the run is over, and a late worker creates nothing.
         self._tables.run(f"CREATE TABLE {quote_clickhouse(name)} AS {self.new.clickhouse_name}")
-        # The end of the run may have come in between, and have looked for staging tables before this one was there.
+        # The run may have ended in between, and have looked for staging tables before this one existed.
         if not int(self._tables.run(f"EXISTS TABLE {self.new.clickhouse_name}")):
             self._tables.drop_named(name)
-            raise ServerError(f"the run of {name} does not exist any more")
+            raise ServerError(f"the run of {name} has ended")
 
     def rows_in(self, name: str) -> int:
         return int(self._tables.run(f"SELECT count() FROM {quote_clickhouse(name)}"))
 
-    def commit(self, staged: Sequence[Staged]) -> None:
+    def commit(self, staged: Mapping[str, Partition]) -> None:
         new, name = self.new.clickhouse_name, self.table.clickhouse_name
-        for one in staged:
-            self._tables.run(f"ALTER TABLE {new} ATTACH PARTITION ALL FROM {quote_clickhouse(one.name)}")
+        for staging in staged:
+            self._tables.run(f"ALTER TABLE {new} ATTACH PARTITION ALL FROM {quote_clickhouse(staging)}")
         comment = self._tables.run(
             "SELECT comment FROM system.tables WHERE database = currentDatabase() AND "
             f"name = {quote_clickhouse_text(self.table.name)} FORMAT TSVRaw"
@@ -63,7 +63,7 @@ class ClickHouseTarget(Target):
 
     def end(self) -> None:
         mine = quote_clickhouse_text(self.new.name)
-        self._tables.drop_named(self.new.name)  # from now on nobody makes another staging table
+        self._tables.drop_named(self.new.name)  # from now on no worker can create a staging table
         self._tables.run(
             f"KILL QUERY WHERE user = currentUser() AND position(query, {mine}) > 0 "
             "AND query_kind != 'KillQuery' AND query_id != queryID() ASYNC"
@@ -75,13 +75,10 @@ class ClickHouseTarget(Target):
         for name in left.decode().split():
             self._tables.drop_named(name)
 
-    def drop(self) -> None:
-        self._tables.drop(self.table)
-
     @contextmanager
     def reading(self, pieces: int) -> Iterator[list[str]]:
-        # Each piece is a view of a range of a copy, whose parts are links to those of the table: what is written later
-        # changes no piece.
+        # Each piece is a view of a range of a copy, whose parts are links to those of the table: later writes to the
+        # table change no piece.
         copy, live = self.new.clickhouse_name, self.table.clickhouse_name
         self._tables.run(f"CREATE TABLE {copy} AS {live}")
         self._tables.run(f"ALTER TABLE {copy} ATTACH PARTITION ALL FROM {live}")

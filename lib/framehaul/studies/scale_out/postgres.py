@@ -1,13 +1,12 @@
-"""Partitions in PostgreSQL: staging tables that become the partitions of one table, and ranges of pages to read."""
+"""Partitions in PostgreSQL: staging tables become the partitions of one table, and a snapshot is read by ranges."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+import asyncpg
 import polars as pl
 
 from framehaul.bench.measure import called, opened
@@ -15,32 +14,24 @@ from framehaul.data.schema import COMMENT, quote_postgres, quote_postgres_text
 from framehaul.errors import ServerError
 from framehaul.servers import PostgresServer
 from framehaul.servers.tables import PostgresTables
-from framehaul.studies.scale_out.partitions import Partition, Range, Staged, Target, date_of, ranges
+from framehaul.studies.scale_out.partitions import Partition, Range, Target, date_of, ranges
 from framehaul.techniques import Technique
 from framehaul.techniques.clients import open_psycopg
 
 
 @dataclass(frozen=True)
-class PostgresPiece:
-    """A range of the table, as one snapshot sees it."""
-
-    snapshot: str
-    range: Range
-
-
-@dataclass(frozen=True)
 class PostgresTarget(Target):
-    """A target on PostgreSQL, where staging tables are attached as partitions by range.
+    """A table on PostgreSQL, to which staging tables are attached as partitions by range.
 
-    No row is copied, the primary key holds for all of them, and a CHECK that the rows met when they came spares the
-    scan of each: https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
+    No row is copied, and the primary key holds for all partitions. A CHECK that each row met on arrival saves a scan:
+    https://www.postgresql.org/docs/18/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE-MAINTENANCE
     """
 
     server: PostgresServer = field(repr=False)
 
     @property
     def for_workers(self) -> PostgresServer:
-        """The server under an application name, by which `end` finds the sessions of workers."""
+        """The server with an application name, by which `end` finds the sessions of workers."""
         return replace(self.server, options=(*self.server.options, ("application_name", f"framehaul {self.run}")))
 
     def begin(self) -> None:
@@ -48,8 +39,8 @@ class PostgresTarget(Target):
         PostgresTables(self.server).create_as(self.new.name, ddl)
 
     def stage(self, partition: Partition, name: str) -> None:
-        # LIKE locks the table of the run until the transaction ends: when that table is gone, so is the run, and a
-        # worker that comes too late makes nothing.
+        # LIKE locks the table of the run until the transaction ends. Without that table the run is over, and a late
+        # worker creates nothing.
         staging, condition = quote_postgres(name), partition.range.condition(date_of(self.table))
         with open_psycopg(self.for_workers) as connection, connection.transaction():
             connection.execute(f"CREATE TABLE {staging} (LIKE {self.new.postgres_name} INCLUDING ALL)".encode())
@@ -59,11 +50,11 @@ class PostgresTarget(Target):
     def rows_in(self, name: str) -> int:
         return int(PostgresTables(self.for_workers).run(f"SELECT count(*) FROM {quote_postgres(name)}")[0][0])
 
-    def commit(self, staged: Sequence[Staged]) -> None:
+    def commit(self, staged: Mapping[str, Partition]) -> None:
         new, target = self.new.postgres_name, self.table.postgres_name
         with open_psycopg(self.server) as connection, connection.transaction():
-            for one in staged:
-                staging, cut = quote_postgres(one.name), one.partition.range
+            for name, partition in staged.items():
+                staging, cut = quote_postgres(name), partition.range
                 low = "MINVALUE" if cut.low is None else f"'{cut.low}'"
                 high = "MAXVALUE" if cut.high is None else f"'{cut.high}'"
                 attached = f"ALTER TABLE {new} ATTACH PARTITION {staging} FOR VALUES FROM ({low}) TO ({high})"
@@ -75,7 +66,7 @@ class PostgresTarget(Target):
             if row is not None:
                 if row[0] != COMMENT:
                     raise ServerError(f"PostgreSQL holds a table {self.table.name} that framehaul did not make")
-                # This waits for readers that have begun; readers that come from now on wait for the new table.
+                # This waits for current readers; later readers wait for the new table.
                 connection.execute(f"DROP TABLE {target}".encode())
             connection.execute(f"ALTER TABLE {new} RENAME TO {target}".encode())
 
@@ -83,7 +74,7 @@ class PostgresTarget(Target):
         tables = PostgresTables(self.server)
         application = quote_postgres_text(f"framehaul {self.run}")
         ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = {application}"
-        # Twice: a worker may have connected before the table of the run was gone, and hold a table that is dropped.
+        # Twice: a worker may have connected before the table of the run was dropped, and hold a lock on it.
         tables.run(ended)
         tables.drop_named(self.new.name)
         tables.run(ended)
@@ -94,35 +85,25 @@ class PostgresTarget(Target):
         ):
             tables.drop_named(name)
 
-    def drop(self) -> None:
-        PostgresTables(self.server).drop(self.table)
-
     @contextmanager
-    def reading(self, pieces: int) -> Iterator[list[PostgresPiece]]:
+    def reading(self, pieces: int) -> Iterator[list[tuple[str, Range]]]:
         with open_psycopg(self.server) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
-            # Nobody replaces the table while it is read.
+            # No session can replace the table while it is read.
             connection.execute(f"LOCK TABLE {self.table.postgres_name} IN ACCESS SHARE MODE".encode())
-            yield [PostgresPiece(snapshot, each) for each in ranges(pieces)]
+            yield [(snapshot, each) for each in ranges(pieces)]
 
-    async def read(self, technique: Technique, piece: PostgresPiece) -> pl.DataFrame:
-        view, condition = self.table.renamed(f"framehaul_piece_{self.run}"), piece.range.condition(date_of(self.table))
+    async def read(self, technique: Technique, piece: tuple[str, Range]) -> pl.DataFrame:
+        snapshot, cut = piece
+        view, condition = self.table.renamed(f"framehaul_piece_{self.run}"), cut.condition(date_of(self.table))
         query = f"SELECT {self.table.postgres_columns} FROM {self.table.postgres_name} WHERE {condition}"
         async with opened(technique, self.for_workers) as client:
-            for statement in (
-                "BEGIN ISOLATION LEVEL REPEATABLE READ",
-                f"SET TRANSACTION SNAPSHOT {quote_postgres_text(piece.snapshot)}",
-                # The technique reads a table by its name; only this session sees the view, and it ends with it.
-                f"CREATE TEMPORARY VIEW {view.postgres_name} AS {query}",
-            ):
-                await _executed(client, statement)
+            assert isinstance(client, asyncpg.Connection)
+            await client.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            await client.execute(f"SET TRANSACTION SNAPSHOT {quote_postgres_text(snapshot)}")
+            # The technique reads a table by its name: the view is visible to this session alone and ends with it.
+            await client.execute(f"CREATE TEMPORARY VIEW {view.postgres_name} AS {query}")
             frame: pl.DataFrame = await called(technique, client, view)
-            await _executed(client, "ROLLBACK")
+            await client.execute("ROLLBACK")
         return frame
-
-
-async def _executed(client: Any, statement: str) -> None:
-    returned = client.execute(statement)
-    if inspect.isawaitable(returned):
-        await returned

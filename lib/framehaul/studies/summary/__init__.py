@@ -1,1 +1,6 @@
-"""The four directions beside each other, and beside what was published."""
+"""Summary: which technique to use, and how far the published comparison holds, from stored results."""
+
+from framehaul.studies.summary.published import matrix
+from framehaul.studies.summary.study import load, which
+
+__all__ = ["load", "matrix", "which"]

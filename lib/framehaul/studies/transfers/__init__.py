@@ -1,1 +1,5 @@
-"""Every technique of a database and direction."""
+"""Transfers: every technique of a database and direction."""
+
+from framehaul.studies.transfers.study import run
+
+__all__ = ["run"]

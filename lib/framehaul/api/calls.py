@@ -1,0 +1,260 @@
+"""Write a frame to a table, and read the result of a query, by the technique that suits them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from framehaul.api.choice import MODES, Choice, Mode, choose_clickhouse_write, choose_postgres_write
+from framehaul.api.lookup import (
+    Relation,
+    Target,
+    clickhouse_result,
+    clickhouse_target,
+    postgres_result,
+    postgres_target,
+)
+from framehaul.api.types import ServerColumn
+from framehaul.data.documents import without_documents
+from framehaul.data.frames import to_pandas, to_polars
+from framehaul.errors import FrameError, ServerError, TableError
+from framehaul.servers.address import ClickHouseServer, PostgresServer, parse_clickhouse_url, parse_postgres_dsn
+from framehaul.techniques.clients import HttpConnection, QueryError, open_adbc, open_http_client, open_psycopg
+
+if TYPE_CHECKING:
+    import psycopg
+
+type Address = str | psycopg.Connection[Any] | HttpConnection
+"""The URL of a server, or an open connection to it."""
+type Client = psycopg.Connection[Any] | HttpConnection
+type Frame = pl.DataFrame | pd.DataFrame
+Kind = Literal["polars", "pandas", "arrow"]
+
+
+def write(
+    frame: object, target: Address, table: str, *, mode: Mode = "append", token: str = "", technique: str = ""
+) -> None:
+    """Write a frame into a table: append its rows, replace all rows, or update those with the same key.
+
+    `frame` is of Polars, pandas or pyarrow, or has `__arrow_c_stream__`. `target` is a URL, `postgresql://...` or
+    `http(s)://user:password@host:port/database` of ClickHouse, or an open psycopg connection, whose transaction the
+    write joins. `table` is a name as in SQL. PostgreSQL gets all rows or none; ClickHouse gets them block by block,
+    and `mode="replace"` all at once. A `token` makes an append to ClickHouse safe to repeat, where the table
+    deduplicates. `technique` names another technique than the one that `explain` shows.
+
+    Raises FrameError for what the table cannot hold, before anything is stored, TableError for a table that cannot be
+    written so, and ServerError with the server's own message.
+    """
+    given = as_frame(frame)
+    with _connected(target) as client, _errors():
+        if token and (mode != "append" or not isinstance(client, HttpConnection)):
+            raise TableError("a token is for appends to ClickHouse: elsewhere mode='upsert' is safe to repeat")
+        found, relation, choice = _prepared(given, client, table, mode, technique)
+        if token and not found.deduplicates:
+            raise TableError(
+                f"table {found.reference} does not deduplicate: ALTER TABLE {found.reference} MODIFY SETTING "
+                "non_replicated_deduplication_window = 1000, or use a replicated table"
+            )
+        _call(client, relation, given, choice, mode, token)
+
+
+def explain(frame: object, target: Address, table: str, *, mode: Mode = "append") -> Choice:
+    """Return what `write` would do with this frame and table, why, and on what terms; nothing is written."""
+    given = as_frame(frame)
+    with _connected(target) as client, _errors():
+        return _prepared(given, client, table, mode, "")[2]
+
+
+def read(target: Address, query: str, *, frame: Kind = "polars") -> Any:
+    """Return the result of a query as a frame of Polars, pandas or pyarrow.
+
+    Raises TableError for duplicate names and for types that are not supported, and ServerError with the server's own
+    message.
+    """
+    if frame not in get_args(Kind):
+        raise TableError(f"frame={frame!r}: choose from {', '.join(get_args(Kind))}")
+    with _connected(target) as client, _errors():
+        if isinstance(client, HttpConnection):
+            relation, _ = clickhouse_result(client, query)
+            content = _select(client, relation, frame)
+        else:
+            relation, _ = postgres_result(client, query)
+            content = _copy(client, relation, frame)
+        return _as_kind(content, relation, frame)
+
+
+def read_batches(
+    target: Address, query: str, *, rows: int = 1_000_000, frame: Kind = "polars"
+) -> Iterator[Any]:  # fmt: skip
+    """Give the result of a query in frames of about so many rows, in bounded memory; raises as `read` does."""
+    from framehaul.techniques.streaming import fetch_batches, gathered, select_batches
+
+    if rows < 1:
+        raise TableError(f"rows={rows}: give at least 1")
+    with _connected(target) as client, contextlib.ExitStack() as stack, _errors():
+        if isinstance(client, HttpConnection):
+            relation, _ = clickhouse_result(client, query)
+            batches = select_batches(client, relation)
+        else:
+            relation, _ = postgres_result(client, query)
+            adbc = stack.enter_context(open_adbc(_server(target, client)))
+            batches = fetch_batches((client, adbc), relation)
+        stack.enter_context(contextlib.closing(batches))
+        for content in gathered(batches, rows):
+            yield _as_kind(content, relation, frame)
+
+
+def as_frame(frame: object) -> Frame:
+    """Return a frame of Polars or pandas; Arrow becomes Polars without a copy. Raises FrameError for what is none."""
+    if isinstance(frame, pl.DataFrame | pd.DataFrame):
+        return frame
+    if isinstance(frame, pl.LazyFrame):
+        raise FrameError("the frame is lazy: collect() it first")
+    if hasattr(frame, "__arrow_c_stream__") or isinstance(frame, pa.RecordBatch):
+        return pl.DataFrame(frame)
+    raise FrameError(f"a {type(frame).__name__} is no dataframe: give one of Polars, pandas or pyarrow")
+
+
+@contextlib.contextmanager
+def _connected(target: Address) -> Iterator[Client]:
+    """Open a connection to an address; one that is open is used as it is."""
+    if not isinstance(target, str):
+        yield target
+        return
+    server = _address(target)
+    with _errors(), open_psycopg(server) if isinstance(server, PostgresServer) else open_http_client(server) as client:
+        yield client
+
+
+def _address(url: str) -> PostgresServer | ClickHouseServer:
+    if url.startswith(("http://", "https://")):
+        return parse_clickhouse_url(url, None, "target")
+    if url.startswith(("postgresql://", "postgres://")) or "=" in url:
+        return parse_postgres_dsn("target", url)
+    raise TableError("target is no address: give postgresql://... or http(s)://user:password@host:port/database")
+
+
+def _server(target: Address, client: psycopg.Connection[Any]) -> PostgresServer:
+    """Return the address of a connection, for a second one."""
+    if isinstance(target, str):
+        return parse_postgres_dsn("target", target)
+    return parse_postgres_dsn("target", f"{client.info.dsn} password='{client.info.password}'")
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Raise FrameError for what a technique refuses, and ServerError for what a server answers."""
+    import psycopg
+
+    try:
+        yield
+    except (FrameError, TableError):
+        raise
+    except (psycopg.Error, QueryError, OSError) as error:
+        raise ServerError(str(error).strip()) from error
+    except ValueError as error:
+        raise FrameError(str(error)) from error
+
+
+def _prepared(
+    frame: Frame, client: Client, table: str, mode: Mode, technique: str
+) -> tuple[Target, Relation, Choice]:  # fmt: skip
+    if mode not in MODES:
+        raise TableError(f"mode={mode!r}: choose from {', '.join(MODES)}")
+    kind = "polars" if isinstance(frame, pl.DataFrame) else "pandas"
+    if isinstance(client, HttpConnection):
+        found = clickhouse_target(client, table)
+        relation, columns = found.relation(frame)
+        choice = choose_clickhouse_write(kind, found, relation, len(frame), mode)
+    else:
+        found = postgres_target(client, table)
+        relation, columns = found.relation(frame)
+        choice = choose_postgres_write(kind, relation, len(frame), mode)
+    _check_limits(frame, columns)
+    return found, relation, replace(choice, technique=technique, reason="as asked for") if technique else choice
+
+
+def _check_limits(frame: Frame, columns: list[ServerColumn]) -> None:
+    """Raises FrameError, with column and row, for a value that the server would store as another one."""
+    for one in columns:
+        if one.limit is None:
+            continue
+        values = pl.Series(one.column.name, frame[one.column.name]).cast(one.column.types.polars)
+        kept = values.to_frame().select(one.limit.holds(pl.col(one.column.name)).fill_null(value=True)).to_series()
+        if not kept.all():
+            row = int((~kept).arg_max() or 0)
+            raise FrameError(f"column {one.column.name}, row {row:,}: {values[row]!r} is not {one.limit.message}")
+
+
+def _call(client: Client, relation: Relation, frame: Frame, choice: Choice, mode: Mode, token: str) -> None:
+    """Call the technique, within what replaces the rows that are there."""
+    from framehaul.techniques.beyond.clickhouse_write import exchanged, insert_arrow, to_arrow
+    from framehaul.techniques.registry import named
+    from framehaul.techniques.replacing import emptied
+
+    if isinstance(client, HttpConnection):
+        if token:
+            insert_arrow(client, relation, to_arrow(frame, relation), insert_deduplication_token=token)
+            return
+        chosen = named("clickhouse", "write", choice.technique)
+        room: Any = exchanged(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
+    else:
+        chosen = named("postgres", "write", choice.technique)
+        room = emptied(client, relation) if mode == "replace" else contextlib.nullcontext(relation)
+    if chosen.frame == "polars" and not isinstance(frame, pl.DataFrame):
+        frame = to_polars(pa.Table.from_pandas(frame, preserve_index=False), relation)
+    with room as table:
+        chosen.function(client, table, frame)
+
+
+def _select(connection: HttpConnection, relation: Relation, kind: Kind) -> pa.Table:
+    """Return the rows of a relation of ClickHouse, as Native where its types are decoded here, else as Arrow."""
+    from framehaul.codecs.native_format import NOT_DECODED, read_native
+    from framehaul.techniques.beyond.clickhouse_read import ARROW, LARGE_BLOCKS, NATIVE, read_arrow
+
+    if relation.columns_of(*NOT_DECODED):
+        query = f"SELECT {relation.clickhouse_columns_as_in_frames} FROM {relation.clickhouse_name} FORMAT ArrowStream"
+        return read_arrow(connection.post(query, settings=ARROW))
+    query = f"SELECT {relation.clickhouse_columns} FROM {relation.clickhouse_name} FORMAT Native"
+    with connection.post(query, settings=NATIVE | LARGE_BLOCKS) as response:
+        return read_native(response, relation, None if kind == "polars" else relation.arrow_large_schema)
+
+
+def _copy(connection: psycopg.Connection[Any], relation: Relation, kind: Kind) -> pa.Table:
+    """Return the rows of a relation of PostgreSQL, by binary COPY where its types are decoded here, else by ADBC."""
+    from framehaul.codecs.copy_binary import WIDTHS, CopyDecoder
+    from framehaul.data.schema import ColumnType
+    from framehaul.techniques.beyond.postgres_read import copy_from_wire, fetch_arrow
+    from framehaul.techniques.clients import UTF8
+
+    schema = None if kind == "polars" else relation.arrow_large_schema
+    if relation.columns_of(*{*ColumnType} - {*WIDTHS}):
+        query = f"SELECT {relation.postgres_columns_as_in_frames} FROM {relation.postgres_name}"
+        with open_adbc(_server(connection, connection)) as adbc:
+            return without_documents(fetch_arrow(adbc, query), relation)
+    if not connection.pgconn.ssl_in_use:
+        return copy_from_wire(connection, relation, schema=schema)
+    decoder = CopyDecoder(relation, schema)
+    query = f"SELECT {relation.postgres_columns} FROM {relation.postgres_name}"
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(UTF8)
+        with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
+            for data in copy:
+                decoder.feed(data)
+    return decoder.finish()
+
+
+def _as_kind(content: pa.Table, relation: Relation, kind: Kind) -> Any:
+    """Return the rows as a frame of a kind; in pandas a column without NULL has the plain dtype."""
+    if kind == "polars":
+        return to_polars(content, relation, valid=True)
+    if kind == "arrow":
+        return content.cast(relation.arrow_large_schema)
+    columns = tuple(replace(column, nullable=content.column(column.name).null_count > 0) for column in relation.columns)
+    return to_pandas(content, replace(relation, columns=columns), valid=True)

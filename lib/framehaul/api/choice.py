@@ -1,0 +1,82 @@
+"""Choose the technique for a call, and say why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from framehaul.api.lookup import Relation, Target
+from framehaul.errors import TableError
+from framehaul.techniques.beyond.clickhouse_write import NO_NATIVE
+from framehaul.techniques.contract import (
+    APPEND,
+    REPLACED_BESIDE,
+    REPLACED_IN_TRANSACTION,
+    UPSERT,
+    UPSERT_BLOCKS,
+    Contract,
+)
+
+type Mode = Literal["append", "replace", "upsert"]
+MODES: tuple[Mode, ...] = ("append", "replace", "upsert")
+FEW_ROWS = 10_000
+"""Below it sorting by the key, or compiled loops, gain less than they cost."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A technique by name, why it was taken, and the terms of a write."""
+
+    technique: str
+    reason: str
+    terms: Contract | None = None
+
+    def __str__(self) -> str:
+        lines = [self.technique, self.reason]
+        if self.terms:
+            lines += [
+                f"locks: {self.terms.locks}", f"visible while it runs: {self.terms.others_see}",
+                f"left after a failure: {self.terms.after_failure}",
+            ]  # fmt: skip
+        return "\n".join(lines)
+
+
+def choose_postgres_write(frame: str, table: Relation, rows: int, mode: Mode) -> Choice:
+    """Return the fastest technique that keeps every value, in one transaction and without a lock that readers meet."""
+    terms = REPLACED_IN_TRANSACTION if mode == "replace" else APPEND["postgres"]
+    if mode == "upsert":
+        if not table.key:
+            raise TableError(f"table {table.reference} has no primary key within the frame: an upsert needs one")
+        return Choice(
+            "polars_pgpq_temporary_on_conflict",
+            "binary COPY into a temporary table, then INSERT ... ON CONFLICT",
+            UPSERT,
+        )
+    if table.key and rows >= FEW_ROWS:
+        return Choice(
+            f"{frame}_pgpq_presorted",
+            "rows in the order of the primary key append to its index instead of hitting random pages of it", terms,
+        )  # fmt: skip
+    why = "too few rows for sorting to pay" if table.key else "there is no key to sort by"
+    return Choice(f"{frame}_pgpq_copy_binary", f"binary COPY as the rows are: {why}", terms)
+
+
+def choose_clickhouse_write(frame: str, target: Target, table: Relation, rows: int, mode: Mode) -> Choice:
+    """Return the fastest technique that keeps every value and locks nothing."""
+    terms = REPLACED_BESIDE if mode == "replace" else APPEND["clickhouse"]
+    if mode == "upsert":
+        if "ReplacingMergeTree" not in target.engine or not table.key:
+            raise TableError(
+                f"table {table.reference} is a {target.engine}: an upsert needs a ReplacingMergeTree, sorted by its "
+                "key and read with FINAL; or use mode='replace'"
+            )
+        return Choice(
+            "polars_http_client_replacing", "a ReplacingMergeTree keeps the last row of each key", UPSERT_BLOCKS
+        )
+    if rows >= FEW_ROWS and table.key and not table.columns_of(*NO_NATIVE):
+        return Choice(
+            f"{frame}_http_client_native_presorted",
+            "Native blocks of one partition each, sorted as the table is: the server neither splits nor sorts", terms,
+        )  # fmt: skip
+    why = "few rows" if rows < FEW_ROWS else "no sorting key, or a type that Native blocks are not made of"
+    return Choice(f"{frame}_http_client_arrow_stream", f"an Arrow stream: {why}", terms)

@@ -1,0 +1,259 @@
+"""Look up a table, or the result of a query, as the server describes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeIs
+
+import pandas as pd
+import polars as pl
+from psycopg.rows import tuple_row
+
+from framehaul.api.types import ServerColumn, clickhouse_column, postgres_column
+from framehaul.data.schema import Table, quote_clickhouse, quote_clickhouse_text, quote_postgres
+from framehaul.errors import TableError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from framehaul.techniques.clients import HttpConnection
+
+
+@dataclass(frozen=True)
+class Relation(Table):
+    """A table that statements name by `reference`: with its schema, as a query, or as the server resolves it."""
+
+    reference: str = ""
+
+    @property
+    def postgres_name(self) -> str:
+        """What stands for the table in a statement of PostgreSQL."""
+        return self.reference
+
+    @property
+    def clickhouse_name(self) -> str:
+        """What stands for the table in a statement of ClickHouse."""
+        return self.reference
+
+    def renamed(self, name: str) -> Relation:
+        """Return the same table under another name, in the same database."""
+        if not self.reference.startswith("`"):  # temporary tables of PostgreSQL have no schema that could be named
+            return replace(self, name=name, reference=quote_postgres(name))
+        database = self.reference.rpartition(".")[0]
+        return replace(self, name=name, reference=f"{database}.{quote_clickhouse(name)}")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A column as the server declares it; its type need not be one that framehaul supports."""
+
+    name: str
+    kind: str
+    nullable: bool
+    labels: tuple[str, ...] | None = None
+    """The labels of an enum of PostgreSQL; None where the server is ClickHouse."""
+
+    def column(self, *, binary: bool = False) -> ServerColumn:
+        """Return the column as it is sent and received; raises TableError for a type that is not supported."""
+        if self.labels is None:
+            return clickhouse_column(self.name, self.kind, binary=binary)
+        return postgres_column(self.name, self.kind, nullable=self.nullable, labels=self.labels)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table that can be written to."""
+
+    reference: str
+    columns: Mapping[str, Declared]
+    required: frozenset[str]
+    """Columns that may not be NULL and have no default."""
+    computed: frozenset[str]
+    """Columns that the server fills, and no write may name."""
+    key: tuple[str, ...]
+    partition: str = ""
+    """ClickHouse's expression for partitions."""
+    engine: str = ""
+    """ClickHouse's engine; empty for PostgreSQL."""
+    deduplicates: bool = False
+    """Whether ClickHouse drops a block that it has had before."""
+
+    def relation(self, frame: pl.DataFrame | pd.DataFrame) -> tuple[Relation, list[ServerColumn]]:
+        """Return the table with the columns of a frame, in their order.
+
+        Raises TableError for a column that the table lacks or computes, for one that it needs, and for a type that is
+        not supported.
+        """
+        names = [str(name) for name in frame.columns]
+        problems = {
+            "not in the table": [name for name in names if name not in self.columns and name not in self.computed],
+            "computed by the server": [name for name in names if name in self.computed],
+            "needed by the table": [name for name in self.columns if name in self.required and name not in names],
+        }
+        if any(problems.values()):
+            said = "; ".join(f"{what}: {', '.join(map(repr, found))}" for what, found in problems.items() if found)
+            raise TableError(f"the frame does not fit table {self.reference}, columns {said}")
+        binary = {name for name, dtype in frame.schema.items() if dtype == pl.Binary} if _is_polars(frame) else set()
+        columns = [self.columns[name].column(binary=name in binary) for name in names]
+        key = self.key if set(self.key) <= set(names) else ()
+        month = re.fullmatch(r"toYYYYMM\(`?(\w+)`?\)", self.partition)
+        by_month = month[1] if month and month[1] in names else None
+        name = self.reference.rpartition(".")[2].strip('"`')
+        relation = Relation(name, tuple(one.column for one in columns), key, by_month, reference=self.reference)
+        return relation, columns
+
+
+def _is_polars(frame: object) -> TypeIs[pl.DataFrame]:
+    return isinstance(frame, pl.DataFrame)
+
+
+POSTGRES_TABLE = """
+SELECT relkind, c.oid::regclass::text, ARRAY(
+    SELECT attname::text FROM pg_index, unnest(indkey) WITH ORDINALITY AS k (number, place)
+    JOIN pg_attribute ON attnum = number AND attrelid = c.oid
+    WHERE indrelid = c.oid AND indisprimary ORDER BY place)
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+"""
+# A domain is what it is of: its values look the same in binary formats, and the server checks them.
+POSTGRES_COLUMNS = """
+WITH RECURSIVE resolved (attnum, typid, typmod) AS (
+    SELECT attnum, atttypid, atttypmod FROM pg_attribute
+    WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT attnum, typbasetype, CASE WHEN typtypmod >= 0 THEN typtypmod ELSE typmod END
+    FROM resolved JOIN pg_type ON pg_type.oid = typid WHERE typtype = 'd'
+)
+SELECT attname::text, format_type(typid, typmod), attnotnull, attgenerated != '' OR attidentity = 'a',
+    atthasdef OR attidentity != '',
+    ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = typid ORDER BY enumsortorder)
+FROM resolved JOIN pg_type ON pg_type.oid = typid AND typtype != 'd'
+JOIN pg_attribute USING (attnum) WHERE attrelid = to_regclass(%(table)s) ORDER BY attnum
+"""
+POSTGRES_TYPES = """
+SELECT format_type(given.oid, modifier),
+    ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = given.oid ORDER BY enumsortorder)
+FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS given (oid, modifier, place) ORDER BY place
+"""
+WRITABLE = {"r", "p", "f"}
+"""Kinds of relations that COPY writes to: tables, partitioned and foreign tables."""
+
+
+def postgres_target(connection: psycopg.Connection[Any], table: str) -> Target:
+    """Return the table of this name, which means what it means in SQL; raises TableError when it cannot be written."""
+    cursor = connection.cursor(row_factory=tuple_row)  # a caller's connection may have another
+    found = cursor.execute(POSTGRES_TABLE, (table,)).fetchone()
+    if found is None:
+        raise TableError(f"there is no table {table} for this user and search_path; name its schema, or create it")
+    kind, reference, key = found
+    if kind not in WRITABLE:
+        raise TableError(f"{table} is no table that rows can be copied into (relkind {kind!r}): name the table itself")
+    rows = cursor.execute(POSTGRES_COLUMNS, {"table": table}).fetchall()
+    columns = {
+        name: Declared(name, type_name, not not_null, tuple(labels))
+        for name, type_name, not_null, computed, _, labels in rows if not computed
+    }  # fmt: skip
+    required = {name for name, _, not_null, computed, default, _ in rows if not_null and not default and not computed}
+    computed = {name for name, _, _, computed, *_ in rows if computed}
+    return Target(reference, columns, frozenset(required), frozenset(computed), tuple(key))
+
+
+def postgres_result(connection: psycopg.Connection[Any], query: str) -> tuple[Relation, list[ServerColumn]]:
+    """Return the result of a query as a relation that can be read.
+
+    Raises TableError for duplicate names and for types that are not supported, and psycopg's errors for the query.
+    """
+    source = _subquery(query)
+    with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(f"SELECT * FROM {source} LIMIT 0".encode())
+        result = cursor.pgresult
+        assert result is not None
+        oids, modifiers = ([get(at) for at in range(result.nfields)] for get in (result.ftype, result.fmod))
+        names = [column.name for column in cursor.description or ()]
+        kinds = cursor.execute(POSTGRES_TYPES, (oids, modifiers)).fetchall()
+    _check_names(names)
+    columns = [
+        Declared(name, kind, nullable=True, labels=tuple(labels)).column()
+        for name, (kind, labels) in zip(names, kinds, strict=True)
+    ]
+    return Relation("query", tuple(one.column for one in columns), (), reference=source), columns
+
+
+def _subquery(query: str) -> str:
+    # A line of its own, for the query may end with a comment.
+    return f"({query.strip().rstrip(';')}\n) AS framehaul_query"
+
+
+def _check_names(names: list[str]) -> None:
+    """Raises TableError where a query has no columns, or two of the same name."""
+    if not names:
+        raise TableError("the query has no columns: select some")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise TableError(f"the query gives {', '.join(map(repr, twice))} more than once: name each column, with AS")
+
+
+CLICKHOUSE_TABLE = """
+SELECT sorting_key, partition_key, engine, create_table_query FROM system.tables
+WHERE database = {database} AND name = {name} FORMAT JSONCompactEachRow
+"""
+CLICKHOUSE_COLUMNS = """
+SELECT name, type, default_kind FROM system.columns
+WHERE database = {database} AND table = {name} ORDER BY position FORMAT JSONCompactEachRow
+"""
+FILLED = {"MATERIALIZED", "ALIAS"}
+"""Kinds of defaults that the server computes."""
+
+
+def clickhouse_target(connection: HttpConnection, table: str) -> Target:
+    """Return the table `name` or `database.name`; raises TableError when it cannot be written."""
+    database, name = _clickhouse_name(table, connection.database)
+    given = {"database": quote_clickhouse_text(database), "name": quote_clickhouse_text(name)}
+    found = _rows(connection, CLICKHOUSE_TABLE.format(**given))
+    if not found:
+        raise TableError(f"there is no table {table} for this user in database {database}: create it, or name another")
+    sorting, partition, engine, ddl = found[0]
+    if "View" in engine:
+        raise TableError(f"{table} is a {engine}, which holds no rows: name its table")
+    rows = _rows(connection, CLICKHOUSE_COLUMNS.format(**given))
+    columns = {name: Declared(name, kind, "Nullable(" in kind) for name, kind, default in rows if default not in FILLED}
+    computed = frozenset(name for name, _, default in rows if default in FILLED)
+    key = tuple(part.strip().strip("`") for part in sorting.split(",") if part.strip().strip("`") in columns)
+    remembers = re.search(r"non_replicated_deduplication_window = ([1-9])", ddl) is not None
+    return Target(
+        f"{quote_clickhouse(database)}.{quote_clickhouse(name)}", columns, frozenset(), computed,
+        key if len(key) == len(sorting.split(",")) else (), partition, engine,
+        engine.startswith(("Replicated", "Shared")) or remembers,
+    )  # fmt: skip
+
+
+def clickhouse_result(connection: HttpConnection, query: str) -> tuple[Relation, list[ServerColumn]]:
+    """Return the result of a query as a relation that can be read; raises as `postgres_result` does."""
+    source = f"({query.strip().rstrip(';')}\n)"
+    rows = _rows(connection, f"DESCRIBE TABLE {source} FORMAT JSONCompactEachRow")
+    _check_names([name for name, *_ in rows])
+    columns = [clickhouse_column(name, kind) for name, kind, *_ in rows]
+    selected = ", ".join(
+        f"{one.select.format(quote_clickhouse(one.column.name))} AS {quote_clickhouse(one.column.name)}"
+        for one in columns
+    )
+    reference = f"(SELECT {selected} FROM {source})"
+    return Relation("query", tuple(one.column for one in columns), (), reference=reference), columns
+
+
+def _clickhouse_name(table: str, database: str) -> tuple[str, str]:
+    """Return database and name of a table, which may be in backticks or double quotes."""
+    parts = re.findall(r'`((?:[^`\\]|\\.)+)`|"((?:[^"\\]|\\.)+)"|([^.`"]+)', table)
+    names = [re.sub(r"\\(.)", r"\1", next(filter(None, part))) for part in parts]
+    if len(names) not in (1, 2):
+        raise TableError(f"{table!r} is no name of a table: give name or database.name, in backticks where it has dots")
+    return (names[0], names[1]) if len(names) == 2 else (database, names[0])  # noqa: PLR2004
+
+
+ONE_LINE = {"print_pretty_type_names": 0}
+"""Types of tuples without line breaks: https://clickhouse.com/docs/operations/settings/settings#print_pretty_type_names"""
+
+
+def _rows(connection: HttpConnection, query: str) -> list[list[str]]:
+    return [json.loads(line) for line in connection.post(query, settings=ONE_LINE).read().splitlines()]
