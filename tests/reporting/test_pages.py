@@ -151,6 +151,10 @@ def test_a_page_links_the_figures_of_its_run_and_embeds_others(tmp_path: Path) -
         assert re.findall('<img alt="([^"]*)"', page) == ["All", "One &lt;b&gt;"]
         assert f'href="{up}assets/pages.css"' in page
     assert not (tmp_path / "failed" / "assets").exists()
+    pages.link_figures(tmp_path / "x.ipynb")
+    linked, embedded = nbformat.read(tmp_path / "x.ipynb", 4).cells[1].outputs
+    assert linked.data == {"text/markdown": "![All](../figures/a.svg)"}
+    assert "image/svg+xml" in embedded.data
 
 
 def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals() -> None:

@@ -243,6 +243,7 @@ def _make_page(study: Study, reports: Path, problem: str | None) -> None:
     pages.export(notebook, reports / failed.name if problem is None else failed)
     if problem is None:
         failed.unlink(missing_ok=True)
+        pages.link_figures(notebook)
         notebook.replace(reports / notebook.name)
         if reports.parent == PROJECT and not study.shown and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")

@@ -80,6 +80,16 @@ def export_markdown(notebook: Path, page: Path) -> None:
     page.write_text(re.sub(r"\n{3,}", "\n\n", body).strip() + "\n", encoding="utf8")
 
 
+def link_figures(notebook: Path) -> None:
+    """Replace the figures in an executed notebook of `reports` by links to their files, which may be large."""
+    content = nbformat.read(notebook, as_version=4)
+    for output in chain.from_iterable(cell.get("outputs", []) for cell in content.cells):
+        about = output.get("metadata", {}).get("image/svg+xml", {})
+        if "figure" in about:
+            output["data"] = {"text/markdown": f"![{about['alt']}](../figures/{about['figure']})"}
+    nbformat.write(content, notebook)
+
+
 def shown_by(notebook: Path, tag: str, kind: str) -> str:
     """Return what the cells with a tag show in an executed notebook, as `text/markdown` or `text/html`.
 
