@@ -107,7 +107,8 @@ def test_pages_lead_to_those_beside_them_and_no_link_dangles(tmp_path: Path) -> 
     assert links_of(tmp_path / "99_gone.html") == {"": "index.html"}
 
     # It runs well now: its page takes another place, and all follow, those of earlier runs too.
-    (tmp_path / "failed" / "02_b.html").replace(tmp_path / "02_b.html")
+    (tmp_path / "failed" / "02_b.html").unlink()
+    page_of(tmp_path / "02_b.html", markdown("# 02_b"))
     index.write(tmp_path, [entries[0], entry("02_b", "02_b.html"), entries[2]], {"runs": {}}, "", {})
     every = [*tmp_path.glob("*.html"), *tmp_path.glob("failed/*.html")]
     assert len(every) == 6
@@ -129,10 +130,32 @@ def test_pages_and_index_need_no_network_and_fit_small_and_dark_screens(tmp_path
     index.write(tmp_path, [entry("x", "x.html")], {"runs": {}}, "", {})
     for name in ("x.html", "index.html"):
         page = (tmp_path / name).read_text("utf8")
-        assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page)
-        assert not re.findall(r"@import|url\([\"']?(?:https?:)?//", page)
+        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"([^\"]*)", page)
+        assert "assets/pages.css" in loaded
+        assert {(tmp_path / one).is_file() for one in loaded} == {True}
         assert page.count('name="viewport"') == 1
-        assert "@media screen and (prefers-color-scheme: dark)" in page
+    styles = (tmp_path / "assets" / "pages.css").read_text("utf8")
+    assert "@media screen and (prefers-color-scheme: dark)" in styles
+    assert not re.findall(r"@import|url\(", styles)
+
+
+def test_a_page_links_the_figures_of_its_run_and_embeds_others(tmp_path: Path) -> None:
+    def figure(**metadata: str) -> Any:
+        return nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg/>"}, metadata={"image/svg+xml": metadata})
+
+    cell = nbformat.v4.new_code_cell("x", outputs=[figure(figure="a.svg", alt="All"), figure(alt="One <b>")])
+    for name, up in (("x", ""), ("failed/x", "../")):
+        page = page_of(tmp_path / f"{name}.html", markdown("# x"), cell)
+        first, second = re.findall('<img[^>]*? src="([^"]*)"', page)
+        assert first == f"{up}../figures/a.svg"
+        assert second.startswith("data:image/svg+xml;base64,")
+        assert re.findall('<img alt="([^"]*)"', page) == ["All", "One &lt;b&gt;"]
+        assert f'href="{up}assets/pages.css"' in page
+    assert not (tmp_path / "failed" / "assets").exists()
+    pages.link_figures(tmp_path / "x.ipynb")
+    linked, embedded = nbformat.read(tmp_path / "x.ipynb", 4).cells[1].outputs
+    assert linked.data == {"text/markdown": "![All](../figures/a.svg)"}
+    assert "image/svg+xml" in embedded.data
 
 
 def test_the_reference_run_holds_all_techniques_and_rounds_enough_for_intervals() -> None:
