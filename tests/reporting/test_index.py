@@ -17,12 +17,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from framehaul import collected
 from framehaul.bench import committed, store
 from framehaul.bench.store import Writer
 from framehaul.reporting import index, pages
 from framehaul.reporting.index import Entry
 from framehaul.reporting.tables import UNSTABLE, Listing, words
-from framehaul.studies import collected
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.registry import REQUIREMENTS

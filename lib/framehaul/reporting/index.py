@@ -43,7 +43,7 @@ def write(
 ) -> None:
     """Write `index.html`, and add links to the neighbours of each page to the page.
 
-    The index shows the headline, everything `measured` (`studies.collected.page`), an entry for each notebook, and the
+    The index shows the headline, everything `measured` (`collected.page`), an entry for each notebook, and the
     machine.
     """
     packed = gzip.compress(json.dumps(measured).encode(), mtime=0) if measured.get("rows") else b""
