@@ -252,7 +252,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
+PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
 """What a run leaves in `reports`."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,

@@ -236,14 +236,15 @@ def _execute(
 
 
 def _make_page(study: Study, reports: Path, problem: str | None) -> None:
-    """Export an executed notebook; only where nothing went wrong it takes the place of an earlier one."""
-    notebook, page = (_unfinished(study, reports, ending) for ending in ("ipynb", "html"))
+    """Export an executed notebook; it replaces an earlier page only if nothing went wrong."""
+    notebook, failed = (_unfinished(study, reports, ending) for ending in ("ipynb", "html"))
     _strip_paths(notebook)
     blocks.refresh_page(notebook, _answer(study, reports.parent, problem))
-    pages.export(notebook, page)
+    pages.export(notebook, reports / failed.name if problem is None else failed)
     if problem is None:
-        for path in (notebook, page):
-            path.replace(reports / path.name)
+        failed.unlink(missing_ok=True)
+        pages.link_figures(notebook)
+        notebook.replace(reports / notebook.name)
         if reports.parent == PROJECT and not study.shown and not study.on_demand:
             pages.export_markdown(reports / notebook.name, PROJECT / "docs" / f"{study.notebook}.md")
             blocks.refresh_page(PROJECT / "README.md", pages.readme_blocks(reports / notebook.name))
