@@ -21,29 +21,16 @@ from framehaul.servers.tables import tables_of
 from framehaul.settings import Settings
 from framehaul.studies.everyday_api import batches, study
 from framehaul.studies.everyday_api.batches import WAYS, sums_of
-from framehaul.studies.everyday_api.study import (
-    CALLED_AS_WELL,
-    BatchedRead,
-    Change,
-    changes,
-    grown,
-    takes_own_codecs,
-)
+from framehaul.studies.everyday_api.study import CALLED_AS_WELL, ONE_LINE, BatchedRead, changes, growth
 from framehaul.studies.registry import EVERYDAY_API
 from framehaul.studies.transfers.study import read_all
 from framehaul.techniques import techniques
 from framehaul.techniques.clients import CLIENTS
 from framehaul.techniques.registry import DATABASES
-from framehaul.techniques.source import source
 from tests.conftest import WHOLE
 
 ROWS = 20_000
 """Whose sums are past 32 bits."""
-
-
-@pytest.fixture(scope="module")
-def found(out: Path) -> list[Change]:
-    return changes(read_all(out / "results"))
 
 
 @WHOLE
@@ -54,41 +41,25 @@ def test_every_everyday_call_was_tried_and_is_right(out: Path) -> None:
 
 
 @WHOLE
-def test_each_call_has_something_to_call_instead_on_its_terms(found: list[Change]) -> None:
-    called = {(one.call["database"], one.call["direction"], one.call["technique"]) for one in found}
-    assert called == {one.key for one in techniques() if one.origin == "everyday" or one.name in CALLED_AS_WELL}
-    for names in (CALLED_AS_WELL, study.KNOWN_TO_ALL):
-        assert {*names} <= {one.name for one in techniques()}
-    for one in found:
-        for other in (one.fast, one.fastest):
-            assert other["frame"] == one.call["frame"]
-            assert other["contract"] == one.call["contract"]
-            assert other["origin"] in ("published", "beyond")
-            assert other["technique"] not in CALLED_AS_WELL
-        assert not takes_own_codecs(one.after)
-        assert one.called.startswith(f"[{one.call['label']}](https://")
-        assert not set(one.called.partition("](")[2]) & {" ", ",", ";", "\n"}
-
-
-def test_own_codecs_are_told_from_conversions() -> None:
-    taking = {
-        name: takes_own_codecs(source("clickhouse", "read", [name]))
-        for name in ("polars_http_client_native_decoded", "polars_http_client_arrow_stream")
-    }
-    assert taking == {"polars_http_client_native_decoded": True, "polars_http_client_arrow_stream": False}
-    assert takes_own_codecs(source("postgres", "write", ["polars_pgpq_presorted"]))
-    assert not takes_own_codecs(source("postgres", "write", ["polars_pgpq_copy_binary"]))
-
-
-@WHOLE
-def test_gains_are_of_rows_that_both_moved(out: Path, found: list[Change]) -> None:
+def test_each_call_has_a_technique_on_its_terms_and_a_gain_of_rows_that_both_moved(out: Path) -> None:
     passes = read_all(out / "results")
-    for one in found:
-        both = [
-            set(passes.filter(technique=row["technique"], database=row["database"], direction=row["direction"])["rows"])
-            for row in (one.call, one.fast)
-        ]
-        assert bool(both[0] & both[1]) == bool(one.gain.logs)
+    found = changes(passes)
+    called = {tuple(row) for row in found.select("database", "direction", "technique").rows()}
+    assert called == {one.key for one in techniques() if one.origin == "everyday" or one.name in CALLED_AS_WELL}
+    known = {one.key: one for one in techniques()}
+    for row in found.to_dicts():
+        key = row["database"], row["direction"]
+        call, instead = known[*key, row["technique"]], known[*key, row["instead"]]
+        assert (instead.frame, instead.contract) == (call.frame, call.contract)
+        here = passes.filter(database=key[0], direction=key[1])
+        rows = [set(here.filter(technique=one.name)["rows"]) for one in (call, instead)]
+        assert bool(rows[0] & rows[1]) == (row["gain"] is not None)
+
+
+def test_one_line_makes_a_call_that_is_measured_as_well() -> None:
+    known = {one.key for one in techniques()}
+    for (database, direction, call), (changed, _) in ONE_LINE.items():
+        assert {(database, direction, call), (database, direction, changed)} <= known
 
 
 @WHOLE
@@ -159,21 +130,12 @@ def reads(less: int, more: int, arrow: int = 200_000_000) -> pl.DataFrame:
     return frame.cast(store.schema_of(BatchedRead))  # type: ignore[arg-type]
 
 
-def test_what_grows_with_the_rows_is_not_bounded() -> None:
+def test_growth_is_over_what_further_rows_take() -> None:
     base = 30_000_000
-    for growth, arrow, said in (
-        (121_000_000, 200_000_000, "no"), (119_000_000, 200_000_000, "yes"),
-        (12_100_000, 20_000_000, "too few rows to say"),  # buffers that fill up take as much
-        (11_900_000, 20_000_000, "yes"), (240_000_000, 1_000_000, "too few rows to say"),
-        (0, 1_000_000, "too few rows to say"),
-    ):  # fmt: skip
-        assert [row["bounded"] for row in grown(reads(base, base + growth, arrow))] == [said]
-
-
-def test_where_memory_cannot_be_told_nothing_is_said_of_it() -> None:
-    unknown = reads(30_000_000, 31_000_000).with_columns(peak_rss_bytes=pl.lit(None, pl.Int64))
-    assert [row["bounded"] for row in grown(unknown)] == ["not known here"]
-    assert "not known here" in str(study.memory_table(unknown))
+    assert growth(reads(base, base + 120_000_000))["share"].to_list() == [0.75]
+    assert growth(reads(base, base))["share"].to_list() == [0]
+    unknown = reads(base, base).with_columns(peak_rss_bytes=pl.lit(None, pl.Int64))
+    assert growth(unknown)["share"].to_list() == [None]
 
 
 def test_looking_at_what_came_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_no_block_is_stale(blocks: dict[str, str]) -> None:
 def test_every_block_is_on_one_page_and_none_is_empty(blocks: dict[str, str]) -> None:
     found = [match for page in PAGES for text in texts(page) for match in BLOCK.finditer(text)]
     count = collections.Counter(match["name"] for match in found)
-    assert set(count) == {*blocks, "answer-own_data", "answer", "which"}  # nobody's frame is committed
+    assert set(count) == {*blocks, "answer", "which"}
     assert set(count.values()) == {1}
     assert all(match["content"].strip() for match in found)
     assert sum(page.read_text("utf8").count("(generated) -->") for page in PAGES) == len(found)

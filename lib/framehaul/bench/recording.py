@@ -21,6 +21,8 @@ from framehaul.settings import Settings, load_settings
 from framehaul.techniques import Technique
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from _typeshed import DataclassInstance
 
     from framehaul.bench.meter import Moved
@@ -101,11 +103,12 @@ NOTHING = Skipped("")
 
 
 def study[**P](
-    notebook: str, kind: type[DataclassInstance] = store.Result
+    notebook: str, kind: type[DataclassInstance] = store.Result, read: Callable[[Path], pl.DataFrame] | None = None
 ) -> Callable[[Callable[P, None]], Callable[P, pl.DataFrame]]:
     """Turn a function that records passes into one that returns them: one row per pass, as in results/<study>.csv.
 
-    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the passes that are stored.
+    With `FRAMEHAUL_REUSE=1` (`make report`) it measures nothing and returns the passes that are stored. `read` reads
+    the file in place of `store.read`, as `store.read_cells` does for studies of outcomes.
     """
     path = f"results/{notebook.partition('_')[2]}.csv"
 
@@ -118,7 +121,8 @@ def study[**P](
                 given = inspect.signature(measure).bind(*positional, **named).arguments
                 simple = {name: value for name, value in given.items() if isinstance(value, int | float | str | list)}
                 store.amend_run(settings.out / "results", notebook, {"parameters": simple})
-            return store.read(settings.out / path, kind)
+            stored = settings.out / path
+            return read(stored) if read else store.read(stored, kind)
 
         return run
 

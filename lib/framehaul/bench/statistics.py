@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from polars import selectors as cs
 
-from framehaul.bench.ratios import Ratio, ratio_at_same_rows, ratio_of_rows, tied
+from framehaul.bench.ratios import Ratio, ratio_at_same_rows, ratio_of_rows, tied, verdicts
 
 NAMES = ["database", "direction", "technique"]
 """What tells the techniques of a run of one size apart."""
@@ -147,3 +148,19 @@ def _ratios(passes: pl.DataFrame, timed: pl.DataFrame) -> pl.DataFrame:
     ends = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64)
     columns = {**dict.fromkeys(NAMES, pl.String), **ends, "ratio_rounds": pl.Int64}
     return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def judged(
+    medians: pl.DataFrame, within: Sequence[str], base: pl.Expr, above: str = "faster", below: str = "slower"
+) -> pl.DataFrame:
+    """Return the rows that `base` does not select, each with its ratio over the row of its group that `base` selects.
+
+    `verdict` is `above`, `below`, inconclusive or not measured: all rows are judged together by the rule of
+    `bench.ratios`. `base_` columns have the figures of the selected row; `ratio` columns are those of `ranked`.
+    """
+    selected = medians.filter(base).select(*within, (cs.all() - cs.by_name(*within)).name.prefix("base_"))
+    pairs = medians.filter(~base).join(selected, on=within, how="left", maintain_order="left")
+    measured = [ratio_of_rows(row, {"rounds": row["base_rounds"]}) for row in pairs.to_dicts()]
+    ends = [(one.ratio, one.low, one.high, one.rounds) if one.rounds else (None,) * 4 for one in measured]
+    said = pl.Series("verdict", verdicts([(one, 1) for one in measured], above, below), pl.String)
+    return pairs.hstack(pl.DataFrame(ends, schema=RATIO, orient="row")).with_columns(said)

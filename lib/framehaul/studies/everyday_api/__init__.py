@@ -1,1 +1,5 @@
-"""What people call without a choice, what one changes to get the fast one, and whether batches keep memory bounded."""
+"""Everyday calls, what to change, and whether batches keep memory bounded."""
+
+from framehaul.studies.everyday_api.study import changes, growth, run
+
+__all__ = ["changes", "growth", "run"]

@@ -1,4 +1,4 @@
-"""How somebody's frame is measured: all techniques at once, or in heats with a first answer on the way."""
+"""Measure a frame with all techniques in full, or in heats of growing size with a first answer on the way."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from framehaul.techniques.registry import DATABASES, Database, Direction
 
 type Path = tuple[Database, Direction]
 SAMPLE_ROWS, PART_ROWS = (1_000, 10_000), (10_000, 100_000)
-"""The least and the most rows of the two first heats, which else take a 64th and an 8th of the frame."""
+"""The minimum and maximum of rows in the first two heats, which take a 64th and an 8th of the frame."""
 
 THERE_ROWS = 1_000
-"""Rows that a write which replaces them finds in the table, at most."""
+"""The maximum of rows that are in the table before a write that replaces them."""
 
 
 @dataclass
 class Racing:
-    """A frame that is measured along all paths; both methods record its passes."""
+    """A frame that is measured on all paths; both methods record its passes."""
 
     this_run: Recording
     both: Servers
@@ -45,7 +45,7 @@ class Racing:
     stop: threading.Event
     mode: str
     kept: pa.Table | None
-    """Rows that an upsert finds in the table, and does not touch."""
+    """Rows that are in the table before an upsert, and that it does not change."""
 
     def all(self, chosen: Mapping[Path, list[Technique]]) -> None:
         """Measure every technique with the whole frame in every round."""
@@ -76,13 +76,14 @@ class Racing:
                 answer(self.this_run.so_far())
 
     def _found(self, database: Database, content: pa.Table) -> Found | None:
-        """What writes of these rows find in the table."""
+        """Return the rows that are in the table before a write; None for an empty table."""
         if self.kept is not None:
             return before_upsert(content, self.kept, self.table, self.both.of(database))
-        # One of the rows that come: if it stays it is a row too many, or its key an error.
+        # They are rows of the frame: one that is not removed is a row too many, or its key is an error.
         return Found(content.slice(0, THERE_ROWS)) if self.mode == modes.REPLACE else None
 
     def _measure(self, techniques: list[Technique], rows: int, rounds: Rounds) -> None:
+        """Record the passes of techniques with the first `rows` rows; raise DataError when a server refuses them."""
         _, finished = self.this_run.techniques(OWN_DATA.notebook, rows)
         left = [one for one in techniques if not all(finished(one, at + 1) for at in range(rounds.passes))]
         if not left:
