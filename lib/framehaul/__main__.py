@@ -60,7 +60,7 @@ def _stored(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings) -> l
     there = [
         (study, values | _measured_with(runs.get(study.notebook, {}), values))
         for study, values in chosen
-        if study.only_reads or (not study.shown and study.notebook in runs and (results / study.results).exists())
+        if study.only_reads or (study.notebook in runs and (results / study.results).exists())
     ]
     if not runs or not there:
         raise ResultsError(f"{results} holds no results to report; make all OUT=... measures them")
@@ -120,16 +120,12 @@ def _executed(chosen: list[tuple[Study, dict[str, Any]]], settings: Settings, pa
                 raise SettingsError(str(error)) from error
     # Loading Jupyter takes seconds, and nobody should wait for a word so long; the other commands need none of it.
     print(f"{settings.preset} run of {chosen[0][0].notebook}{' and further notebooks' * (len(chosen) > 1)}", flush=True)
+    from framehaul import collected
     from framehaul.reporting import notebooks
-    from framehaul.studies import collected
 
     ok = notebooks.run(chosen, settings, registry.studies(), collected.page)
     where = settings.out.relative_to(PROJECT) if settings.out.is_relative_to(PROJECT) else settings.out
     print(f"report: {where / 'reports' / f'{page}.html'}", flush=True)
-    if ok and settings.out == PROJECT:
-        from framehaul.studies import writeup
-
-        writeup.refresh()
     return 0 if ok else 1
 
 
@@ -252,7 +248,7 @@ def _clean(_: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-PAGE = re.compile(r"index\.html|run\.log|failed|\d\d_\w+(\.html|\.ipynb)?")
+PAGE = re.compile(r"index\.html|run\.log|failed|assets|\d\d_\w+(\.html|\.ipynb)?")
 """What a run leaves in `reports`."""
 COMMANDS = {
     "run": _run, "mine": _mine, "tools": _tools, "servers": _servers, "stop": _stop, "lab": _lab, "explore": _explore,

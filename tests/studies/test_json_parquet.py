@@ -17,11 +17,11 @@ import pytest
 
 from framehaul.errors import UnavailableError, WrongResultError
 from framehaul.settings import Settings
+from framehaul.studies import buildings
 from framehaul.studies.json_parquet import catalog
 from framehaul.studies.json_parquet import study as json_parquet
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, Converter
 from framehaul.studies.json_parquet.study import Files
-from framehaul.studies.warehouse import buildings
 from tests.conftest import mostly_slow
 
 ROWS, SEED = 17_000, 3  # more than one batch

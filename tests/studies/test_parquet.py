@@ -15,11 +15,11 @@ from framehaul.bench.passes import Failed, attempt
 from framehaul.errors import UnavailableError
 from framehaul.servers import Servers
 from framehaul.settings import Settings
+from framehaul.studies import buildings
 from framehaul.studies.parquet import study as parquet
 from framehaul.studies.parquet import writers
 from framehaul.studies.parquet.study import Trial, trials_of
 from framehaul.studies.parquet.writers import PYARROW, WRITERS, Writer
-from framehaul.studies.warehouse import buildings
 
 ROWS = 3000
 CONTENT = buildings.table(ROWS, 1)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
 from framehaul.reporting.tables import Row, heading_and_form, speed_text, thousands
-from framehaul.reporting.versions import passes_text
 from framehaul.settings import load_settings
 from framehaul.techniques import FAMILIES
 from framehaul.techniques.registry import DATABASES, DRIVERS
@@ -128,13 +126,6 @@ def name_lines(axes: Axes, labels: Sequence[str], origins: Sequence[str] = (), s
     axes.tick_params(axis="y", length=0)
 
 
-def part_lines(axes: Axes, groups: Iterable[object]) -> None:
-    """A line between lines of which one belongs to another group than the next."""
-    for at, (upper, lower) in enumerate(pairwise(groups)):
-        if upper != lower:
-            axes.axhline(at + 0.5, color=FAINT, linewidth=0.8)
-
-
 def amount(value: float) -> str:
     """A number on an axis, which is round already: 500, 1.5k, 2M, 1G, 0.02."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -199,33 +190,6 @@ def legend(of: Axes | Figure, colours: Mapping[str, str], **where: Any) -> None:
     """What each colour means; the panel's lower right corner, unless `where` says otherwise."""
     where = where or {"loc": "lower right"}
     of.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], frameon=False, **where)
-
-
-def technique_bars(summary: pl.DataFrame) -> Figure:
-    """Median rows/s of one database and direction as horizontal bars, min-max as whiskers.
-
-    Limits come first, hatched; a line parts what is not to be compared: them, and who moved fewer rows than others.
-    Names of published techniques are grey, of those beyond them black.
-    Techniques that did not run, or were wrong, keep their line and say so instead of having a bar.
-    """
-    rows = summary.sort(pl.col("origin") != "baseline", maintain_order=True).to_dicts()
-    most = max((row["rows"] for row in rows), default=0)
-    with panels(1, height=1.4 + 0.31 * len(rows)) as (figure, [axes]):
-        for at, row in enumerate(rows):
-            hatch = "////" if row["origin"] == "baseline" else None
-            fewer = f" ({row['rows']:,} rows)" if row["rows"] < most else ""
-            bar(axes, at, row, "median_rows_per_s", FAMILY_COLOURS[row["family"]], hatch=hatch, further=fewer)
-        name_lines(axes, [row["label"] for row in rows], [row["origin"] for row in rows])
-        part_lines(axes, ((row["origin"] == "baseline", row["rows"]) for row in rows))
-        fastest = max(summary["max_rows_per_s"].drop_nulls().to_list(), default=1.0)
-        axes.set_xlim(0, float(fastest) * 1.3)  # room for the number behind the bar
-        quantities(axes.xaxis)
-        axes.set_xlabel(f"rows/s, {MEDIANS}", loc="right")
-        title(axes, _title(summary))
-        present = {row["family"] for row in rows}
-        names = "names in grey: published; purple: called without a choice; black: beyond; hatched: the server alone"
-        legend(figure, families(present), loc="outside lower left", ncols=4, title=names, alignment="left")
-    return figure
 
 
 def shown(figure: Figure, name: str) -> SVG:
@@ -671,12 +635,6 @@ def name_inks(origins: Collection[str]) -> list[str]:
     """What the colours of names say, of those that are there: one text, or none."""
     named = [f"in {colour}: {origin}" for origin, colour in COLOURS_SAID.items() if origin in origins]
     return [f"names {', '.join(named)}"] if named else []
-
-
-def _title(summary: pl.DataFrame) -> str:
-    database, direction = summary.select("database", "direction").row(0)
-    rows: Any = summary["rows"].max()
-    return f"{DATABASES[database]} {direction}: {rows:,} rows, {passes_text(max(summary['passes'].to_list()))}"
 
 
 def _shorten(text: str, characters: int) -> str:

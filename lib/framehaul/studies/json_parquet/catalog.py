@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
+from framehaul.studies import buildings
 from framehaul.studies.drivers.catalog import Command, build, find_tool, version_output
-from framehaul.studies.warehouse import buildings
 
 CODECS = ("snappy", "zstd")
 JSON2PARQUET_VERSION = "0.26.1"

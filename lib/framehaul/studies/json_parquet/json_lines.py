@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from framehaul.bench import meter
 from framehaul.data.schema import quote_clickhouse_text, quote_postgres_text
-from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
+from framehaul.studies.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 
 DATES = [field.name for field in SCHEMA if field.type == pa.date32()]
 INTEGERS = [field.name for field in SCHEMA if field.type == pa.int32()]

@@ -24,9 +24,9 @@ from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.bench.store import Status
 from framehaul.errors import WrongResultError
 from framehaul.settings import PROJECT
+from framehaul.studies import buildings
 from framehaul.studies.json_parquet.catalog import CODECS, CONVERTERS, JSON2PARQUET_VERSION, Converter
 from framehaul.studies.registry import JSON_PARQUET
-from framehaul.studies.warehouse import buildings
 
 FEW_ROWS = 10
 """The lines that a Python library converts before the measurement."""

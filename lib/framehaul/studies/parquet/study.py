@@ -22,9 +22,9 @@ from framehaul.bench.passes import Ok, Pass, attempt, columns_of, right
 from framehaul.bench.rounds import Rounds, check, in_rounds, interruptible
 from framehaul.bench.store import Status
 from framehaul.settings import load_settings
+from framehaul.studies import buildings
 from framehaul.studies.parquet.writers import WRITERS, Writer, split
 from framehaul.studies.registry import PARQUET
-from framehaul.studies.warehouse import buildings
 
 CHUNKS = "parquet_chunks.csv"
 FIELDS = {

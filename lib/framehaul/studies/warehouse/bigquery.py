@@ -24,7 +24,7 @@ from google.resumable_media import InvalidResponse
 from framehaul.data.schema import COMMENT
 from framehaul.errors import UnavailableError
 from framehaul.settings import Settings
-from framehaul.studies.warehouse.buildings import SCHEMA
+from framehaul.studies.buildings import SCHEMA
 from framehaul.studies.warehouse.warehouses import PARQUET, TABLE, WarehouseError, each_at_once
 
 TYPES = {pa.int32(): "INTEGER", pa.date32(): "DATE", pa.string(): "STRING"}

@@ -24,7 +24,7 @@ from framehaul.data.schema import COMMENT, Column, ColumnType, Table, quote_clic
 from framehaul.errors import ServerError, UnavailableError
 from framehaul.servers import ClickHouseServer, PostgresServer, Servers
 from framehaul.servers.tables import ClickHouseTables
-from framehaul.studies.warehouse.buildings import SCHEMA
+from framehaul.studies.buildings import SCHEMA
 from framehaul.techniques import clients
 from framehaul.techniques.beyond.postgres_read import pages_query
 from framehaul.techniques.streaming import gathered

@@ -26,8 +26,8 @@ from framehaul.data.equality import content_fingerprint
 from framehaul.servers import Servers
 from framehaul.servers.tables import PostgresTables
 from framehaul.settings import Settings
+from framehaul.studies import buildings
 from framehaul.studies.registry import WAREHOUSE
-from framehaul.studies.warehouse import buildings
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.studies.warehouse.warehouses import Target, opened_clickhouse, opened_duckdb
 

@@ -21,7 +21,7 @@ from framehaul.data.schema import COMMENT
 from framehaul.servers import ClickHouseServer, Servers
 from framehaul.servers.tables import ClickHouseTables
 from framehaul.settings import Settings
-from framehaul.studies.warehouse.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
+from framehaul.studies.buildings import CLICKHOUSE_COLUMNS, DUCKDB_TYPES, SCHEMA
 from framehaul.techniques.clients import QueryError, connected_duckdb, open_http_client
 
 TABLE = "framehaul_buildings"
