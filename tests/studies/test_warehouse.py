@@ -26,8 +26,9 @@ from framehaul.errors import ServerError, SettingsError, UnavailableError
 from framehaul.servers import Servers
 from framehaul.servers.tables import ClickHouseTables, PostgresTables
 from framehaul.settings import Settings, load_settings
+from framehaul.studies import buildings
 from framehaul.studies.buildings import SCHEMA
-from framehaul.studies.warehouse import bigquery, buildings, routes
+from framehaul.studies.warehouse import bigquery, routes
 from framehaul.studies.warehouse import study as warehouse
 from framehaul.studies.warehouse.routes import ROUTES, SOURCE, Route
 from framehaul.studies.warehouse.study import WAREHOUSES
