@@ -15,7 +15,7 @@ from framehaul.bench.meter import map_libraries
 from framehaul.bench.passes import describe
 
 GRACE_SECONDS = 2
-"""How long a child may take to end by itself after its connection is closed."""
+"""The time that a child has to end by itself after its connection is closed."""
 
 type Work = Callable[..., None]
 """The function of a child; its first argument is the connection to the parent."""
@@ -68,7 +68,7 @@ class Child:
 
     @property
     def has_answered(self) -> bool:
-        """Whether there is an answer to receive, or the child has ended."""
+        """True when there is an answer to receive, or the child has ended."""
         return self._connection.poll()
 
     def kill(self) -> None:

@@ -35,7 +35,7 @@ from framehaul.techniques.clients import CLIENTS, awaited, entered
 from framehaul.techniques.registry import Key
 
 SERVER_RETURN_SECONDS = 30
-"""How long a run waits for a server that died to come back."""
+"""The time that a run waits for a server that died to come back."""
 
 type Frame = pl.DataFrame | pd.DataFrame
 IN_FRAMES: dict[str, Callable[[pa.Table, Table], Frame]] = {"polars": to_polars, "pandas": to_pandas}
@@ -59,7 +59,7 @@ class ExistingRows:
 
 @dataclass(frozen=True)
 class PassOptions:
-    """How passes are made."""
+    """Options of passes."""
 
     cold: Container[Key] = ()
     """Techniques whose passes find no memory that earlier passes have freed, as in a process that just started."""

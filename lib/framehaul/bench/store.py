@@ -99,8 +99,8 @@ def _identifying(kind: type[DataclassInstance]) -> list[str]:
 class Writer:
     """Writes `NAME.csv` row by row, each safe on disk before the next pass begins.
 
-    Until the end the rows are in `NAME.partial.csv`, and a digest of the run's terms in `NAME.partial.terms`. A run with
-    the same `terms` continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end.
+    Until the end the rows are in `NAME.partial.csv`, and a digest of the run's terms in `NAME.partial.terms`. A run
+    with the same `terms` continues them, unless it is `fresh`. An earlier complete `NAME.csv` stays until the end.
 
     With an `order`, which gets a row as text, the complete file is sorted by it. Such rows come by the thousand, so
     they are not synced to disk one by one.

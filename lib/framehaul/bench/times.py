@@ -1,4 +1,4 @@
-"""Where the time of a run goes: on the clock, or around it."""
+"""Count the time of a run by part: on the clock, or around it."""
 
 from __future__ import annotations
 
