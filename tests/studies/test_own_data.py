@@ -27,7 +27,7 @@ import pytest
 from framehaul.bench import measure
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.rounds import Log, Rounds
 from framehaul.bench.store import EXACT
 from framehaul.data.schema import ANALYTICS_METRICS, quote_clickhouse
 from framehaul.servers import Servers
@@ -418,7 +418,7 @@ def measured(
         outcomes[technique.name] = outcome
 
     chosen = [technique for technique in techniques(*path) if technique.name in names]
-    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), record)
+    measure.run(chosen, servers.of(path[0]), found.table, found.content, Rounds(1, 0, 1), Log(record))
     assert outcomes.keys() == names
     return outcomes
 

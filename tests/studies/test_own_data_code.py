@@ -86,7 +86,7 @@ def test_the_code_that_is_handed_out_moves_every_value(
         pq.write_table(pq.read_table(data).slice(0, sent.num_rows), tmp_path / "sent.parquet")
         data = tmp_path / "sent.parquet"
         before = before_upsert(sent, kept, frame.table, servers.of(database))
-        made, there, read = before.made(found, frame.table), before.rows, before.read(found, tables)
+        made, there, read = before.table_for(found, frame.table), before.rows, before.tables_for(found, tables)
     elif mode == modes.REPLACE:
         there = content.slice(0, 100)
     elif direction == "read":

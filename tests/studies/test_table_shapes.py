@@ -13,9 +13,10 @@ import psycopg
 import pytest
 
 from framehaul.bench import measure, store
+from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Failed, Ok, Pass, Skipped
-from framehaul.bench.rounds import Rounds
+from framehaul.bench.rounds import Log, Rounds
 from framehaul.data.schema import Table
 from framehaul.servers import Servers
 from framehaul.studies.registry import TABLE_SHAPES
@@ -34,7 +35,7 @@ def moved(chosen: list[Technique], servers: Servers, shape: Shape, rows: int, ca
     outcomes: dict[str, Pass[Moved]] = {}
     measure.run(
         chosen, servers.of(chosen[0].database), shape.table, shape.content(shape.table, rows, 7), Rounds(1),
-        lambda one, _, outcome: outcomes.update({one.name: outcome}), calls=calls,
+        Log(lambda one, _, outcome: outcomes.update({one.name: outcome})), PassOptions(calls=calls),
     )  # fmt: skip
     return outcomes
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from framehaul import servers
 from framehaul.bench import measure, recording
 from framehaul.bench.environment import server_versions
+from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Pass
 from framehaul.bench.rounds import Rounds, check, interruptible
@@ -96,12 +97,9 @@ def run(*, rows: int, rounds: int, warmup: int, seed: int, table: Table = ANALYT
                     kept = {field.name: passed[field.name] for field in fields(Result) if field.name in passed}
                     return Result(variant=variant, **kept)
 
-                record, finished = this_run.passes(row)
                 this_run.expect(1 + len(tasks) * (warmup + rounds))
-                measure.run(
-                    [task for *_, task in tasks.values()], both.of(database), table, content, schedule, record,
-                    stop=stop, progress=this_run.progress, finished=finished, times=this_run.times,
-                    cold={key for key, (_, variant, _) in tasks.items() if variant == COLD},
-                )  # fmt: skip
+                cold = PassOptions(cold={key for key, (_, variant, _) in tasks.items() if variant == COLD})
+                every, log = [task for *_, task in tasks.values()], this_run.log(row, stop)
+                measure.run(every, both.of(database), table, content, schedule, log, cold)
 
         interruptible(work)

@@ -120,7 +120,7 @@ def run(frame: Frame, *, rounds: int, warmup: int, seed: int, race: int = 0) -> 
         def work(stop: threading.Event) -> None:
             racing = Racing(this_run, both, table, content, schedule, stop, frame.mode, kept)
             if race:
-                racing.heats(chosen, lambda passes: this_run.say(f"First answer:\n\n{first_answer(passes)}\n"))
+                racing.stages(chosen, lambda passes: this_run.say(f"First answer:\n\n{first_answer(passes)}\n"))
             else:
                 racing.all(chosen)
 

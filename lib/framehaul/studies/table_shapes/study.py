@@ -10,6 +10,7 @@ from dataclasses import replace
 from framehaul import servers
 from framehaul.bench import measure, recording
 from framehaul.bench.environment import server_versions
+from framehaul.bench.measure import PassOptions
 from framehaul.bench.meter import Moved
 from framehaul.bench.passes import Pass
 from framehaul.bench.recording import Recording
@@ -118,11 +119,8 @@ def _measure(
     def row(one: Technique, number: int, outcome: Pass[Moved]) -> Row:
         return of_technique(this_run.run_id, one, shape.name, size, calls, moved, number, outcome)
 
-    record, finished = this_run.passes(row)
-    if all(finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):
+    log = this_run.log(row, stop)
+    if all(log.finished(one, number) for one in tried for number in range(1, rounds.passes + 1)):
         return
     this_run.expect(1 + len(tried) * (rounds.warmup + rounds.passes))
-    measure.run(
-        tried, both.of(database), shape.table, content, rounds, record,
-        stop=stop, progress=this_run.progress, finished=finished, times=this_run.times, calls=calls,
-    )  # fmt: skip
+    measure.run(tried, both.of(database), shape.table, content, rounds, log, PassOptions(calls=calls))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from framehaul.bench.measure import Found
+from framehaul.bench.measure import ExistingRows
 from framehaul.data.schema import Table
 from framehaul.servers import ClickHouseServer, PostgresServer
 from framehaul.servers.tables import Tables
@@ -17,7 +17,9 @@ KEPT = 10
 """One in ten rows of a frame is in the table and stays as it is."""
 
 
-def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer) -> Found:
+def before_upsert(
+    sent: pa.Table, kept: pa.Table, table: Table, server: PostgresServer | ClickHouseServer
+) -> ExistingRows:
     """Return a table with every second key that is sent, with the values of another row, and the rows to keep."""
     known = sent.filter(pa.array(np.arange(sent.num_rows) % 2 == 0))
     moved = pa.concat_tables([known.slice(1), known.slice(0, 1)])
@@ -27,4 +29,4 @@ def before_upsert(sent: pa.Table, kept: pa.Table, table: Table, server: Postgres
         return as_read(technique, server) if technique.final else tables
 
     there = pa.concat_tables([pa.Table.from_arrays(changed, schema=known.schema), kept])
-    return Found(there, pa.concat_tables([sent, kept]), target, read)
+    return ExistingRows(there, pa.concat_tables([sent, kept]), target, read)
